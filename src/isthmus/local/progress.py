@@ -61,4 +61,4 @@ class PlainProgress:
 
     def _print(self, line: str) -> None:
         with self._lock:
-            print(line, file=self._stream, flush=True)  # noqa: T201 - this is the output
+            print(line, file=self._stream, flush=True)
