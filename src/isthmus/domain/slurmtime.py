@@ -1,0 +1,61 @@
+"""Slurm's way of writing durations: `90`, `1:30:00`, `2-12`, `UNLIMITED`.
+
+Durations are seconds here and "unlimited" is infinity, so that they compare and add without special cases.
+"""
+
+import math
+import re
+
+from isthmus.errors import Terminal
+
+UNLIMITED = math.inf
+
+_UNLIMITED_WORDS = frozenset({"unlimited", "infinite", "-1"})
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+# At most nine digits each: more is no duration, and Slurm's own 32 bits would overflow.
+_WITH_DAYS = re.compile(r"(\d{1,9})-(\d{1,9})?(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+_WITHOUT_DAYS = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
+
+
+class TimeError(Terminal):
+    """The text is no Slurm duration."""
+
+
+def parse_duration(text: str) -> float:
+    """Read a duration in any of Slurm's forms and return seconds.
+
+    `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-`, `days-hours`, `days-hours:minutes`,
+    `days-hours:minutes:seconds`, `UNLIMITED`, `INFINITE` or `-1`.
+    """
+    if text.lower() in _UNLIMITED_WORDS:
+        return UNLIMITED
+    if match := _WITH_DAYS.fullmatch(text):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return days * _DAY + hours * _HOUR + minutes * _MINUTE + seconds
+    if match := _WITHOUT_DAYS.fullmatch(text):
+        first, second, third = match.groups()
+        if third is not None:
+            return int(first) * _HOUR + int(second) * _MINUTE + int(third)
+        return int(first) * _MINUTE + int(second or 0)
+    raise TimeError(
+        f"{text[:40]!r} is no Slurm duration",
+        remedy="write minutes, hours:minutes:seconds, days-hours or UNLIMITED",
+    )
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration as Slurm's own tools print it: `[days-]hours:minutes:seconds`, or `UNLIMITED`."""
+    if seconds == UNLIMITED:
+        return "UNLIMITED"
+    if seconds < 0 or math.isnan(seconds):
+        raise TimeError(f"a duration of {seconds} seconds cannot be written")
+    days, rest = divmod(int(seconds), _DAY)
+    hours, rest = divmod(rest, _HOUR)
+    minutes, rest = divmod(rest, _MINUTE)
+    clock = f"{hours:02d}:{minutes:02d}:{rest:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
+def whole_minutes(seconds: float) -> float:
+    """Round up to the minutes in which Slurm counts time limits; unlimited stays unlimited."""
+    return seconds if seconds == UNLIMITED else math.ceil(seconds / _MINUTE)
