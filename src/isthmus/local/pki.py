@@ -33,7 +33,9 @@ def write_secret(path: Path, content: bytes) -> None:
 def make_signing_key(path: Path) -> Path:
     """Make the key with which the API server signs service account tokens (ES256)."""
     if not path.exists():
-        write_secret(path, _pem(ec.generate_private_key(ec.SECP256R1())))
+        # kube-apiserver derives the public half only from a key in the older notation.
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_secret(path, _pem(key, serialization.PrivateFormat.TraditionalOpenSSL))
     return path
 
 
@@ -131,7 +133,8 @@ def _alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _pem(
+    key: ec.EllipticCurvePrivateKey,
+    notation: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8,
+) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, notation, serialization.NoEncryption())

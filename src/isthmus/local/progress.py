@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 
@@ -18,18 +18,11 @@ class Step(Protocol):
 class Progress(Protocol):
     """Takes steps from any thread; several may be under way at once."""
 
-    def step(self, title: str) -> "StepContext":
+    def step(self, title: str) -> AbstractContextManager[Step]:
         """Begin a step, which ends with the `with` block, well or with the block's exception."""
 
     def note(self, text: str) -> None:
         """Say something that belongs to no step: a warning, a hint."""
-
-
-class StepContext(Protocol):
-    """What `with progress.step(…) as step:` needs."""
-
-    def __enter__(self) -> Step: ...
-    def __exit__(self, *exc_info: object) -> bool | None: ...
 
 
 class _PlainStep:
