@@ -1,0 +1,155 @@
+"""What a process counts about itself, for Prometheus.
+
+One `Metrics` per process, passed to whatever counts. Children are bound once, when a queue or controller is made:
+that costs a third per count, and every series stands at 0 from the start, so that a rate or an alert over it works
+before the first error happens. Big families (a sample per node or per job) do not go through here.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+
+from isthmus import names
+from isthmus.names import MetricName
+
+# From a tenth of a millisecond, which is what a key costs on an idle loop, to far beyond what anybody should wait.
+_QUEUE_BUCKETS = (0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+_CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+RECONCILE_RESULTS = ("success", "requeue_after", "error")
+
+
+class QueueMetrics(msgspec.Struct, frozen=True):
+    """The series of one queue."""
+
+    adds: Counter
+    retries: Counter
+    wait: Histogram
+    work: Histogram
+    depth: Gauge
+    unfinished: Gauge
+    longest: Gauge
+
+    def watch(self, *, depth: Callable[[], int], running: Callable[[], Sequence[float]]) -> None:
+        """Read the gauges from the queue whenever they are scraped, which costs nothing in between."""
+        self.depth.set_function(depth)
+        self.unfinished.set_function(lambda: sum(running()))
+        self.longest.set_function(lambda: max(running(), default=0.0))
+
+
+class ControllerMetrics(msgspec.Struct, frozen=True):
+    """The series of one controller; `results` by result."""
+
+    results: dict[str, Counter]
+    errors: Counter
+    terminal_errors: Counter
+    panics: Counter
+    seconds: Histogram
+    active: Gauge
+
+
+class WebhookMetrics(msgspec.Struct, frozen=True):
+    """The series of one webhook; `codes` by HTTP status."""
+
+    codes: Callable[[int], Counter]
+    seconds: Histogram
+    in_flight: Gauge
+
+
+class Metrics:
+    """A registry with every metric of the process, and nothing global."""
+
+    def __init__(self) -> None:
+        # A `_created` series beside each counter is read by no dashboard; the library only has a global switch.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+
+        self._queue_adds = self._counter(names.QUEUE_ADDS, "name")
+        self._queue_retries = self._counter(names.QUEUE_RETRIES, "name")
+        self._queue_wait = self._histogram(names.QUEUE_WAIT, "name", buckets=_QUEUE_BUCKETS)
+        self._queue_work = self._histogram(names.QUEUE_WORK, "name", buckets=_QUEUE_BUCKETS)
+        self._queue_depth = self._gauge(names.QUEUE_DEPTH, "name")
+        self._queue_unfinished = self._gauge(names.QUEUE_UNFINISHED, "name")
+        self._queue_longest = self._gauge(names.QUEUE_LONGEST, "name")
+
+        self._reconciles = self._counter(names.RECONCILES, "controller", "result")
+        self._reconcile_errors = self._counter(names.RECONCILE_ERRORS, "controller")
+        self._reconcile_terminal = self._counter(names.RECONCILE_TERMINAL_ERRORS, "controller")
+        self._reconcile_panics = self._counter(names.RECONCILE_PANICS, "controller")
+        self._reconcile_seconds = self._histogram(names.RECONCILE_SECONDS, "controller", buckets=_CALL_BUCKETS)
+        self._workers = self._gauge(names.RECONCILE_WORKERS, "controller")
+        self._workers_max = self._gauge(names.RECONCILE_WORKERS_MAX, "controller")
+
+        self._webhook_requests = self._counter(names.WEBHOOK_REQUESTS, "webhook", "code")
+        self._webhook_seconds = self._histogram(names.WEBHOOK_SECONDS, "webhook", buckets=_CALL_BUCKETS)
+        self._webhook_in_flight = self._gauge(names.WEBHOOK_IN_FLIGHT, "webhook")
+
+        self._leading = self._gauge(names.LEADING, "name")
+        self._requests = self._counter(names.CLIENT_REQUESTS, "code", "host", "method")
+        self._request_seconds = self._histogram(names.CLIENT_SECONDS, "host", "verb", buckets=_CALL_BUCKETS)
+        self._request_counts: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+
+        self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
+
+    def queue(self, name: str) -> QueueMetrics:
+        """Bind the series of a queue."""
+        return QueueMetrics(
+            adds=self._queue_adds.labels(name),
+            retries=self._queue_retries.labels(name),
+            wait=self._queue_wait.labels(name),
+            work=self._queue_work.labels(name),
+            depth=self._queue_depth.labels(name),
+            unfinished=self._queue_unfinished.labels(name),
+            longest=self._queue_longest.labels(name),
+        )
+
+    def controller(self, name: str, *, workers: int) -> ControllerMetrics:
+        """Bind the series of a controller with so many workers."""
+        self._workers_max.labels(name).set(workers)
+        return ControllerMetrics(
+            results={result: self._reconciles.labels(name, result) for result in RECONCILE_RESULTS},
+            errors=self._reconcile_errors.labels(name),
+            terminal_errors=self._reconcile_terminal.labels(name),
+            panics=self._reconcile_panics.labels(name),
+            seconds=self._reconcile_seconds.labels(name),
+            active=self._workers.labels(name),
+        )
+
+    def webhook(self, path: str) -> WebhookMetrics:
+        """Bind the series of a webhook."""
+        codes = {code: self._webhook_requests.labels(path, str(code)) for code in (200, 500)}
+        return WebhookMetrics(
+            codes=lambda code: codes.get(code) or self._webhook_requests.labels(path, str(code)),
+            seconds=self._webhook_seconds.labels(path),
+            in_flight=self._webhook_in_flight.labels(path),
+        )
+
+    def leading(self, name: str) -> Gauge:
+        """Bind the series that says whether this process leads."""
+        return self._leading.labels(name)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """Write all metrics in the form that an Accept header asks for; return the text and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    def _counter(self, metric: MetricName, *labels: str) -> Counter:
+        return Counter(metric.name, metric.help, labels, registry=self.registry)
+
+    def _gauge(self, metric: MetricName, *labels: str) -> Gauge:
+        return Gauge(metric.name, metric.help, labels, registry=self.registry)
+
+    def _histogram(self, metric: MetricName, *labels: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(metric.name, metric.help, labels, buckets=buckets, registry=self.registry)
