@@ -1,0 +1,244 @@
+"""Makes the trees of layers from their recipes, each once: see `recipes` for what, `cache` for where.
+
+A layer's tree is what an overlay's upper directory holds: new and changed files, whiteouts for removed ones. Its
+key is made of the recipe, the parent's key and what the building machine puts in, never of the mirror's state: a
+cached layer stays as it is until its recipe changes.
+"""
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from isthmus.errors import Terminal
+from isthmus.local.images import apt, cache, sources
+from isthmus.local.images.enclosure import run_enclosed
+from isthmus.local.images.recipes import LAYERS, Layer
+from isthmus.local.progress import Progress
+
+_FORMAT = 1
+"""Part of every key: raise it when the way that layers are made changes."""
+
+_ROOM = 3 << 30
+
+# Debian without what nobody reads in a container. The options stay in the base layer and hold for the later ones.
+_DEBIAN_OPTIONS = (
+    '--aptopt=Acquire::Check-Valid-Until "false"',  # a testing release may be served past its date
+    '--aptopt=Acquire::Languages "none"',
+    '--aptopt=APT::Install-Recommends "false"',
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+    "--dpkgopt=path-exclude=/usr/share/info/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+)
+
+# What differs from machine to machine or from hour to hour, or belongs to one machine alone.
+_SCRAPS = (
+    "dev/*",
+    "etc/*-",
+    "etc/.pwd.lock",
+    "etc/machine-id",
+    "run/*",
+    "tmp/*",
+    "var/cache/apt/*.bin",
+    "var/cache/debconf/*-old",
+    "var/cache/ldconfig/aux-cache",
+    "var/lib/dbus/machine-id",
+    "var/lib/dpkg/*-old",
+    "var/lib/systemd/catalog/database",
+    "var/log/**/*.log",
+    "var/log/apt/*",
+    "var/log/*log",
+    "var/log/*tmp",
+)
+
+# slurmctld looks up every client's address: without this file each burst of connections stalls for seconds.
+_HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+
+# mmdebstrap copies the machine's own host name and resolver, and writes down its mirror.
+_SETTINGS = {"hosts": _HOSTS, "hostname": "localhost\n", "resolv.conf": "", "apt/sources.list": ""}
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """A made layer: where its files are, and those of the layers below it."""
+
+    layer: Layer
+    key: str
+    path: Path
+    parents: tuple["Tree", ...]
+    """From the bottom up."""
+
+
+class _Record(msgspec.Struct, frozen=True):
+    fingerprint: str
+
+
+def ensure(
+    name: str, progress: Progress, *, binaries: Mapping[str, Path] | None = None, verify: bool = False
+) -> Tree:
+    """Return a layer's tree, made now if it is not in the cache.
+
+    With `verify`, the trees are looked through, and one that lost something is made again.
+    """
+    layer = LAYERS[name]
+    again = partial(ensure, progress=progress, binaries=binaries)
+    below = again(layer.parent, verify=verify) if layer.parent else None
+    parents = (*below.parents, below) if below else ()
+    origins = {origin: again(origin, verify=verify) for origin, _ in layer.copies}
+    source = sources.find(layer, binaries or {})
+    inputs = [tree.key for tree in (*parents[-1:], *origins.values())]
+    key = cache.key_of(_FORMAT, layer, inputs, source.key if source else "")
+    entry = cache.directory("layers") / f"{name}-{key}"
+    tree = Tree(layer, key, entry / "tree", parents)
+    if _intact(entry, verify=verify):
+        return tree
+    with cache.locked(entry.name):
+        if _intact(entry, verify=verify):
+            return tree
+        cache.check_can_build(room=_ROOM)
+        for needed in (layer.parent, *origins):
+            if needed:
+                again(needed, verify=True)
+        with progress.step(f"Layer {name}"), cache.replacing(entry) as unfinished:
+            made = unfinished / "tree"
+            made.mkdir()
+            if source:
+                source.fill(made)
+            _write_files(made, layer, origins)
+            if layer.suite and not layer.parent:
+                _bootstrap(made, layer)
+            elif below:
+                _install(made, layer, below=below, scratch=unfinished)
+            _tidy(made, layer)
+            record = _Record(fingerprint(made))
+            (unfinished / "layer.json").write_bytes(msgspec.json.encode(record))
+    return tree
+
+
+def overlay_order(tree: Tree) -> str:
+    """List a tree and those below it as an overlay wants them: the topmost first."""
+    return ":".join(str(each.path) for each in (tree, *reversed(tree.parents)))
+
+
+def fingerprint(tree: Path) -> str:
+    """Sum up a tree by names, kinds and sizes: enough to notice lost or cut files, without reading them."""
+    digest = hashlib.sha256()
+    for path, status in walk(tree):
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        digest.update(f"{path}\0{status.st_mode:o}\0{size}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def walk(tree: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield everything below a directory, sorted, a directory before what is in it; paths are relative."""
+    pending = [""]
+    while pending:
+        here = pending.pop()
+        status = os.lstat(tree / here)
+        if here:
+            yield here, status
+        if stat.S_ISDIR(status.st_mode):
+            names = sorted(os.listdir(tree / here), reverse=True)  # noqa: PTH208 - a Path per file takes twice as long
+            pending += [f"{here}/{name}" if here else name for name in names]
+
+
+def _intact(entry: Path, *, verify: bool) -> bool:
+    try:
+        record = msgspec.json.decode((entry / "layer.json").read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError):
+        return False
+    tree = entry / "tree"
+    return record.fingerprint == fingerprint(tree) if verify else tree.is_dir()
+
+
+def _write_files(tree: Path, layer: Layer, origins: Mapping[str, Tree]) -> None:
+    for origin, path in layer.copies:
+        target = tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(origins[origin].path / path, target)
+    for name, text in layer.files.items():
+        target = tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(0o755 if text.startswith("#!") else 0o644)
+
+
+def _bootstrap(tree: Path, layer: Layer) -> None:
+    packages = ",".join(layer.packages)
+    run_enclosed(
+        [
+            *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={packages}"),
+            *(*_DEBIAN_OPTIONS, layer.suite, str(tree), apt.mirror()),
+        ],
+        env={},
+    )
+    for name, text in {
+        "hosts": _HOSTS,
+        "hostname": "localhost\n",
+        "resolv.conf": "",
+        "apt/sources.list": "",
+    }.items():
+        (tree / "etc" / name).write_text(text)
+        (tree / "etc" / name).chmod(0o644)
+
+
+def _install(tree: Path, layer: Layer, *, below: Tree, scratch: Path) -> None:
+    work, merged = scratch / "work", scratch / "merged"
+    work.mkdir()
+    merged.mkdir()
+    downloads = cache.directory("apt", layer.suite or "none")
+    for name in ("lists/partial", "archives/partial"):
+        (downloads / name).mkdir(parents=True, exist_ok=True)
+    settings = {
+        "LOWER": overlay_order(below),
+        "UPPER": str(tree),
+        "WORK": str(work),
+        "MERGED": str(merged),
+        "SUITE": layer.suite,
+        "MIRROR": apt.mirror() if layer.packages else "",
+        "PACKAGES": " ".join(layer.packages),
+        "LISTS": str(downloads / "lists"),
+        "ARCHIVES": str(downloads / "archives"),
+    }
+    with cache.locked(f"apt-{layer.suite or 'none'}"):
+        run_enclosed(["sh", str(Path(__file__).with_name("layer.sh"))], env=settings, stdin=layer.script)
+    if layer.expects:
+        _check_version(tree, *layer.expects)
+    shutil.rmtree(work)
+    merged.rmdir()
+
+
+def _check_version(tree: Path, package: str, prefix: str) -> None:
+    status = (tree / "var/lib/dpkg/status").read_text(errors="replace")
+    version = installed_version(status, package)
+    if not version.startswith(prefix):
+        raise Terminal(
+            f"the Debian mirror has {package} {version or 'not at all'}, this recipe is made for {prefix}*",
+            remedy="Debian's testing release has moved on: update Isthmus, or use a mirror of an earlier day",
+        )
+
+
+def installed_version(status: str, package: str) -> str:
+    """Look up a package's version in dpkg's status file; empty if it is not there."""
+    for stanza in status.split("\n\n"):
+        if f"\n{stanza}".find(f"\nPackage: {package}\n") >= 0:
+            return next((line[9:] for line in stanza.splitlines() if line.startswith("Version: ")), "")
+    return ""
+
+
+def _tidy(tree: Path, layer: Layer) -> None:
+    """Remove what would make two builds differ, and what must not be in an image."""
+    for pattern in (*_SCRAPS, *layer.remove):
+        for path in tree.glob(pattern):
+            _remove_any(path)
+
+
+def _remove_any(path: Path) -> None:
+    remover: Callable[[Path], None] = shutil.rmtree if path.is_dir() and not path.is_symlink() else Path.unlink
+    remover(path)

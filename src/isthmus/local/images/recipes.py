@@ -1,0 +1,222 @@
+"""What every layer and image is made of. Data only: `layers` and `build` carry it out.
+
+    debian-forky ── slurm-26.05 ── login-26.05          debian-trixie ┬─ slurm-24.11 ── login-24.11
+                                                                      ├─ mariadb
+    pause, coredns, jobset, lws: one file each                        └─ python ── packages ── isthmus
+
+Slurm 26.05 comes from Debian's testing release, which moves: `expects` makes a build say so when it gets another
+version. Everything that need not be that new comes from the stable release.
+"""
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+import isthmus
+
+Suite = Literal["forky", "trixie"]
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """A difference to its parent: packages, files and a script, in this order."""
+
+    name: str
+    parent: str = ""
+    suite: Suite | Literal[""] = ""
+    packages: tuple[str, ...] = ()
+    """Debian packages. A layer with a suite, packages and no parent is a new Debian system."""
+    source: Literal["", "binary", "wheels", "isthmus"] = ""
+    """What the machine that builds adds: a built program, the locked Python packages, or our own code."""
+    copies: tuple[tuple[str, str], ...] = ()
+    """Files taken from other layers: (layer, path)."""
+    files: dict[str, str] = {}
+    """Files of our own: path → text. A text that begins with `#!` makes an executable."""
+    script: str = ""
+    """A shell script that is run as root inside, after the packages are installed."""
+    remove: tuple[str, ...] = ()
+    """Glob patterns of what installing leaves behind that must not be the same everywhere, or not be public."""
+    expects: tuple[str, str] | None = None
+    """(package, how its version must begin)."""
+
+
+class Recipe(Struct, frozen=True, kw_only=True):
+    """An image: a chain of layers, named by the last, and how it starts."""
+
+    name: str
+    tag: str
+    layer: str
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    user: str = ""
+    env: tuple[str, ...] = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",)
+    title: str = ""
+
+
+_SLURM = (
+    "munge",
+    "sackd",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-jwt-plugin",
+    "slurm-wlm-mysql-plugin",
+    "slurmctld",
+    "slurmd",
+    "slurmdbd",
+    "slurmrestd",
+    # Prologs, health checks and entry points are shell scripts that look at the machine.
+    "iproute2",
+    "netcat-openbsd",
+    "procps",
+    "util-linux",
+)
+
+# A key that is in a public image is no key: both are made when a cluster starts.
+_SLURM_KEYS = ("etc/munge/munge.key", "etc/slurm/*.key")
+
+_LOGIN = (
+    "openssh-server",
+    "bash-completion",
+    "build-essential",
+    "curl",
+    "file",
+    "gdb",
+    "gfortran",
+    "git",
+    "htop",
+    "less",
+    "libopenmpi-dev",
+    "locales",
+    "nano",
+    "openmpi-bin",
+    "openssh-client",
+    "python3",
+    "python3-venv",
+    "rsync",
+    "sudo",
+    "tmux",
+    "unzip",
+    "vim-tiny",
+    "wget",
+)
+
+_SSH_HOST_KEYS = ("etc/ssh/ssh_host_*",)
+
+# Hashes instead of times in the byte code: layers keep no times that would match.
+_COMPILE = (
+    "cd /usr/local/lib/python3.13/dist-packages && python3 -m compileall -q --invalidation-mode unchecked-hash ."
+)
+
+_NOBODY_BUT_NONROOT = {
+    "etc/passwd": "root:x:0:0::/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n",
+    "etc/group": "root:x:0:\nnonroot:x:65532:\n",
+    "etc/ssl/certs/.keep": "",
+}
+
+_LAYERS: Final = (
+    Layer(name="debian-forky", suite="forky", packages=("ca-certificates",)),
+    Layer(name="debian-trixie", suite="trixie", packages=("ca-certificates",)),
+    Layer(
+        name="slurm-26.05",
+        parent="debian-forky",
+        suite="forky",
+        packages=_SLURM,
+        remove=_SLURM_KEYS,
+        expects=("slurmctld", "26.05."),
+    ),
+    Layer(
+        name="slurm-24.11",
+        parent="debian-trixie",
+        suite="trixie",
+        packages=_SLURM,
+        remove=_SLURM_KEYS,
+        expects=("slurmctld", "24.11."),
+    ),
+    Layer(name="login-26.05", parent="slurm-26.05", suite="forky", packages=_LOGIN, remove=_SSH_HOST_KEYS),
+    Layer(name="login-24.11", parent="slurm-24.11", suite="trixie", packages=_LOGIN, remove=_SSH_HOST_KEYS),
+    Layer(
+        name="mariadb",
+        parent="debian-trixie",
+        suite="trixie",
+        packages=("mariadb-server", "mariadb-client"),
+        # The package makes a database when it is installed; a volume's first start makes its own.
+        remove=("var/lib/mysql/*", "etc/mysql/debian.cnf"),
+        expects=("mariadb-server", "1:11.8."),
+    ),
+    Layer(
+        name="python",
+        parent="debian-trixie",
+        suite="trixie",
+        packages=("python3-minimal", "python3", "openssh-client"),
+        expects=("python3", "3.13."),
+    ),
+    Layer(
+        name="packages",
+        parent="python",
+        source="wheels",
+        script=_COMPILE,
+    ),
+    Layer(
+        name="isthmus",
+        parent="packages",
+        source="isthmus",
+        files={
+            "usr/local/bin/isthmus": "#!/usr/bin/python3\n"
+            "import sys\n\nfrom isthmus.cli.main import main\n\nsys.exit(main())\n",
+        },
+        script="""
+            groupadd --gid 65532 nonroot
+            useradd --uid 65532 --gid nonroot --create-home --shell /usr/sbin/nologin nonroot
+        """
+        + _COMPILE,
+    ),
+    Layer(name="catatonit", parent="debian-trixie", suite="trixie", packages=("catatonit",)),
+    Layer(name="pause", copies=(("catatonit", "usr/bin/catatonit"),), files=_NOBODY_BUT_NONROOT),
+    Layer(name="coredns", source="binary", files=_NOBODY_BUT_NONROOT),
+    Layer(name="jobset", source="binary", files=_NOBODY_BUT_NONROOT),
+    Layer(name="lws", source="binary", files=_NOBODY_BUT_NONROOT),
+)
+
+_IMAGES: Final = (
+    Recipe(name="slurm-26.05", tag="slurm:26.05", layer="slurm-26.05", title="Slurm 26.05, all of it"),
+    Recipe(name="slurm-24.11", tag="slurm:24.11", layer="slurm-24.11", title="Slurm 24.11, all of it"),
+    Recipe(name="login-26.05", tag="login:26.05", layer="login-26.05", title="A login node for Slurm 26.05"),
+    Recipe(name="login-24.11", tag="login:24.11", layer="login-24.11", title="A login node for Slurm 24.11"),
+    Recipe(name="mariadb", tag="mariadb:11.8", layer="mariadb", title="MariaDB for Slurm's accounting"),
+    Recipe(
+        name="isthmus",
+        tag=f"isthmus:{isthmus.__version__}",
+        layer="isthmus",
+        entrypoint=("/usr/local/bin/isthmus",),
+        user="65532:65532",
+        title="Isthmus itself",
+    ),
+    # -P waits for a signal and reaps what is left to it, which is all that a pod's first container has to do.
+    Recipe(
+        name="pause",
+        tag="pause:1",
+        layer="pause",
+        entrypoint=("/usr/bin/catatonit", "-P"),
+        user="65532:65532",
+        title="The container that holds a pod's namespaces",
+    ),
+    Recipe(name="coredns", tag="coredns:1.15.0", layer="coredns", entrypoint=("/coredns",), title="CoreDNS"),
+    Recipe(
+        name="jobset",
+        tag="jobset:0.11.1",
+        layer="jobset",
+        entrypoint=("/jobset",),
+        user="65532:65532",
+        title="JobSet",
+    ),
+    Recipe(
+        name="lws", tag="lws:0.8.0", layer="lws", entrypoint=("/lws",), user="65532:65532", title="LeaderWorkerSet"
+    ),
+)
+
+LAYERS: Final = {layer.name: layer for layer in _LAYERS}
+IMAGES: Final = {image.name: image for image in _IMAGES}
+
+
+def reference(name: str) -> str:
+    """Return the name under which Kubernetes finds the image of this recipe."""
+    return f"isthmus.local/{IMAGES[name].tag}"

@@ -1,0 +1,97 @@
+"""What the building machine itself puts into layers: built programs, locked Python packages, our own code."""
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+import isthmus
+from isthmus.errors import Terminal
+from isthmus.local.images import cache
+from isthmus.local.images.recipes import Layer
+from isthmus.local.shell import run
+
+_PACKAGES = Path("usr/local/lib/python3.13/dist-packages")
+"""Debian's Python looks here by itself. The version is the one that the `python` layer expects."""
+
+
+class Source(Struct, frozen=True):
+    """Files from this machine; `key` changes whenever they do."""
+
+    key: str
+    fill: Callable[[Path], None]
+
+
+def find(layer: Layer, binaries: Mapping[str, Path]) -> Source | None:
+    """Find what a layer takes from this machine, if anything."""
+    if layer.source == "binary":
+        return _binary(layer.name, binaries)
+    if layer.source == "wheels":
+        return _wheels(_lock_file())
+    if layer.source == "isthmus":
+        return _package(Path(isthmus.__file__).parent)
+    return None
+
+
+def _binary(name: str, binaries: Mapping[str, Path]) -> Source:
+    program = binaries.get(name)
+    if program is None or not program.is_file():
+        raise Terminal(f"the image {name} needs the program {name}, which was not built", remedy="build it first")
+
+    def fill(tree: Path) -> None:
+        shutil.copy(program, tree / name)
+        (tree / name).chmod(0o755)
+
+    return Source(_file_digest(program), fill)
+
+
+def _wheels(lock: Path) -> Source:
+    def fill(tree: Path) -> None:
+        run(
+            [
+                *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+                *("--target", tree / _PACKAGES, "--no-deps", "--no-compile", "--require-hashes"),
+                *("--only-binary", ":all:", "--implementation", "cp", "--python-version", "3.13"),
+                *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"),
+                *("--requirement", lock),
+            ],
+            remedy="the packages come from the index that pip is set up with: see whether `pip download` works",
+        )
+        # Console scripts carry the path of this machine's Python; nobody calls them in the image.
+        cache.remove(tree / _PACKAGES / "bin")
+
+    return Source(_file_digest(lock), fill)
+
+
+def _package(package: Path) -> Source:
+    def fill(tree: Path) -> None:
+        for path in _own_files(package):
+            target = tree / _PACKAGES / "isthmus" / path.relative_to(package)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            target.chmod(0o644)
+
+    parts = [(str(path.relative_to(package)), _file_digest(path)) for path in _own_files(package)]
+    return Source(cache.key_of(parts), fill)
+
+
+def _own_files(package: Path) -> Iterator[Path]:
+    return (path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _lock_file() -> Path:
+    lock = Path(isthmus.__file__).parents[2] / "requirements.lock"
+    if not lock.is_file():
+        raise Terminal(
+            f"{lock} is missing: the image of Isthmus is made from a checkout of its source",
+            remedy="run `pip install --editable .` in a clone, and use that `isthmus`",
+        )
+    return lock
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
