@@ -1,1 +1,12 @@
-"""TODO."""
+"""Kubernetes over HTTP: a client, change streams and caches. Knows nothing of Slurm or of our own kinds.
+
+config    where the API server is and how to trust it: kubeconfig files, or the pod we run in
+auth      who we are: tokens, certificates, exec plugins, and how each is renewed
+client    verbs, subresources, server-side apply
+watch     one watch request as a stream of batches
+informer  list and watch for ever, into a store
+store     objects by key and by index, read without awaiting
+recorder  Events that aggregate
+crd       custom resource definitions from structs
+stream    logs and exec in pods
+"""

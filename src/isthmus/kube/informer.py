@@ -1,0 +1,204 @@
+"""Lists and watches a kind for ever, so that a store holds what the API server holds.
+
+      ┌──────────────► list ──► watch ──► ended ──┐
+      │                 ▲         ▲               │  resume from the last version
+      │        too old  │         └───────────────┤
+      └─ pause ◄────────┴──────── out of touch ◄──┘
+
+A list that follows another tells the store what vanished in between. Losing touch never empties the store: readers
+keep the last known state, and `contact` says since when it is no longer confirmed.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Generic, NoReturn, TypeVar
+
+import msgspec
+
+from isthmus.errors import IsthmusError, Wait
+from isthmus.kube.client import Client, Selection
+from isthmus.kube.errors import Expired, Garbled, Invalid, Rejected
+from isthmus.kube.store import Index, Store
+from isthmus.kube.watch import DURATION, SILENCE, Batch, watch
+from isthmus.model.base import RAW_LISTING, Kind, Listing
+from isthmus.model.meta import HasMeta, Key, Partial
+
+T = TypeVar("T", bound=HasMeta)
+
+_log = logging.getLogger(__name__)
+_decode_partial = msgspec.json.Decoder(Partial).decode
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
+_NOT_STARTED = "not started"
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """Whether the store is being kept up to date, since when (by the clock given), and if not, why not."""
+
+    in_touch: bool
+    since: float
+    trouble: str = ""
+
+
+class Informer(Generic[T]):
+    """Keeps `store` up to date while `run` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        indexes: Mapping[str, Index[T]] | None = None,
+        silence: float = SILENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kind = kind
+        self.store: Store[T] = Store(indexes)
+        self.synced = asyncio.Event()
+        self._client = client
+        self._selected: Selection = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._silence = silence
+        self._clock = clock
+        self._streams = True
+        self._version = ""
+        self._pause = FIRST_PAUSE
+        self.contact = Contact(in_touch=False, since=clock(), trouble=_NOT_STARTED)
+
+    def __repr__(self) -> str:
+        state = "in touch" if self.contact.in_touch else f"out of touch: {self.contact.trouble}"
+        return f"Informer({self.kind.plural}, {len(self.store)} objects, {state})"
+
+    async def run(self) -> NoReturn:
+        """List, watch, and start again, until cancelled."""
+        while True:
+            heard = False
+            try:
+                if not self._version and not self._streams:
+                    await self._list()
+                heard = await self._follow()
+            except Expired:
+                _log.info("%s: version %s is too old, listing again", self.kind.plural, self._version)
+                self._version = ""
+            except IsthmusError as error:
+                if self._cannot_stream(error):
+                    self._streams = False
+                else:
+                    self._lost(error)
+                    await self._back_off(at_least=error.after if isinstance(error, Wait) else 0)
+                continue
+            if not heard:
+                # Ended or expired with nothing in between: a server that does so at once must not be hammered.
+                await self._back_off()
+
+    async def _list(self) -> None:
+        """Fill the store page by page."""
+        listed: dict[Key, T] = {}
+        unreadable: dict[Key, str] = {}
+        version = ""
+        async with aclosing(self._client.pages(self.kind, **self._selected)) as pages:
+            async for page in pages:
+                try:
+                    listing = self.kind.list_decoder.decode(page)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    listing = self._salvage(page, unreadable)
+                version = listing.version
+                for found in listing.items:
+                    listed[found.metadata.key] = found
+        self._replace(listed, unreadable, version)
+
+    async def _follow(self) -> bool:
+        """Watch until the server ends it; say whether anything came. Without a version, fill the store first."""
+        listed: dict[Key, T] | None = {} if not self._version else None
+        unreadable: dict[Key, str] = {}
+        heard = False
+        opened = watch(
+            self._client,
+            self.kind,
+            version=self._version,
+            initial=listed is not None,
+            **self._selected,
+            duration=DURATION * random.uniform(1, 1.5),  # noqa: S311 - spreads load, guards nothing
+            silence=self._silence,
+        )
+        async with aclosing(opened) as batches:
+            async for batch in batches:
+                heard = heard or batch.version != self._version
+                unreadable.update(batch.unreadable)
+                if listed is None:
+                    self._apply(batch, unreadable)
+                    continue
+                for there, found in batch.changes:
+                    if there:
+                        listed[found.metadata.key] = found
+                    else:
+                        listed.pop(found.metadata.key, None)
+                if batch.complete:
+                    self._replace(listed, unreadable, batch.version)
+                    listed = None
+        return heard
+
+    def _replace(self, listed: dict[Key, T], unreadable: dict[Key, str], version: str) -> None:
+        self._complain(unreadable)
+        self.store.replace(listed, keep=unreadable)
+        unreadable.clear()
+        self._version = version
+        self._touch()
+        self.synced.set()
+
+    def _apply(self, batch: Batch[T], unreadable: dict[Key, str]) -> None:
+        self._complain(unreadable)
+        unreadable.clear()
+        put, remove = self.store.put, self.store.remove
+        for there, found in batch.changes:
+            if there:
+                put(found)
+            else:
+                remove(found.metadata.key)
+        self._version = batch.version
+        self._touch()
+
+    def _salvage(self, page: bytes, unreadable: dict[Key, str]) -> Listing[T]:
+        """Read a page of which some object does not fit its struct, one object at a time."""
+        items: list[T] = []
+        try:
+            listing = RAW_LISTING.decode(page)
+            for raw in listing.items:
+                try:
+                    items.append(self.kind.decoder.decode(raw))
+                except msgspec.ValidationError as error:
+                    unreadable[_decode_partial(raw).metadata.key] = str(error)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Garbled(f"list of {self.kind.plural}: {error}") from error
+        return Listing(tuple(items), listing.metadata)
+
+    def _complain(self, unreadable: Mapping[Key, str]) -> None:
+        for key, why in unreadable.items():
+            _log.warning("%s %s cannot be read and keeps its last known state: %s", self.kind.name, key, why)
+
+    def _cannot_stream(self, error: IsthmusError) -> bool:
+        """Whether the server does not know lists as streams."""
+        return not self._version and self._streams and isinstance(error, Invalid | Rejected)
+
+    def _touch(self) -> None:
+        self._pause = FIRST_PAUSE
+        if not self.contact.in_touch:
+            self.contact = Contact(in_touch=True, since=self._clock())
+
+    def _lost(self, error: IsthmusError) -> None:
+        if self.contact.in_touch or not self.contact.trouble or self.contact.trouble == _NOT_STARTED:
+            _log.warning("%s: out of touch: %s", self.kind.plural, error)
+        since = self._clock() if self.contact.in_touch else self.contact.since
+        self.contact = Contact(in_touch=False, since=since, trouble=error.what)
+
+    async def _back_off(self, *, at_least: float = 0) -> None:
+        pause = max(at_least, self._pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        await asyncio.sleep(pause)

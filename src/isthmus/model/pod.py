@@ -1,0 +1,140 @@
+"""Pods, as far as placing and following them needs."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from msgspec import field
+
+from isthmus.model.base import EMPTY, Data, Kind
+from isthmus.model.meta import Condition, ObjectMeta
+
+
+class Resources(Data, frozen=True):
+    """What a container asks for and may use, as quantities (`domain.quantity`)."""
+
+    requests: Mapping[str, str] = EMPTY
+    limits: Mapping[str, str] = EMPTY
+
+
+class ContainerPort(Data, frozen=True):
+    """A port of a container; `host_port` is 0 unless it takes one of its node's."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(Data, frozen=True):
+    """One container; an init container with `restart_policy` "Always" runs beside the others."""
+
+    name: str = ""
+    image: str = ""
+    resources: Resources = Resources()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class Toleration(Data, frozen=True):
+    """A taint that the pod puts up with; no key means any, no effect means every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Data, frozen=True):
+    """One comparison with a label or field of a node."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Data, frozen=True):
+    """All of these must hold."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Data, frozen=True):
+    """One of these terms must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Data, frozen=True):
+    """Which nodes the pod can run on at all."""
+
+    required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Data, frozen=True):
+    """Where the pod wants to be."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class SchedulingGate(Data, frozen=True):
+    """Someone who still holds the pod back from being placed."""
+
+    name: str
+
+
+class ClaimSource(Data, frozen=True):
+    """The volume claim that a volume uses."""
+
+    claim_name: str
+
+
+class Volume(Data, frozen=True):
+    """A volume of a pod, of which only claims bear on placement."""
+
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class PodSpec(Data, frozen=True):
+    """What is to run, and where it may."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    node_name: str = ""
+    scheduler_name: str = ""
+    node_selector: Mapping[str, str] = EMPTY
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    overhead: Mapping[str, str] = EMPTY
+    volumes: tuple[Volume, ...] = ()
+    priority: int = 0
+    host_network: bool = False
+
+
+class PodStatus(Data, frozen=True):
+    """What became of it."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    pod_ip: str = field(name="podIP", default="")
+    start_time: datetime | None = None
+
+
+class Pod(Data, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its containers ended for good."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+
+PODS = Kind(Pod, "v1", "pods", "Pod")

@@ -1,0 +1,95 @@
+"""Volumes, the claims on them and the classes they come from, as a provisioner reads them."""
+
+from collections.abc import Mapping
+
+from msgspec import field
+
+from isthmus.model.base import EMPTY, Data, Kind
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.pod import NodeSelector, Resources
+
+
+class ClaimSpec(Data, frozen=True):
+    """What volume is asked for."""
+
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    access_modes: tuple[str, ...] = ()
+    resources: Resources = Resources()
+    volume_mode: str = "Filesystem"
+
+
+class ClaimStatus(Data, frozen=True):
+    """Whether it was found: Pending, Bound or Lost."""
+
+    phase: str = ""
+
+
+class Claim(Data, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class ClaimRef(Data, frozen=True):
+    """The claim that has, or had, a volume."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class LocalPath(Data, frozen=True):
+    """A directory on a node."""
+
+    path: str
+
+
+class VolumeNodeAffinity(Data, frozen=True):
+    """The nodes that can reach the volume."""
+
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Data, frozen=True):
+    """What the volume is."""
+
+    storage_class_name: str = ""
+    capacity: Mapping[str, str] = EMPTY
+    access_modes: tuple[str, ...] = ()
+    reclaim_policy: str = field(name="persistentVolumeReclaimPolicy", default="Retain")
+    claim_ref: ClaimRef | None = None
+    host_path: LocalPath | None = None
+    local: LocalPath | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class VolumeStatus(Data, frozen=True):
+    """Available, Bound, Released or Failed."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Data, frozen=True):
+    """A PersistentVolume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+
+class StorageClass(Data, frozen=True):
+    """A way to make volumes."""
+
+    provisioner: str
+    metadata: ObjectMeta = ObjectMeta()
+    parameters: Mapping[str, str] = EMPTY
+    reclaim_policy: str = "Delete"
+    volume_binding_mode: str = "Immediate"
+
+
+CLAIMS = Kind(Claim, "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Kind(PersistentVolume, "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = Kind(StorageClass, "storage.k8s.io/v1", "storageclasses", "StorageClass", namespaced=False)
