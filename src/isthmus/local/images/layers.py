@@ -21,10 +21,8 @@ from isthmus.local.images.enclosure import run_enclosed
 from isthmus.local.images.recipes import LAYERS, Layer
 from isthmus.local.progress import Progress
 
-_FORMAT = 1
-"""Part of every key: raise it when the way that layers are made changes."""
-
 _ROOM = 3 << 30
+_LAYER_SCRIPT = Path(__file__).with_name("layer.sh")
 
 # Debian without what nobody reads in a container. The options stay in the base layer and hold for the later ones.
 _DEBIAN_OPTIONS = (
@@ -93,7 +91,7 @@ def ensure(
     origins = {origin: again(origin, verify=verify) for origin, _ in layer.copies}
     source = sources.find(layer, binaries or {})
     inputs = [tree.key for tree in (*parents[-1:], *origins.values())]
-    key = cache.key_of(_FORMAT, layer, inputs, source.key if source else "")
+    key = cache.key_of(_method(), layer, inputs, source.key if source else "")
     entry = cache.directory("layers") / f"{name}-{key}"
     tree = Tree(layer, key, entry / "tree", parents)
     if _intact(entry, verify=verify):
@@ -119,6 +117,11 @@ def ensure(
             record = _Record(fingerprint(made))
             (unfinished / "layer.json").write_bytes(msgspec.json.encode(record))
     return tree
+
+
+def _method() -> str:
+    """Stand for the way in which layers are made: a change to it makes every layer anew."""
+    return cache.key_of(_DEBIAN_OPTIONS, _SCRAPS, _SETTINGS, _LAYER_SCRIPT.read_text())
 
 
 def overlay_order(tree: Tree) -> str:
@@ -207,7 +210,7 @@ def _install(tree: Path, layer: Layer, *, below: Tree, scratch: Path) -> None:
         "ARCHIVES": str(downloads / "archives"),
     }
     with cache.locked(f"apt-{layer.suite or 'none'}"):
-        run_enclosed(["sh", str(Path(__file__).with_name("layer.sh"))], env=settings, stdin=layer.script)
+        run_enclosed(["sh", str(_LAYER_SCRIPT)], env=settings, stdin=layer.script)
     if layer.expects:
         _check_version(tree, *layer.expects)
     shutil.rmtree(work)

@@ -101,10 +101,8 @@ _LOGIN = (
 
 _SSH_HOST_KEYS = ("etc/ssh/ssh_host_*",)
 
-# Hashes instead of times in the byte code: layers keep no times that would match.
-_COMPILE = (
-    "cd /usr/local/lib/python3.13/dist-packages && python3 -m compileall -q --invalidation-mode unchecked-hash ."
-)
+# Byte code that is marked by hashes, because times are not kept.
+_COMPILE = "python3 -m compileall -q --invalidation-mode unchecked-hash /usr/local/lib/python3.13/dist-packages"
 
 _NOBODY_BUT_NONROOT = {
     "etc/passwd": "root:x:0:0::/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n",
@@ -146,7 +144,8 @@ _LAYERS: Final = (
         name="python",
         parent="debian-trixie",
         suite="trixie",
-        packages=("python3-minimal", "python3", "openssh-client"),
+        packages=("python3", "openssh-client"),
+        script="useradd --uid 65532 --user-group --create-home --shell /usr/sbin/nologin nonroot",
         expects=("python3", "3.13."),
     ),
     Layer(
@@ -163,11 +162,7 @@ _LAYERS: Final = (
             "usr/local/bin/isthmus": "#!/usr/bin/python3\n"
             "import sys\n\nfrom isthmus.cli.main import main\n\nsys.exit(main())\n",
         },
-        script="""
-            groupadd --gid 65532 nonroot
-            useradd --uid 65532 --gid nonroot --create-home --shell /usr/sbin/nologin nonroot
-        """
-        + _COMPILE,
+        script=f"{_COMPILE}/isthmus",
     ),
     Layer(name="catatonit", parent="debian-trixie", suite="trixie", packages=("catatonit",)),
     Layer(name="pause", copies=(("catatonit", "usr/bin/catatonit"),), files=_NOBODY_BUT_NONROOT),

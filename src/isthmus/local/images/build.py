@@ -1,0 +1,142 @@
+"""From recipes to images: makes the layers, packs them, and remembers what came out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from isthmus.errors import Terminal
+from isthmus.local.images import blobs, cache, layers, oci
+from isthmus.local.images.recipes import IMAGES, Recipe, reference
+from isthmus.local.progress import Progress
+
+# Most of the time goes to apt, which works on one layer per Debian release at a time; the rest is small.
+_AT_ONCE = 4
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image whose parts are all in the cache."""
+
+    name: str
+    reference: str
+    key: str
+    """Stands for everything that it was made from."""
+    manifest: oci.Descriptor
+    config: oci.Descriptor
+    layers: tuple[oci.Descriptor, ...]
+
+    @property
+    def digest(self) -> str:
+        """What a registry knows it by."""
+        return self.manifest.digest
+
+    @property
+    def size(self) -> int:
+        """Bytes of all layers, of which other images may share some."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def blobs(self) -> tuple[oci.Descriptor, ...]:
+        """Everything that belongs to it."""
+        return (self.manifest, self.config, *self.layers)
+
+
+def build(names: Iterable[str], progress: Progress, *, binaries: Mapping[str, Path] | None = None) -> list[Image]:
+    """Return images, made now as far as they are not in the cache; one-file images take theirs from `binaries`."""
+    recipes = [_recipe(name) for name in names]
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="images") as pool:
+        return list(pool.map(partial(_build_one, progress=progress, binaries=binaries or {}), recipes))
+
+
+def list_images() -> list[Image]:
+    """Return the images that are in the cache, complete."""
+    found = (_remembered(name) for name in IMAGES)
+    return [image for image in found if image]
+
+
+def write_archives(images: Sequence[Image], directory: Path) -> list[Path]:
+    """Write every image to an OCI archive of its own, which tools can push to a registry."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return [_write_archive(image, directory / f"{image.name}.oci.tar") for image in images]
+
+
+def stream_archive(images: Sequence[Image], target: IO[bytes]) -> None:
+    """Write images to one archive, in which parts that they share are held once."""
+    parts = {blob.digest: blob for image in images for blob in image.blobs}
+    index = oci.index((image.reference, image.manifest) for image in images)
+    oci.write_archive(index, blobs.opened(parts.values()), target)
+
+
+def _write_archive(image: Image, path: Path) -> Path:
+    for blob in image.blobs:
+        blobs.verified(blob)
+    unfinished = path.with_name(f"{path.name}.partial")
+    with cache.explained(), unfinished.open("wb") as target:
+        stream_archive([image], target)
+    return unfinished.rename(path)
+
+
+def _recipe(name: str) -> Recipe:
+    try:
+        return IMAGES[name]
+    except KeyError:
+        raise Terminal(f"there is no image {name!r}", remedy=f"choose from {', '.join(IMAGES)}") from None
+
+
+def _build_one(recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Path]) -> Image:
+    top = layers.ensure(recipe.layer, progress, binaries=binaries)
+    key = cache.key_of(recipe, top.key)
+    known = _remembered(recipe.name)
+    if known and known.key == key:
+        return known
+    # A tree that lost files would be packed without complaint.
+    top = layers.ensure(recipe.layer, progress, binaries=binaries, verify=True)
+    packed = tuple(_pack(tree, progress) for tree in (*top.parents, top))
+    config = blobs.put(oci.config(recipe, packed), oci.CONFIG)
+    image = Image(
+        name=recipe.name,
+        reference=reference(recipe.name),
+        key=key,
+        manifest=blobs.put(oci.manifest(config, packed), oci.MANIFEST),
+        config=config,
+        layers=packed,
+    )
+    _remember(_memory(recipe.name), msgspec.json.encode(image))
+    return image
+
+
+def _pack(tree: layers.Tree, progress: Progress) -> oci.Descriptor:
+    note = tree.path.with_name("packed.json")
+    with cache.locked(f"pack-{tree.path.parent.name}"):
+        try:
+            blob = msgspec.json.decode(note.read_bytes(), type=oci.Descriptor)
+        except (OSError, msgspec.DecodeError):
+            pass
+        else:
+            if blobs.has(blob):
+                return blob
+        with progress.step(f"Packing {tree.layer.name}"):
+            blob = blobs.put_stream(tree.path.parent.name, oci.LAYER, write=partial(oci.write_layer, tree.path))
+            _remember(note, msgspec.json.encode(blob))
+        return blob
+
+
+def _memory(name: str) -> Path:
+    return cache.directory("records") / f"{name}.json"
+
+
+def _remembered(name: str) -> Image | None:
+    try:
+        image = msgspec.json.decode(_memory(name).read_bytes(), type=Image)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return image if all(map(blobs.has, image.blobs)) else None
+
+
+def _remember(path: Path, data: bytes) -> None:
+    unfinished = path.with_name(f"{path.name}.partial")
+    unfinished.write_bytes(data)
+    unfinished.rename(path)
