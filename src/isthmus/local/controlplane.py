@@ -32,6 +32,7 @@ class Part:
     name: str
     argv: tuple[str, ...]
     ready: Callable[[], bool]
+    on_host_network: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class ControlPlane:
                 "--unsafe-no-fsync",
                 "--log-level=warn",
             ),
-            lambda: _answers(health, context),
+            lambda: answers(health, context),
         )
 
     def apiserver(self, *extra: str) -> Part:
@@ -180,7 +181,7 @@ class ControlPlane:
                 "--shutdown-delay-duration=0s",
                 *extra,
             ),
-            lambda: _answers(health, context),
+            lambda: answers(health, context),
         )
 
     def controller_manager(self) -> Part:
@@ -216,7 +217,7 @@ class ControlPlane:
                 f"--feature-gates={_FEATURE_GATES}",
                 "--profiling=false",
             ),
-            lambda: _answers(health, context),
+            lambda: answers(health, context),
         )
 
     def scheduler(self) -> Part:
@@ -239,7 +240,7 @@ class ControlPlane:
                 f"--feature-gates={_FEATURE_GATES}",
                 "--profiling=false",
             ),
-            lambda: _answers(health, context),
+            lambda: answers(health, context),
         )
 
     def client_context(self, authority: Authority) -> ssl.SSLContext:
@@ -250,7 +251,8 @@ class ControlPlane:
         return context
 
 
-def _answers(url: str, context: ssl.SSLContext) -> bool:
+def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
+    """Whether a health address says yes."""
     try:
         with urllib.request.urlopen(url, timeout=2, context=context) as answer:  # noqa: S310 - https, built above
             return bool(answer.status == 200)  # noqa: PLR2004 - HTTP's own number

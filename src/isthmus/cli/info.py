@@ -1,0 +1,74 @@
+"""`isthmus status`, `kubeconfig` and `logs`: looking at a cluster without changing it."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import Name, chosen
+from isthmus.errors import Terminal
+
+
+def status(name: Name = None) -> None:
+    """Show the clusters of this machine, their nodes, and what does not run."""
+    from isthmus.cli.render import table
+    from isthmus.local import state
+    from isthmus.local.cluster import Cluster
+
+    names = [state.check_name(name)] if name else state.names()
+    if not names:
+        typer.echo("No cluster on this machine. Make one: isthmus up")
+        return
+    healthy = True
+    for each in names:
+        cluster = Cluster.load(each)
+        settings = cluster.settings
+        rows = [
+            (view.name, view.role, view.address, view.machine, view.kubernetes, ", ".join(view.stopped) or "-")
+            for view in cluster.look()
+        ]
+        healthy = healthy and all(row[3] == "on" and row[5] == "-" for row in rows)
+        ports = ", ".join(f"localhost:{port.host} → node port {port.node}" for port in settings.publish)
+        typer.echo(
+            f"Cluster {each}: Slurm {settings.slurm}, API {cluster.plane.url}{f', {ports}' if ports else ''}"
+        )
+        table(("NODE", "ROLE", "ADDRESS", "MACHINE", "KUBERNETES", "NOT RUNNING"), rows)
+    if not healthy:
+        typer.echo("Something does not run. Repair it: isthmus up")
+        raise typer.Exit(1)
+
+
+def kubeconfig(name: Name = None) -> None:
+    """Print the path of the administrator's kubeconfig: export KUBECONFIG=$(isthmus kubeconfig)."""
+    from isthmus.local.cluster import Cluster
+
+    typer.echo(Cluster.load(chosen(name)).plane.admin)
+
+
+def logs(
+    component: Annotated[
+        str | None, typer.Argument(help="kubelet, etcd, kube-apiserver …", metavar="COMPONENT")
+    ] = None,
+    name: Name = None,
+    node: Annotated[str | None, typer.Option(help="Only of this node.", metavar="NODE")] = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines are added.")] = False,
+) -> None:
+    """Show the log of a component, of all nodes that have one; without a name, which logs there are."""
+    import subprocess
+
+    from isthmus.local.cluster import Cluster
+
+    cluster = Cluster.load(chosen(name))
+    machines = [cluster.node(node).machine] if node else [cluster.switch, *(one.machine for one in cluster.nodes)]
+    there = [file for machine in machines for file in sorted(machine.logs.glob("*.log"))]
+    components = sorted({file.stem for file in there})
+    if component is None:
+        typer.echo("\n".join(components))
+        return
+    files = [file for file in there if file.stem == component]
+    if not files:
+        raise Terminal(f"there is no log of {component!r}", remedy=f"choose one of: {', '.join(components)}")
+    # tail names each file when there are several, and can follow them all.
+    words = ["tail", *(["--follow"] if follow else []), "--lines", "+1" if not follow else "20", *files]
+    sys.exit(subprocess.run(words, check=False).returncode)

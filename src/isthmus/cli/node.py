@@ -1,0 +1,44 @@
+"""`isthmus node stop|start|cut|heal NAME`: what happens to machines, on purpose."""
+
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import Name, chosen
+
+app = typer.Typer(help="Stop, start, cut off and heal nodes.", no_args_is_help=True, rich_markup_mode=None)
+_Node = Annotated[
+    str, typer.Argument(help="The node, such as isthmus-worker2, or worker2 for short.", metavar="NODE")
+]
+
+
+@app.command()
+def stop(node: _Node, name: Name = None) -> None:
+    """Switch a node off, as pulling its plug would."""
+    from isthmus.local import lifecycle
+
+    lifecycle.stop_node(chosen(name), node)
+
+
+@app.command()
+def start(node: _Node, name: Name = None) -> None:
+    """Switch a node on again."""
+    from isthmus.local import lifecycle
+
+    lifecycle.start_node(chosen(name), node)
+
+
+@app.command()
+def cut(node: _Node, name: Name = None) -> None:
+    """Pull a node's network cable; what runs there goes on, alone."""
+    from isthmus.local import lifecycle
+
+    lifecycle.cut_node(chosen(name), node)
+
+
+@app.command()
+def heal(node: _Node, name: Name = None) -> None:
+    """Plug a node's network cable in again."""
+    from isthmus.local import lifecycle
+
+    lifecycle.heal_node(chosen(name), node)

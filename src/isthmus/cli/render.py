@@ -1,0 +1,28 @@
+"""What people see: live progress on a terminal, plain lines elsewhere, and tables that pipes can read too."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+from isthmus.local.progress import PlainProgress, Progress
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Live on a terminal, plain lines when not."""
+    if not sys.stderr.isatty():
+        yield PlainProgress()
+        return
+    from isthmus.cli.live import LiveProgress
+
+    with LiveProgress() as live:
+        yield live
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns as kubectl does."""
+    widths = [max(len(str(row[column])) for row in (heads, *rows)) for column in range(len(heads))]
+    for row in (heads, *rows):
+        typer.echo("   ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

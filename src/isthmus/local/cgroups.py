@@ -1,0 +1,89 @@
+"""One control group per cluster and node, in every hierarchy that this machine has (version 1, hybrid or 2)."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_GONE_WITHIN = 5
+
+
+def _hierarchies() -> list[Path]:
+    """The mount points: one with version 2, one per controller with version 1."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    version_1 = [Path(mount[1]) for mount in mounts if mount[2] == "cgroup"]
+    return version_1 or [_ROOT]
+
+
+def make(path: str) -> None:
+    """Make a group such as `isthmus/demo/worker` and give its children every controller."""
+    for hierarchy in _hierarchies():
+        group = hierarchy
+        for name in path.split("/"):
+            parent, group = group, group / name
+            group.mkdir(exist_ok=True)
+            for setting in ("cpuset.cpus", "cpuset.mems"):
+                # With version 1 a group starts with no CPU at all, and nothing can run in it.
+                if (group / "cgroup.procs").exists() and (group / setting).exists() and hierarchy != _ROOT:
+                    (group / setting).write_text((parent / setting).read_text())
+            if hierarchy == _ROOT:
+                controllers = (parent / "cgroup.controllers").read_text().split()
+                (parent / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+
+
+def members(path: str) -> list[Path]:
+    """The files that take a process id (0 for the writer itself) into the group."""
+    return [hierarchy / path / "cgroup.procs" for hierarchy in _hierarchies()]
+
+
+def exists(path: str) -> bool:
+    """Whether any hierarchy still has the group."""
+    return any((hierarchy / path).exists() for hierarchy in _hierarchies())
+
+
+def processes(path: str) -> set[int]:
+    """The host's ids of all processes in the group and below it."""
+    found: set[int] = set()
+    for hierarchy in _hierarchies():
+        for procs in (hierarchy / path).rglob("cgroup.procs"):
+            with suppress(OSError):
+                found |= {int(line) for line in procs.read_text().split()}
+    return found - {0}
+
+
+def remove_if_empty(path: str) -> None:
+    """Remove a group that has no group below it."""
+    for hierarchy in _hierarchies():
+        with suppress(OSError):
+            (hierarchy / path).rmdir()
+
+
+def remove(path: str) -> None:
+    """Remove a group with all below it. Its processes are ending: wait until the kernel lets go of them."""
+    deadline = time.monotonic() + _GONE_WITHIN
+    while exists(path):
+        for hierarchy in _hierarchies():
+            top = hierarchy / path
+            groups = [directory for directory in top.rglob("*") if directory.is_dir()] if top.exists() else []
+            for group in sorted([*groups, top], key=lambda group: len(group.parts), reverse=True):
+                with suppress(OSError):
+                    group.rmdir()
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.02)
+
+
+def usage(path: str) -> tuple[int, float]:
+    """Memory in bytes and processor time in seconds that the group has used."""
+    if (_ROOT / path / "memory.current").exists():
+        memory = int((_ROOT / path / "memory.current").read_text())
+        cpu = next(
+            int(line.split()[1])
+            for line in (_ROOT / path / "cpu.stat").read_text().splitlines()
+            if line.startswith("usage_usec")
+        )
+        return memory, cpu / 1e6
+    stat = (_ROOT / "memory" / path / "memory.stat").read_text().splitlines()
+    numbers = {name: int(value) for name, value in (line.split() for line in stat)}
+    cpu = int((_ROOT / "cpuacct" / path / "cpuacct.usage").read_text())
+    return numbers["total_rss"] + numbers.get("total_shmem", 0), cpu / 1e9

@@ -1,0 +1,246 @@
+"""A local cluster: what it consists of, and how it is brought from any state to running.
+
+    up     settle what is wanted → prepare binaries and images → boot → control plane → nodes → add-ons → ready
+    down   kill what is in the cluster's control group → remove the group and the directory
+
+What runs is looked up each time, so `up` after any accident starts exactly what is missing.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from isthmus.errors import Terminal
+from isthmus.local import addons, network, shell, state
+from isthmus.local.addresses import Addresses
+from isthmus.local.controlplane import ControlPlane, Part
+from isthmus.local.images import store
+from isthmus.local.images.build import Image
+from isthmus.local.images.recipes import reference
+from isthmus.local.machine import Machine
+from isthmus.local.node import Node, python_module
+from isthmus.local.parallel import for_each, together
+from isthmus.local.paths import cache_dir
+from isthmus.local.progress import PlainProgress, Progress
+from isthmus.local.state import Settings
+from isthmus.local.supply import Supply, programs
+
+_PART_READY_WITHIN = 60
+_NODES_READY_WITHIN = 120
+STEPS = (
+    "Boot the nodes",
+    "Start the control plane",
+    "Start kubelets and proxies",
+    "Add names and storage",
+    "Wait until all is ready",
+)
+
+
+def group_of(name: str) -> str:
+    """The control group that holds every process of a cluster."""
+    return f"isthmus/{name}"
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as `isthmus status` shows it."""
+
+    name: str
+    role: str
+    address: str
+    machine: str
+    kubernetes: str
+    stopped: tuple[str, ...]
+
+
+class Cluster:
+    """A cluster as its settings describe it."""
+
+    def __init__(self, settings: Settings, found: dict[str, Path]) -> None:
+        self.settings = settings
+        self.directory = state.directory(settings.name)
+        self.addresses = Addresses(settings.slot)
+        self._programs = found
+        self.switch = self._machine("switch", self.directory / "switch")
+
+    @classmethod
+    def load(cls, name: str) -> "Cluster":
+        """Find a cluster that was made before."""
+        settings = state.load(name)
+        return cls(settings, programs(settings, PlainProgress()))
+
+    @cached_property
+    def plane(self) -> ControlPlane:
+        """The control plane, which lives on node 0."""
+        return ControlPlane(
+            name=self.settings.name,
+            directory=self.directory,
+            address=self.addresses.node(0),
+            service_range=self.addresses.services,
+            service_address=self.addresses.api_service,
+            binaries=self._programs,
+        )
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """All nodes, the control plane first, named as kind names them."""
+        suffixes = ["control-plane", "worker", *(f"worker{n}" for n in range(2, self.settings.workers + 1))]
+        return [
+            Node(
+                name=(name := f"{self.settings.name}-{suffix}"),
+                index=index,
+                machine=self._machine(name, self.directory / "nodes" / name),
+                plane=self.plane,
+                addresses=self.addresses,
+                pause_image=reference("pause"),
+            )
+            for index, suffix in enumerate(suffixes[: self.settings.workers + 1])
+        ]
+
+    def node(self, name: str) -> Node:
+        """Find a node by its name, or by the end of it (`worker2`)."""
+        for node in self.nodes:
+            if name in (node.name, node.name.removeprefix(f"{self.settings.name}-")):
+                return node
+        raise Terminal(
+            f"the cluster {self.settings.name!r} has no node {name!r}",
+            remedy=f"choose one of: {', '.join(node.name for node in self.nodes)}",
+        )
+
+    @property
+    def kubectl(self) -> tuple[str, ...]:
+        """The words that begin a kubectl command as administrator."""
+        return (str(self._programs["kubectl"]), f"--kubeconfig={self.plane.admin}")
+
+    def look(self) -> list[NodeView]:
+        """See what runs and what does not."""
+        try:
+            listing = shell.run([*self.kubectl, "get", "nodes", "--no-headers", "--request-timeout=3s"])
+            ready = {line.split()[0]: line.split()[1] for line in listing.splitlines()}
+        except Terminal:
+            ready = {node.name: "API does not answer" for node in self.nodes}
+        return [self._look_at(node, ready.get(node.name, "not registered")) for node in self.nodes]
+
+    def _look_at(self, node: Node, kubernetes: str) -> NodeView:
+        role = "control-plane" if node.is_control_plane else "worker"
+        if not (node.machine.init and self.switch.init):
+            return NodeView(node.name, role, node.address, "off", kubernetes, ())
+        stopped = tuple(part.name for part in self._parts_of(node) if not node.machine.runs(part.name))
+        machine = "cut off" if network.is_cut(self.switch, node.index) else "on"
+        return NodeView(node.name, role, node.address, machine, kubernetes, stopped)
+
+    def start(self, supply: Supply, progress: Progress) -> None:
+        """Start what does not run, from switched off to ready."""
+        boot, central, agents, extras, ready = STEPS
+        first = self.nodes[0]
+        with progress.step(boot):
+            self._boot(supply)
+        with progress.step(central):
+            together([self._start_store_and_api, lambda: for_each(self.nodes, self._start_containerd)])
+            for_each(self.nodes, lambda node: self._load_missing(node, supply.images))
+        with progress.step(agents):
+            jobs = [(first, self.plane.controller_manager()), (first, self.plane.scheduler())]
+            jobs += [(first, self._provisioner())]
+            jobs += [(node, part) for node in self.nodes for part in (node.kubelet(), node.proxy())]
+            for_each(jobs, lambda job: self._start(*job))
+        with progress.step(extras):
+            self._wait_for_nodes("create")
+            dns_image = reference("coredns")
+            addons.apply(self.kubectl, control_plane=first.name, addresses=self.addresses, dns_image=dns_image)
+        with progress.step(ready):
+            self._wait_for_nodes("condition=Ready")
+            addons.wait_for_names(self.addresses)
+
+    def start_node(self, node: Node) -> None:
+        """Switch one node on and start its daemons."""
+        node.write_configuration()
+        node.machine.boot()
+        network.plug_node(self.switch, node.machine, node.index, self.addresses)
+        for part in self._parts_of(node):
+            self._start(node, part)
+
+    def load_images(self, images: list[Image]) -> None:
+        """Put images into every node that runs."""
+        for_each([node for node in self.nodes if node.machine.init], lambda node: self._load_missing(node, images))
+
+    def _boot(self, supply: Supply) -> None:
+        (self.directory / "volumes").mkdir(exist_ok=True)
+        self.switch.boot()
+        network.plug_host(self.switch, self.addresses)
+        for node in self.nodes:  # one after the other: each certificate is made on its first use
+            node.write_configuration()
+
+        def boot(node: Node) -> None:
+            if not self._images_of(node).exists():
+                store.seed(supply.store, node.machine.directory / "containerd")
+                self._remember_images(node, supply.images)
+            node.machine.boot()
+            network.plug_node(self.switch, node.machine, node.index, self.addresses)
+
+        for_each(self.nodes, boot)
+        if self.settings.publish:
+            pairs = [f"{port.host}:{port.node}" for port in self.settings.publish]
+            words = ("isthmus.local.publish", self.addresses.node(0), *pairs)
+            self.switch.start(python_module("publish", *words, on_host_network=True))
+
+    def _start_store_and_api(self) -> None:
+        for part in (self.plane.etcd(), self.plane.apiserver()):
+            self._start(self.nodes[0], part)
+
+    def _start_containerd(self, node: Node) -> None:
+        self._start(node, node.containerd())
+
+    def _parts_of(self, node: Node) -> list[Part]:
+        """The daemons that belong on a node, in the order in which they start."""
+        own = [node.containerd(), node.kubelet(), node.proxy()]
+        if not node.is_control_plane:
+            return own
+        plane = self.plane
+        central = [plane.etcd(), plane.apiserver(), plane.controller_manager(), plane.scheduler()]
+        return [*central, self._provisioner(), *own]
+
+    def _provisioner(self) -> Part:
+        config = self.plane.user("provisioner", "isthmus:provisioner")
+        return python_module(
+            "provisioner", "isthmus.local.provisioner", str(config), str(self.directory / "volumes")
+        )
+
+    def _start(self, node: Node, part: Part) -> None:
+        node.machine.start(part)
+        deadline = time.monotonic() + _PART_READY_WITHIN
+        while not part.ready():
+            if not node.machine.runs(part.name) or time.monotonic() > deadline:
+                log = node.machine.logs / f"{part.name}.log"
+                tail = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
+                raise Terminal(
+                    f"{part.name} on {node.name} does not get ready; the end of its log:\n{tail}",
+                    remedy=f"isthmus logs {part.name} --node {node.name}",
+                )
+            time.sleep(0.02)
+
+    def _wait_for_nodes(self, condition: str) -> None:
+        names = [f"node/{node.name}" for node in self.nodes]
+        timeout = f"--timeout={_NODES_READY_WITHIN}s"
+        shell.run([*self.kubectl, "wait", f"--for={condition}", timeout, *names], remedy="isthmus logs kubelet")
+
+    def _load_missing(self, node: Node, images: list[Image]) -> None:
+        """Bring a node's images up to date; a node that was seeded from the store has them already."""
+        there = msgspec.json.decode(self._images_of(node).read_bytes(), type=dict[str, str])
+        missing = [image for image in images if there.get(image.reference) != image.digest]
+        if missing:
+            store.load(missing, node.socket)
+            self._remember_images(node, missing, there)
+
+    def _remember_images(self, node: Node, images: list[Image], before: dict[str, str] | None = None) -> None:
+        known = {**(before or {}), **{image.reference: image.digest for image in images}}
+        self._images_of(node).write_bytes(msgspec.json.encode(known))
+
+    def _images_of(self, node: Node) -> Path:
+        return node.machine.directory / "images.json"
+
+    def _machine(self, name: str, directory: Path) -> Machine:
+        group = f"{group_of(self.settings.name)}/{name}"
+        return Machine(directory, hostname=name, group=group, keep=(self.directory, cache_dir()))

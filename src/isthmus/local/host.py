@@ -1,0 +1,105 @@
+"""The machine we stand on: whether it will do, and the Debian packages that it needs."""
+
+import os
+import platform
+import shutil
+import socket
+from pathlib import Path
+
+from isthmus.errors import Terminal
+from isthmus.local import shell
+from isthmus.local.progress import Progress
+
+# A program (or file) that must be there, and the Debian package that brings it.
+_NEEDED = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "catatonit": "catatonit",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "mmdebstrap": "mmdebstrap",
+}
+_FREE_DISK_NEEDED = 2 * 1024**3
+
+
+def check_root() -> None:
+    """Namespaces, mounts and cgroups are root's."""
+    if os.geteuid() != 0:
+        raise Terminal("a local cluster can only be run by root", remedy="run the same command with sudo")
+
+
+def check_system() -> None:
+    """Say early and clearly when this machine cannot carry a cluster."""
+    check_root()
+    if platform.system() != "Linux":
+        raise Terminal(
+            f"a local cluster needs Linux, this is {platform.system()}",
+            remedy="use a Debian 12 machine, a virtual one will do",
+        )
+    if not shutil.which("apt-get") and missing_packages():
+        raise Terminal(
+            f"this system has no apt-get, and these are missing: {', '.join(missing_packages())}",
+            remedy="use Debian 12 or newer, or install the programs by hand so that they are on PATH",
+        )
+
+
+def check_disk(directory: Path) -> None:
+    """A cluster that runs out of disk in the middle is worse than one that does not start."""
+    existing = directory
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < _FREE_DISK_NEEDED:
+        raise Terminal(
+            f"the disk of {directory} has {free / 1024**3:.1f} GiB free, a cluster needs "
+            f"{_FREE_DISK_NEEDED / 1024**3:.0f} GiB",
+            remedy="free some space, or put the cache elsewhere with XDG_CACHE_HOME",
+        )
+
+
+def port_is_free(port: int) -> bool:
+    """Whether nobody listens on this port of localhost."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages whose programs are not on this machine."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return [
+        package
+        for program, package in _NEEDED.items()
+        if not (Path(program).exists() if program.startswith("/") else shutil.which(program, path=path))
+    ]
+
+
+def ensure_packages(progress: Progress) -> None:
+    """Install what is missing; starts no service."""
+    missing = missing_packages()
+    if not missing:
+        return
+    with progress.step(f"Install {', '.join(missing)}"):
+        remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(missing)}"
+        # RUNLEVEL=1 keeps the packages' own services from starting: every node runs daemons of its own.
+        quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+        shell.run(["apt-get", "-qq", "update"], env=quiet, remedy=remedy)
+        shell.run(
+            ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *missing], env=quiet, remedy=remedy
+        )
+
+
+def can_lower_oom_score() -> bool:
+    """Whether we may protect a process from the kernel's out-of-memory killer (CAP_SYS_RESOURCE)."""
+    cap_sys_resource = 24
+    effective = next(
+        line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")
+    )
+    return bool(int(effective, 16) >> cap_sys_resource & 1)

@@ -1,0 +1,169 @@
+"""The commands on clusters: what is asked is checked against what is there, then carried out under the lock."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from isthmus.errors import Terminal
+from isthmus.local import cgroups, host, network, state, supply
+from isthmus.local.addresses import MAX_NODES
+from isthmus.local.cluster import STEPS, Cluster, group_of
+from isthmus.local.images.build import Image
+from isthmus.local.paths import state_dir
+from isthmus.local.progress import Progress
+from isthmus.local.state import PublishedPort, Settings
+
+_HALT_WITHIN = 15
+_DEFAULT_WORKERS = 3
+_DEFAULT_SLURM = "26.05"
+_SSH = PublishedPort(30022, 30022)
+
+
+def up(
+    name: str,
+    *,
+    workers: int | None = None,
+    slurm: str | None = None,
+    publish: Sequence[PublishedPort] | None = None,
+    given: Path | None = None,
+    progress: Progress,
+) -> Cluster:
+    """Make a cluster, or repair and complete the one that is there. What is None stays as it is."""
+    host.check_system()
+    with state.exclusive(name):
+        old = state.load(name) if name in state.names() else None
+        settings = _changed(old, workers, slurm) if old else _new(name, workers, slurm)
+        settings = _with_ports(settings, old, publish, progress)
+        if given:
+            settings = _replace(settings, binaries=str(given.resolve()))
+        host.check_disk(state_dir())
+        host.ensure_packages(progress)
+        progress.plan(*STEPS)
+        ready = supply.prepare(settings, progress)
+        state.save(settings)
+        cluster = Cluster(settings, ready.programs)
+        cluster.start(ready, progress)
+    return cluster
+
+
+def down(name: str, progress: Progress) -> None:
+    """Remove a cluster, whatever state it is in."""
+    host.check_root()
+    directory, group = state.directory(name), group_of(name)
+    if not (directory.exists() or cgroups.exists(group)):
+        state.load(name)  # says that it is not there, and which are
+    with state.exclusive(name), progress.step(f"Remove the cluster {name}"):
+        _end_processes(group)
+        cgroups.remove(group)
+        cgroups.remove_if_empty("isthmus")
+        shutil.rmtree(directory, ignore_errors=True)
+        if directory.exists():
+            raise Terminal(f"{directory} cannot be removed", remedy=f"see what holds it: fuser -vm {directory}")
+
+
+def stop_node(name: str, node: str) -> None:
+    """Switch a node off, as pulling its plug would."""
+    with state.exclusive(name):
+        Cluster.load(name).node(node).machine.halt()
+
+
+def start_node(name: str, node: str) -> None:
+    """Switch a node on again."""
+    with state.exclusive(name):
+        cluster = Cluster.load(name)
+        cluster.start_node(cluster.node(node))
+
+
+def cut_node(name: str, node: str) -> None:
+    """Pull a node's network cable."""
+    with state.exclusive(name):
+        cluster = Cluster.load(name)
+        network.cut(cluster.switch, cluster.node(node).index)
+
+
+def heal_node(name: str, node: str) -> None:
+    """Plug a node's network cable in again."""
+    with state.exclusive(name):
+        cluster = Cluster.load(name)
+        network.heal(cluster.switch, cluster.node(node).index)
+
+
+def load_images(name: str, images: list[Image]) -> None:
+    """Put images into every node of a running cluster."""
+    with state.exclusive(name):
+        Cluster.load(name).load_images(images)
+
+
+def _new(name: str, workers: int | None, slurm: str | None) -> Settings:
+    return Settings(
+        name=state.check_name(name),
+        slot=state.free_slot(),
+        workers=_checked(_DEFAULT_WORKERS if workers is None else workers),
+        slurm=slurm or _DEFAULT_SLURM,
+    )
+
+
+def _changed(old: Settings, workers: int | None, slurm: str | None) -> Settings:
+    """A cluster can grow. Everything else is decided when it is made."""
+    again = f"isthmus down --name {old.name}, then up again"
+    if workers is not None and _checked(workers) < old.workers:
+        raise Terminal(f"{old.name} has {old.workers} workers and cannot shrink to {workers}", remedy=again)
+    if slurm not in (None, old.slurm):
+        raise Terminal(f"{old.name} has Slurm {old.slurm}, not {slurm}", remedy=again)
+    return old if workers is None else _replace(old, workers=workers)
+
+
+def _checked(workers: int) -> int:
+    if not 1 <= workers < MAX_NODES:
+        raise Terminal(f"a cluster has 1 to {MAX_NODES - 1} workers, not {workers}", remedy="choose --nodes 3")
+    return workers
+
+
+def _with_ports(
+    settings: Settings, old: Settings | None, asked: Sequence[PublishedPort] | None, progress: Progress
+) -> Settings:
+    """The ports of localhost to open: all that were asked for, or else SSH's if nobody has it."""
+    if old and asked is None:
+        return settings
+    mine = {port.host for port in old.publish} if old else set()
+    if asked is None:
+        if host.port_is_free(_SSH.host):
+            return _replace(settings, publish=(_SSH,))
+        progress.note(f"port {_SSH.host} of localhost is in use: for SSH choose another with --publish PORT:30022")
+        return settings
+    for port in asked:
+        if port.host not in mine and not host.port_is_free(port.host):
+            raise Terminal(
+                f"port {port.host} of localhost is in use",
+                remedy=f"stop what listens there (ss -ltnp), or choose another: --publish 40022:{port.node}",
+            )
+    return _replace(settings, publish=tuple(asked))
+
+
+def _replace(settings: Settings, **changes: object) -> Settings:
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _end_processes(group: str) -> None:
+    """Every process of a cluster, pods included, is in its control group: none can be overlooked."""
+    deadline = time.monotonic() + _HALT_WITHIN
+    while pids := cgroups.processes(group):
+        for pid in pids:
+            _kill(pid)
+        if time.monotonic() > deadline:
+            raise Terminal(
+                f"processes of the cluster do not end: {sorted(pids)}", remedy="see dmesg, then down again"
+            )
+        time.sleep(0.01)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

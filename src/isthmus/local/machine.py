@@ -1,0 +1,194 @@
+"""A machine inside this machine: namespaces that hang on one init process.
+
+    boot    unshare → set up mounts → exec catatonit (which reaps orphans and does nothing else)
+    start   nsenter → a daemon, in the machine's namespaces and control group, adopted by its init
+    halt    kill init: the kernel ends every process inside and takes mounts and network with them
+
+There is no supervisor that could die first. What is running is read from /proc, never remembered: a process is
+known by its id and start time, so a recycled id is not taken for it.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.errors import Terminal
+from isthmus.local import cgroups, shell
+from isthmus.local.controlplane import Part
+
+IP_BATCH = ("ip", "-batch", "-")
+_BOOT_WITHIN = 10
+_HALT_WITHIN = 10
+
+# /run, /var/lib and /var/log are the machine's own, so that daemons can use their usual places there. What must
+# be seen all the same (arguments from the fifth on) is put back at its own path. /proc is replaced last: until
+# then /proc/self still shows our process id as the host counts it, which is how the host will know us.
+_BOOT = r"""
+set -eu
+stat=$1 hostname=$2 groups=$3 data=$4
+shift 4
+read -r self < /proc/self/stat
+echo "$hostname" > /proc/sys/kernel/hostname
+for procs in $groups; do echo 0 > "$procs"; done
+mount -t tmpfs -o mode=755 tmpfs /run
+n=0
+for path in "$@"; do
+    n=$((n + 1))
+    mkdir -p "/run/keep/$n"
+    mount --bind "$path" "/run/keep/$n"
+done
+mount -t tmpfs -o mode=755 tmpfs /var/lib
+mount -t tmpfs -o mode=755 tmpfs /var/log
+n=0
+for path in "$@"; do
+    n=$((n + 1))
+    mkdir -p "$path"
+    mount --bind "/run/keep/$n" "$path"
+    umount "/run/keep/$n"
+done
+for name in containerd kubelet cni; do
+    mkdir -p "$data/$name" "/var/lib/$name"
+    mount --bind "$data/$name" "/var/lib/$name"
+done
+mkdir -p "$data/pods" /var/log/pods
+mount --bind "$data/pods" /var/log/pods
+mount -t proc proc /proc
+mount --make-rshared /
+echo "$self" > "$stat"
+exec catatonit -P
+"""
+
+_START = r"""
+groups=$1 log=$2 stat=$3
+shift 3
+for procs in $groups; do echo 0 > "$procs"; done
+setsid "$@" >> "$log" 2>&1 < /dev/null &
+cat "/proc/$!/stat" > "$stat"
+"""
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A process as /proc shows it; the pair is never reused while the system is up."""
+
+    pid: int
+    started: int
+
+    @staticmethod
+    def read(stat: Path) -> "_Process | None":
+        try:
+            text = stat.read_text()
+            # The name in parentheses may hold anything; the fields after the last one are numbers.
+            fields = text[text.rindex(")") + 2 :].split()
+            return _Process(int(text.split(maxsplit=1)[0]), int(fields[19])) if fields[0] != "Z" else None
+        except (OSError, ValueError):
+            return None
+
+
+class Machine:
+    """One machine, known by its directory; any number of processes may look at it."""
+
+    def __init__(self, directory: Path, *, hostname: str, group: str, keep: tuple[Path, ...] = ()) -> None:
+        self.directory = directory
+        self.hostname = hostname
+        self.group = group
+        self._keep = keep
+        self._stat = directory / "init.stat"
+        self.logs = directory / "logs"
+
+    @property
+    def init(self) -> int | None:
+        """The host's id of the init process, or None when the machine is off."""
+        recorded = _Process.read(self._stat)
+        if recorded and _Process.read(Path(f"/proc/{recorded.pid}/stat")) == recorded:
+            return recorded.pid
+        return None
+
+    def boot(self) -> None:
+        """Switch the machine on, if it is off."""
+        if self.init:
+            return
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._stat.unlink(missing_ok=True)
+        for stale in self.directory.glob("parts/*"):
+            stale.unlink()
+        (self.directory / "parts").mkdir(exist_ok=True)
+        cgroups.make(f"{self.group}/system")
+        script: list[str | Path] = ["sh", "-c", _BOOT, "boot"]
+        script += [self._stat, self.hostname, self._groups(), self.directory, *self._keep]
+        namespaces = ("--fork", "--pid", "--mount", "--net", "--uts", "--ipc")
+        with (self.logs / "boot.log").open("wb") as log:
+            process = subprocess.Popen(
+                ["unshare", *namespaces, *script],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _BOOT_WITHIN
+        while not self.init:
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (self.logs / "boot.log").read_text(errors="replace").strip()
+                raise Terminal(f"{self.hostname} does not boot: {said or 'no reason given'}")
+            time.sleep(0.005)
+
+    def halt(self) -> None:
+        """Switch the machine off, as pulling the plug would."""
+        init = self.init
+        if not init:
+            return
+        os.kill(init, signal.SIGKILL)
+        deadline = time.monotonic() + _HALT_WITHIN
+        while self.init:
+            if time.monotonic() > deadline:
+                raise Terminal(
+                    f"{self.hostname} (process {init}) does not end",
+                    remedy="a process in it hangs in the kernel, often on a dead disk: see dmesg",
+                )
+            time.sleep(0.005)
+
+    def run(self, *argv: str | Path, stdin: str | None = None) -> str:
+        """Run a program inside, to its end."""
+        return shell.run([*self._enter(), *argv], stdin=stdin)
+
+    def ip(self, *commands: str) -> None:
+        """Run commands of `ip` on the machine's network; processes in them are counted as the host does."""
+        shell.run(["nsenter", f"--target={self.init}", "--net", "--", *IP_BATCH], stdin="\n".join(commands))
+
+    def start(self, part: Part) -> None:
+        """Start a daemon inside, unless it runs."""
+        if self.runs(part.name):
+            return
+        log = self.logs / f"{part.name}.log"
+        shell.run(
+            [*self._enter(), "sh", "-c", _START, "start", self._groups(), log, self._part(part.name), *part.argv]
+        )
+
+    def runs(self, name: str) -> bool:
+        """Whether the daemon is alive."""
+        init, recorded = self.init, _Process.read(self._part(name))
+        if not (init and recorded):
+            return False
+        return _Process.read(Path(f"/proc/{init}/root/proc/{recorded.pid}/stat")) == recorded
+
+    def kill(self, name: str) -> None:
+        """End a daemon by SIGKILL."""
+        recorded = _Process.read(self._part(name))
+        if recorded and self.runs(name):
+            self.run("kill", "-KILL", str(recorded.pid))
+
+    def _part(self, name: str) -> Path:
+        return self.directory / "parts" / name
+
+    def _groups(self) -> str:
+        return " ".join(str(path) for path in cgroups.members(f"{self.group}/system"))
+
+    def _enter(self, *, network: bool = True) -> tuple[str, ...]:
+        init = self.init
+        if not init:
+            raise Terminal(f"{self.hostname} is switched off", remedy=f"isthmus node start {self.hostname}")
+        namespaces = ("--pid", "--mount", "--uts", "--ipc", *(("--net",) if network else ()))
+        return ("nsenter", f"--target={init}", *namespaces, "--")
