@@ -9,9 +9,10 @@ gives structs. Writing takes plain mappings, or structs that are complete. Unkno
 (`fieldValidation=Strict`): a misspelt field is an error, not a setting that silently does nothing.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, TypedDict, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -26,8 +27,8 @@ from isthmus.model.workload import SCALES, Scale
 T = TypeVar("T")
 Body = Mapping[str, Any] | msgspec.Struct
 
-PAGE: Final = 1000
-"""Objects per page: decoding that many holds up the event loop for about 20 ms."""
+PAGE: Final = 500
+"""Objects per page: unpacking and decoding that many holds up the event loop for about 20 ms."""
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -39,7 +40,7 @@ _STRICT = {"fieldValidation": "Strict"}
 _HEAD = re.compile(rb'\{(?:"kind":"\w+","apiVersion":"[\w./-]+",)?"metadata":(\{[^{}]*\}),"items":\[')
 
 
-class Selection(TypedDict):
+class Selection(TypedDict, total=False):
     """Which objects of a kind: of one namespace or all, by labels and fields as kubectl takes them."""
 
     namespace: str
@@ -63,36 +64,40 @@ class Client(Transport):
         return self._decode(kind, await self.send("GET", path(kind, key, subresource)))
 
     async def pages(
-        self,
-        kind: Kind[Any],
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        limit: int = PAGE,
-    ) -> AsyncGenerator[bytes]:
-        """List page by page, undecoded. All pages together are the state at one version."""
-        query = {"limit": str(limit)} if limit else {}
-        query |= selection(labels, fields)
-        where = collection(kind, namespace)
-        while True:
-            page = await self.send("GET", with_query(where, query))
-            yield page
-            token = _next_page(page)
-            if not token:
-                return
-            query["continue"] = token
+        self, kind: Kind[Any], take: Callable[[bytes], None], *, limit: int = PAGE, **selected: Unpack[Selection]
+    ) -> None:
+        """List page by page, undecoded. All pages together are the state at one version.
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", labels: str = "", fields: str = "", limit: int = PAGE
-    ) -> Listing[T]:
-        """List all objects, of one namespace or of all, as they were at one version."""
-        selected: Selection = {"namespace": namespace, "labels": labels, "fields": fields}
+        While `take` works on a page, the server already makes the next one.
+        """
+        query = selection(selected) | ({"limit": str(limit)} if limit else {})
+        where = collection(kind, selected.get("namespace", ""))
+        page = await self.send("GET", with_query(where, query), compressed=True)
         try:
-            pages = [self._decode_page(kind, page) async for page in self.pages(kind, **selected, limit=limit)]
+            async with asyncio.TaskGroup() as group:
+                while token := _next_page(page):
+                    query["continue"] = token
+                    following = group.create_task(self.send("GET", with_query(where, query), compressed=True))
+                    await asyncio.sleep(0)  # lets the request leave before we are busy
+                    take(page)
+                    page = await following
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed.exceptions[0].__cause__  # of one task, there is one
+        take(page)
+
+    async def list(self, kind: Kind[T], *, limit: int = PAGE, **selected: Unpack[Selection]) -> Listing[T]:
+        """List all objects, of one namespace or of all, as they were at one version."""
+        pages: list[Listing[T]] = []
+
+        def take(page: bytes) -> None:
+            pages.append(self._decode_page(kind, page))
+
+        try:
+            await self.pages(kind, take, limit=limit, **selected)
         except Expired:
             # The snapshot behind the pages was compacted away while we read it: one page has no such problem.
-            pages = [self._decode_page(kind, page) async for page in self.pages(kind, **selected, limit=0)]
+            pages.clear()
+            await self.pages(kind, take, limit=0, **selected)
         if len(pages) == 1:
             return pages[0]
         return Listing(tuple(item for page in pages for item in page.items), pages[-1].metadata)
@@ -175,14 +180,13 @@ class Client(Transport):
         self,
         kind: Kind[Any],
         *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         propagation: str = "",
         grace: int | None = None,
+        **selected: Unpack[Selection],
     ) -> None:
         """Delete every object of a kind that is selected; of one namespace, where the kind has them."""
-        target = with_query(collection(kind, namespace, one=True), selection(labels, fields))
+        where = collection(kind, selected.get("namespace", ""), one=True)
+        target = with_query(where, selection(selected))
         await self.send("DELETE", target, body=msgspec.json.encode(_delete_options(propagation, grace)))
 
     async def scale(self, kind: Kind[Any], key: Key | str) -> Scale:
@@ -279,10 +283,10 @@ def pod_path(pod: Key) -> str:
     return f"/api/v1/namespaces/{_segment(pod.namespace)}/pods/{_segment(pod.name)}"
 
 
-def selection(labels: str, fields: str) -> dict[str, str]:
-    """Make the query that selects by labels and fields, each written as kubectl takes them."""
-    query = {"labelSelector": labels} if labels else {}
-    return query | {"fieldSelector": fields} if fields else query
+def selection(selected: Selection) -> dict[str, str]:
+    """Make the query that selects by labels and fields."""
+    query = {"labelSelector": selected.get("labels", ""), "fieldSelector": selected.get("fields", "")}
+    return {name: value for name, value in query.items() if value}
 
 
 def with_query(where: str, query: Mapping[str, str]) -> str:

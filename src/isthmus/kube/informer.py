@@ -15,7 +15,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar, Unpack
 
 import msgspec
 
@@ -46,28 +46,31 @@ class Contact(msgspec.Struct, frozen=True):
 
 
 class Informer(Generic[T]):
-    """Keeps `store` up to date while `run` runs."""
+    """Keeps `store` up to date while `run` runs.
+
+    It lists in pages. With `streaming` it lists as the beginning of a watch where the server can: that takes less
+    memory of the server for very large kinds, and about twice the time of both ends for all others.
+    """
 
     def __init__(
         self,
         client: Client,
         kind: Kind[T],
         *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
         indexes: Mapping[str, Index[T]] | None = None,
+        streaming: bool = False,
         silence: float = SILENCE,
         clock: Callable[[], float] = time.monotonic,
+        **selected: Unpack[Selection],
     ) -> None:
         self.kind = kind
         self.store: Store[T] = Store(indexes)
         self.synced = asyncio.Event()
         self._client = client
-        self._selected: Selection = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._selected = selected
         self._silence = silence
         self._clock = clock
-        self._streams = True
+        self._streams = streaming
         self._version = ""
         self._pause = FIRST_PAUSE
         self.contact = Contact(in_touch=False, since=clock(), trouble=_NOT_STARTED)
@@ -103,15 +106,18 @@ class Informer(Generic[T]):
         listed: dict[Key, T] = {}
         unreadable: dict[Key, str] = {}
         version = ""
-        async with aclosing(self._client.pages(self.kind, **self._selected)) as pages:
-            async for page in pages:
-                try:
-                    listing = self.kind.list_decoder.decode(page)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
-                    listing = self._salvage(page, unreadable)
-                version = listing.version
-                for found in listing.items:
-                    listed[found.metadata.key] = found
+
+        def take(page: bytes) -> None:
+            nonlocal version
+            try:
+                listing = self.kind.list_decoder.decode(page)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                listing = self._salvage(page, unreadable)
+            version = listing.version
+            for found in listing.items:
+                listed[found.metadata.key] = found
+
+        await self._client.pages(self.kind, take, **self._selected)
         self._replace(listed, unreadable, version)
 
     async def _follow(self) -> bool:

@@ -6,11 +6,11 @@ ends, and the API server does not escape them.
 """
 
 from collections.abc import AsyncGenerator
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, Unpack
 
 import msgspec
 
-from isthmus.kube.client import Client, collection, selection, with_query
+from isthmus.kube.client import Client, Selection, collection, selection, with_query
 from isthmus.kube.errors import Garbled, Status, from_status
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import HasMeta, Key, Partial
@@ -144,11 +144,9 @@ async def watch(
     *,
     version: str = "",
     initial: bool = False,
-    namespace: str = "",
-    labels: str = "",
-    fields: str = "",
     duration: float = DURATION,
     silence: float = SILENCE,
+    **selected: Unpack[Selection],
 ) -> AsyncGenerator[Batch[T]]:
     """Follow the changes after a version, until the server ends the watch.
 
@@ -157,12 +155,12 @@ async def watch(
     where the connection breaks or falls silent; the version of the last batch is where to resume.
     """
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(duration)))}
-    query |= selection(labels, fields)
+    query |= selection(selected)
     if version:
         query["resourceVersion"] = version
     if initial:
         query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-    where = collection(kind, namespace)
+    where = collection(kind, selected.get("namespace", ""))
     lines = Lines()
     frames = Frames(kind, version=version, request=f"watch {where}")
     async with client.stream(with_query(where, query), silence=silence) as reader:
