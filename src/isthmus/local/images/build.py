@@ -1,6 +1,6 @@
 """From recipes to images: makes the layers, packs them, and remembers what came out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -63,11 +63,16 @@ def write_archives(images: Sequence[Image], directory: Path) -> list[Path]:
     return [_write_archive(image, directory / f"{image.name}.oci.tar") for image in images]
 
 
-def stream_archive(images: Sequence[Image], target: IO[bytes]) -> None:
-    """Write images to one archive, in which parts that they share are held once."""
+def stream_archive(
+    images: Sequence[Image], target: IO[bytes], *, names: Callable[[Image], Iterable[str]] | None = None
+) -> None:
+    """Write images to one archive, in which parts that they share are held once.
+
+    Each is called by its reference, or by all that `names` gives.
+    """
     parts = {blob.digest: blob for image in images for blob in image.blobs}
-    index = oci.index((image.reference, image.manifest) for image in images)
-    oci.write_archive(index, blobs.opened(parts.values()), target)
+    named = ((name, image.manifest) for image in images for name in (names(image) if names else [image.reference]))
+    oci.write_archive(oci.index(named), blobs.opened(parts.values()), target)
 
 
 def _write_archive(image: Image, path: Path) -> Path:
@@ -94,6 +99,7 @@ def _build_one(recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Pat
         return known
     # A tree that lost files would be packed without complaint.
     top = layers.ensure(recipe.layer, progress, binaries=binaries, verify=True)
+    key = cache.key_of(recipe, top.key)
     packed = tuple(_pack(tree, progress) for tree in (*top.parents, top))
     config = blobs.put(oci.config(recipe, packed), oci.CONFIG)
     image = Image(

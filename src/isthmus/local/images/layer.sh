@@ -36,7 +36,7 @@ if [ -n "$PACKAGES" ]; then
 
     apt() {
         chroot "$MERGED" apt-get -qq -o Dir::Etc::SourceList=/run/sources.list -o APT::Sandbox::User=root \
-            -o APT::Keep-Downloaded-Packages=true -o Dpkg::Use-Pty=0 "$@" < /dev/null
+            -o APT::Keep-Downloaded-Packages=true -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io "$@" < /dev/null
     }
     apt update
     # shellcheck disable=SC2086 # a list of package names, checked by the caller
