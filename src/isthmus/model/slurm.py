@@ -1,0 +1,295 @@
+"""What we read of Slurm's answers, one set of types for every API version from v0.0.40 to v0.0.45.
+
+A field is here because something reads it; what is not here is skipped while decoding, which is most of the bytes.
+Slurm leaves fields out, or sends null, when it has nothing to say, so everything but identity has a default.
+"""
+
+import math
+from typing import TypeAlias
+
+import msgspec
+
+States: TypeAlias = tuple[str, ...]
+"""A state and its flags, as Slurm gives them: ("IDLE", "DRAIN"). The first is the base state."""
+
+
+class Number(msgspec.Struct, frozen=True, gc=False):
+    """Slurm's number that may be missing or infinite."""
+
+    set: bool = False
+    infinite: bool = False
+    number: int | float = 0
+
+    @property
+    def value(self) -> float | None:
+        """The number, infinity, or None where Slurm has none."""
+        if self.infinite:
+            return math.inf
+        return self.number if self.set else None
+
+    @classmethod
+    def of(cls, value: float) -> "Number":
+        """Wrap a number the way Slurm wants it."""
+        return cls(set=False, infinite=True) if value == math.inf else cls(set=True, number=value)
+
+
+NOTHING = Number()
+
+
+class Signal(msgspec.Struct, frozen=True, gc=False):
+    """Which signal ended a process."""
+
+    id: Number = NOTHING
+    name: str | None = None
+
+
+class ExitCode(msgspec.Struct, frozen=True, gc=False):
+    """How a job's script ended: SUCCESS, ERROR, SIGNALED or not yet (PENDING)."""
+
+    status: tuple[str, ...] = ()
+    return_code: Number = NOTHING
+    signal: Signal = Signal()
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A job that slurmctld knows."""
+
+    job_id: int
+    job_state: States = ()
+    name: str | None = None
+    state_reason: str = ""
+    state_description: str | None = None
+    user_name: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    reservation: str | None = msgspec.field(name="resv_name", default=None)
+    nodes: str | None = None
+    scheduled_nodes: str | None = None
+    excluded_nodes: str | None = None
+    comment: str | None = None
+    admin_comment: str | None = None
+    mcs_label: str | None = None
+    flags: tuple[str, ...] = ()
+    array_job_id: Number = NOTHING
+    array_task_id: Number = NOTHING
+    het_job_id: Number = NOTHING
+    priority: Number = NOTHING
+    cpus: Number = NOTHING
+    node_count: Number = NOTHING
+    time_limit: Number = NOTHING
+    submit_time: Number = NOTHING
+    start_time: Number = NOTHING
+    end_time: Number = NOTHING
+    hold: bool = False
+    restarts: int = msgspec.field(name="restart_cnt", default=0)
+    exit_code: ExitCode = ExitCode()
+    tres_requested: str = msgspec.field(name="tres_req_str", default="")
+    tres_allocated: str = msgspec.field(name="tres_alloc_str", default="")
+    gres_detail: tuple[str, ...] = ()
+    work_directory: str | None = msgspec.field(name="current_working_directory", default=None)
+    standard_output: str | None = None
+    standard_error: str | None = None
+
+
+class JobState(msgspec.Struct, frozen=True, gc=False):
+    """The little that `jobs/state` says about a job. Its id is text: `17`, or `12_3` for the third of an array."""
+
+    job_id: str
+    state: States = ()
+
+
+class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A job to be submitted, or what is to change about one; what is left out is left to Slurm."""
+
+    name: str | None = None
+    script: str | None = None
+    flags: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    current_working_directory: str | None = None
+    comment: str | None = None
+    admin_comment: str | None = None
+    """Only root and SlurmUser may set it."""
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+    mcs_label: str | None = None
+    wckey: str | None = None
+    licenses: str | None = None
+    dependency: str | None = None
+    constraints: str | None = None
+    nodes: str | None = None
+    minimum_nodes: int | None = None
+    maximum_nodes: int | None = None
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    memory_per_node: Number | None = None
+    memory_per_cpu: Number | None = None
+    tres_per_job: str | None = None
+    tres_per_node: str | None = None
+    tres_per_task: str | None = None
+    required_nodes: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    array: str | None = None
+    time_limit: Number | None = None
+    """In minutes."""
+    priority: Number | None = None
+    nice: int | None = None
+    hold: bool | None = None
+    user_id: str | None = None
+    group_id: str | None = None
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node that slurmctld knows."""
+
+    name: str
+    state: States = ()
+    hostname: str = ""
+    address: str = ""
+    reason: str = ""
+    reason_set_by_user: str | None = None
+    reason_changed_at: Number = NOTHING
+    cpus: int = 0
+    effective_cpus: int = 0
+    alloc_cpus: int = 0
+    real_memory: int = 0
+    alloc_memory: int = 0
+    free_mem: Number = NOTHING
+    cpu_load: int | None = None
+    features: tuple[str, ...] = ()
+    active_features: tuple[str, ...] = ()
+    gres: str = ""
+    gres_used: str = ""
+    partitions: tuple[str, ...] = ()
+    comment: str = ""
+    extra: str = ""
+    mcs_label: str = ""
+    tres: str = ""
+    tres_used: str | None = None
+    weight: int = 0
+    boot_time: Number = NOTHING
+    slurmd_start_time: Number = NOTHING
+    last_busy: Number = NOTHING
+    version: str = ""
+
+
+class PartitionNodes(msgspec.Struct, frozen=True, gc=False):
+    """The nodes of a partition, as host lists."""
+
+    configured: str = ""
+    total: int = 0
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """Whether a partition takes and runs jobs: UP, DOWN, DRAIN, INACTIVE."""
+
+    state: States = ()
+
+
+class PartitionMaximums(msgspec.Struct, frozen=True, gc=False):
+    """What a partition allows at most."""
+
+    time: Number = NOTHING
+    nodes: Number = NOTHING
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
+    """A partition."""
+
+    name: str
+    nodes: PartitionNodes = PartitionNodes()
+    partition: PartitionState = PartitionState()
+    maximums: PartitionMaximums = PartitionMaximums()
+
+
+class Reservation(msgspec.Struct, frozen=True, gc=False):
+    """A reservation: nodes that are kept for somebody for a time."""
+
+    name: str
+    node_list: str = ""
+    node_count: int = 0
+    users: str = ""
+    accounts: str = ""
+    partition: str = ""
+    flags: tuple[str, ...] = ()
+    start_time: Number = NOTHING
+    end_time: Number = NOTHING
+
+
+class Ping(msgspec.Struct, frozen=True, gc=False):
+    """Whether one slurmctld answers."""
+
+    hostname: str = ""
+    pinged: str = ""
+    responding: bool | None = None
+    primary: bool | None = None
+    latency: int = 0
+
+    @property
+    def answers(self) -> bool:
+        """Newer versions say so; older ones only have a word for it."""
+        return self.pinged == "UP" if self.responding is None else self.responding
+
+
+class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is to change about a node. States are verbs here: DRAIN, RESUME, DOWN, POWER_DOWN and so on."""
+
+    state: tuple[str, ...] = ()
+    reason: str | None = None
+    comment: str | None = None
+    extra: str | None = None
+    features: tuple[str, ...] | None = None
+    features_act: tuple[str, ...] | None = None
+    gres: str | None = None
+    weight: Number | None = None
+    address: tuple[str, ...] | None = None
+    hostname: tuple[str, ...] | None = None
+
+
+class ReservationRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A reservation to be made or changed; times are seconds since 1970, the duration is in minutes."""
+
+    name: str
+    node_list: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    partition: str | None = None
+    flags: tuple[str, ...] = ()
+    start_time: Number | None = None
+    end_time: Number | None = None
+    duration: Number | None = None
+
+
+class RpcCount(msgspec.Struct, frozen=True, gc=False):
+    """How often slurmctld was asked one kind of question, and how long it worked on it, in microseconds."""
+
+    message_type: str
+    count: int = 0
+    average_time: Number = NOTHING
+    total_time: int = 0
+
+
+class Statistics(msgspec.Struct, frozen=True, gc=False):
+    """How slurmctld feels."""
+
+    server_thread_count: int = 0
+    agent_queue_size: int = 0
+    jobs_submitted: int = 0
+    jobs_started: int = 0
+    jobs_completed: int = 0
+    jobs_canceled: int = 0
+    jobs_failed: int = 0
+    jobs_pending: int = 0
+    jobs_running: int = 0
+    schedule_cycle_last: int = 0
+    schedule_cycle_mean: int = 0
+    schedule_cycle_depth: int = 0
+    bf_cycle_last: int = 0
+    bf_cycle_mean: int = 0
+    bf_last_depth: int = 0
+    bf_backfilled_jobs: int = 0
+    rpcs_by_message_type: tuple[RpcCount, ...] = ()

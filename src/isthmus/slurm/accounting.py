@@ -1,0 +1,97 @@
+"""The calls to slurmdbd: who may use what, and jobs that are long gone."""
+
+from collections.abc import Iterable
+from urllib.parse import urlencode
+
+import msgspec
+
+from isthmus.model.slurmdb import Account, Association, Cluster, PastJob, Qos, Tres, User
+from isthmus.slurm.calls import Answer, Calls
+
+_PLUGIN = "slurmdb"
+_LONG_PATIENCE = 120.0
+"""The database may have to look through years."""
+
+
+class _PastJobs(Answer, frozen=True):
+    jobs: tuple[PastJob, ...] = ()
+
+
+class _Users(Answer, frozen=True):
+    users: tuple[User, ...] = ()
+
+
+class _Accounts(Answer, frozen=True):
+    accounts: tuple[Account, ...] = ()
+
+
+class _Associations(Answer, frozen=True):
+    associations: tuple[Association, ...] = ()
+
+
+class _QosList(Answer, frozen=True):
+    qos: tuple[Qos, ...] = ()
+
+
+class _Clusters(Answer, frozen=True):
+    clusters: tuple[Cluster, ...] = ()
+
+
+class _TresList(Answer, frozen=True):
+    tres: tuple[Tres, ...] = msgspec.field(name="TRES", default=())
+
+
+class Accounting:
+    """Slurm, as far as slurmdbd goes."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def jobs(
+        self, *, since: int | None = None, until: int | None = None, names: Iterable[str] = ()
+    ) -> tuple[PastJob, ...]:
+        """Read the jobs of a span of time, by default of today, with these names or all; in seconds since 1970."""
+        query = {
+            **({"start_time": since} if since is not None else {}),
+            **({"end_time": until} if until is not None else {}),
+            **({"job_name": ",".join(names)} if names else {}),
+        }
+        path = f"jobs/?{urlencode(query)}" if query else "jobs/"
+        answer = await self._calls.call(
+            "GET", path, _PastJobs, what="reading the accounted jobs", plugin=_PLUGIN, patience=_LONG_PATIENCE
+        )
+        return answer.jobs
+
+    async def job(self, job_id: int) -> tuple[PastJob, ...]:
+        """Read one job; every task of an array, every run of a requeued job."""
+        what = f"reading the account of job {job_id}"
+        return (await self._calls.call("GET", f"job/{job_id:d}", _PastJobs, what=what, plugin=_PLUGIN)).jobs
+
+    async def users(self) -> tuple[User, ...]:
+        """Read every user."""
+        return (await self._calls.call("GET", "users/", _Users, what="reading the users", plugin=_PLUGIN)).users
+
+    async def accounts(self) -> tuple[Account, ...]:
+        """Read every account."""
+        what = "reading the accounts"
+        return (await self._calls.call("GET", "accounts/", _Accounts, what=what, plugin=_PLUGIN)).accounts
+
+    async def associations(self) -> tuple[Association, ...]:
+        """Read who may use which account."""
+        what = "reading the associations"
+        return (
+            await self._calls.call("GET", "associations/", _Associations, what=what, plugin=_PLUGIN)
+        ).associations
+
+    async def qos(self) -> tuple[Qos, ...]:
+        """Read every quality of service."""
+        return (await self._calls.call("GET", "qos/", _QosList, what="reading the QOS", plugin=_PLUGIN)).qos
+
+    async def clusters(self) -> tuple[Cluster, ...]:
+        """Read every cluster that keeps its accounts here."""
+        what = "reading the clusters"
+        return (await self._calls.call("GET", "clusters/", _Clusters, what=what, plugin=_PLUGIN)).clusters
+
+    async def tres(self) -> tuple[Tres, ...]:
+        """Read everything that is counted."""
+        return (await self._calls.call("GET", "tres/", _TresList, what="reading the TRES", plugin=_PLUGIN)).tres

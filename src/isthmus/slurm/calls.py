@@ -1,0 +1,127 @@
+"""A call in the API version of the server: path, answer, errors.
+
+This is what the calls to slurmctld (`client`) and to slurmdbd (`accounting`) have in common.
+"""
+
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from isthmus.domain import hostlist
+from isthmus.errors import Terminal
+from isthmus.slurm.errors import Garbled, Problem, failure
+from isthmus.slurm.transport import Transport
+from isthmus.slurm.versions import Server, negotiate
+
+PATIENCE = 30.0
+"""Seconds of silence before an answer counts as lost; slurmrestd itself gives up on slurmctld earlier."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What every answer holds."""
+
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+ItemT = TypeVar("ItemT")
+
+
+class Calls:
+    """Calls through one transport; remembers what the server speaks."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._server: Server | None = None
+        self._decoders: dict[type[Answer], Callable[[bytes], Any]] = {}
+
+    async def server(self) -> Server:
+        """Tell what we talk to; asked once, and again when the server has become another."""
+        if self._server is None:
+            self._server = await negotiate(self._transport)
+        return self._server
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        kind: type[AnswerT],
+        *,
+        what: str,
+        body: Any = None,
+        patience: float = PATIENCE,
+        plugin: str = "slurm",
+        tolerate: Collection[int] = (),
+    ) -> AnswerT:
+        """Make a call to `plugin` (slurm or slurmdb); `what` names it in errors, such as "cancelling job 7".
+
+        Error numbers in `tolerate` are no errors to this caller.
+        """
+        answer = await self.call_if_changed(
+            method, path, kind, what=what, body=body, patience=patience, plugin=plugin, tolerate=tolerate
+        )
+        if answer is None:
+            raise Garbled(f"{what} failed: slurmrestd says that nothing changed, but was not asked")
+        return answer
+
+    async def call_if_changed(
+        self,
+        method: str,
+        path: str,
+        kind: type[AnswerT],
+        *,
+        what: str,
+        body: Any = None,
+        patience: float = PATIENCE,
+        plugin: str = "slurm",
+        tolerate: Collection[int] = (),
+    ) -> AnswerT | None:
+        """Make a call that asks for changes; None says that there are none."""
+        for may_be_another in (True, False):
+            server = await self.server()
+            reply = await self._transport.request(
+                method, f"/{plugin}/v0.0.{server.api}/{path}", body=body, patience=patience
+            )
+            if reply.status != HTTPStatus.NOT_FOUND or reply.is_json or not may_be_another:
+                break
+            # Not the thing but the address is unknown: the server behind it has become another.
+            self._server = None
+        if reply.status == HTTPStatus.NOT_MODIFIED:
+            return None
+        answer = self._decode(reply.body, kind, what=what) if reply.is_json else None
+        problems = [it for it in answer.errors if it.error_number not in tolerate] if answer else ()
+        if error := failure(what, status=reply.status, problems=problems):
+            raise error
+        if answer is None:
+            raise Garbled(f"{what} failed: the answer is not JSON")
+        return answer
+
+    def _decode(self, body: bytes, kind: type[AnswerT], *, what: str) -> AnswerT:
+        if kind not in self._decoders:
+            self._decoders[kind] = msgspec.json.Decoder(kind).decode
+        try:
+            answer: AnswerT = self._decoders[kind](body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Garbled(
+                f"{what} failed: the answer cannot be read ({error})",
+                remedy="if this does not pass, this Slurm may be too new for this Isthmus",
+            ) from error
+        return answer
+
+
+def present(items: tuple[ItemT, ...] | None, *, what: str) -> tuple[ItemT, ...]:
+    """Insist on a list: some failures come as `"jobs": null`, and must never look like an empty queue."""
+    if items is None:
+        raise Garbled(f"{what} failed: the answer holds no list")
+    return items
+
+
+def in_path(name: str) -> str:
+    """Quote one name for a path; a host list would silently mean several nodes."""
+    if not name or hostlist.expand(name) != [name]:
+        raise Terminal(f"{name[:60]!r} is not one name")
+    return quote(name, safe="")

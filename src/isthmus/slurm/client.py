@@ -1,0 +1,350 @@
+"""The calls to slurmctld, one method each.
+
+Methods return what Slurm answered or raise what `errors` makes of it; none repeats a request by itself, except that
+reading goes on with the next slurmrestd and that `submit` makes sure of exactly one job.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from isthmus.domain.slurmconf import Directive
+from isthmus.errors import IsthmusError, Terminal
+from isthmus.model.slurm import (
+    NOTHING,
+    Job,
+    JobRequest,
+    JobState,
+    Node,
+    NodeChange,
+    Number,
+    Partition,
+    Ping,
+    Reservation,
+    ReservationRequest,
+    Statistics,
+)
+from isthmus.slurm.auth import TokenSource
+from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, present
+from isthmus.slurm.errors import AnswerLost, ControllerAway, Garbled, NotFound, Problem, failure
+from isthmus.slurm.submission import first_with, newer, with_key
+from isthmus.slurm.transport import Transport
+from isthmus.slurm.versions import Feature, Server
+
+EXTERNAL_JOB = "EXTERNAL_JOB"
+
+_LOOKS = (0.0, 0.5, 2.0)
+"""Pauses before each look for a job whose answer was lost: slurmctld may still be working off its backlog."""
+
+_DETAILS_AT_ONCE = 8
+_LONG_PATIENCE = 120.0
+"""A list of every job takes slurmctld and slurmrestd seconds."""
+
+_IDS_PER_REQUEST = 200
+"""Keeps the request line below the 8 KiB that servers of HTTP expect."""
+
+
+class _Submitted(Answer, frozen=True):
+    job_id: int = 0
+
+
+class _StatusError(msgspec.Struct, frozen=True):
+    code: int = 0
+    string: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    error: _StatusError = _StatusError()
+
+
+class _Signalled(Answer, frozen=True):
+    status: tuple[_Status, ...] = ()
+
+
+class _Jobs(Answer, frozen=True):
+    jobs: tuple[Job, ...] | None = None
+
+
+class _JobStates(Answer, frozen=True):
+    jobs: tuple[JobState, ...] | None = None
+
+
+class _StatesText(Answer, frozen=True):
+    jobs: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Nodes(Answer, frozen=True):
+    nodes: tuple[Node, ...] | None = None
+    last_update: Number = NOTHING
+
+
+class _Partitions(Answer, frozen=True):
+    partitions: tuple[Partition, ...] = ()
+
+
+class _Reservations(Answer, frozen=True):
+    reservations: tuple[Reservation, ...] = ()
+
+
+class _Pings(Answer, frozen=True):
+    pings: tuple[Ping, ...] = ()
+
+
+class _Diagnosis(Answer, frozen=True):
+    statistics: Statistics = Statistics()
+
+
+class Submission(NamedTuple):
+    """A job that Slurm has taken, and what it had to remark about it."""
+
+    job_id: int
+    warnings: tuple[str, ...]
+
+
+class NodeList(NamedTuple):
+    """Every node, and the second (of slurmctld's clock) of the last change that the list contains."""
+
+    nodes: tuple[Node, ...]
+    last_update: int
+
+
+@asynccontextmanager
+async def connect(
+    endpoints: Sequence[str], tokens: TokenSource, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator["Client"]:
+    """Make a client of the slurmrestd at these endpoints, and close its connections in the end."""
+    async with Transport(endpoints, tokens, tls=tls) as transport:
+        yield Client(Calls(transport))
+
+
+class Client:
+    """Slurm, as far as slurmctld goes."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self._newest_job: int | None = None
+        self._uncertain: dict[str, int] = {}
+        """Keys that may have been submitted, with the newest job from before that."""
+
+    async def server(self) -> Server:
+        """Tell what we talk to."""
+        return await self.calls.server()
+
+    async def ping(self) -> tuple[Ping, ...]:
+        """Ask slurmrestd which slurmctld answer. This works while none does."""
+        return (await self.calls.call("GET", "ping/", _Pings, what="pinging slurmctld")).pings
+
+    async def diagnose(self) -> Statistics:
+        """Ask slurmctld how it feels."""
+        return (await self.calls.call("GET", "diag/", _Diagnosis, what="reading the statistics")).statistics
+
+    async def reconfigure(self) -> None:
+        """Let slurmctld and the nodes read their configuration again."""
+        await self.calls.call("GET", "reconfigure/", Answer, what="reconfiguring")
+
+    # Jobs
+
+    async def job_states(self, ids: Iterable[int] = (), *, patience: float = PATIENCE) -> tuple[JobState, ...]:
+        """Read the states of the jobs with these ids, or of all: cheap, a hundredth of what `jobs` costs.
+
+        Ids that Slurm does not know (any more) are missing from the answer.
+        """
+        wanted = list(ids)
+        if not wanted:
+            return await self._job_states("", patience=patience)
+        states: list[JobState] = []
+        for start in range(0, len(wanted), _IDS_PER_REQUEST):
+            query = urlencode([("job_id", job_id) for job_id in wanted[start : start + _IDS_PER_REQUEST]])
+            states.extend(await self._job_states(f"?{query}", patience=patience))
+        return tuple(states)
+
+    async def job_states_text(self, *, patience: float = PATIENCE) -> bytes:
+        """Read the states of all jobs as the JSON list that Slurm wrote, for who wants to compare it first."""
+        what = "reading the states of jobs"
+        answer = await self.calls.call("GET", "jobs/state/", _StatesText, what=what, patience=patience)
+        text = bytes(answer.jobs)
+        if not text.startswith(b"["):
+            raise Garbled(f"{what} failed: the answer holds no list")
+        return text
+
+    async def _job_states(self, query: str, *, patience: float) -> tuple[JobState, ...]:
+        answer = await self.calls.call(
+            "GET", f"jobs/state/{query}", _JobStates, what="reading the states of jobs", patience=patience
+        )
+        return present(answer.jobs, what="reading the states of jobs")
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Read every job in full. Costs slurmctld about half a millisecond a job: for a start, not for a loop."""
+        answer = await self.calls.call("GET", "jobs/", _Jobs, what="reading all jobs", patience=_LONG_PATIENCE)
+        return present(answer.jobs, what="reading all jobs")
+
+    async def job(self, job_id: int) -> tuple[Job, ...]:
+        """Read one job in full; of an array, every task that has a record of its own."""
+        what = f"reading job {job_id}"
+        answer = await self.calls.call("GET", f"job/{job_id:d}", _Jobs, what=what)
+        if not answer.jobs:
+            raise NotFound(f"{what} failed: Slurm does not know it (any more)")
+        return answer.jobs
+
+    async def submit(self, request: JobRequest, *, key: str) -> Submission:
+        """Submit a job so that exactly one exists with this key, whatever happens to requests and answers.
+
+        When an answer is lost, the job is looked for by its key, and submitted again only if it is not there. If
+        Slurm is away for longer, this raises; calling it again with the same key begins by looking.
+        """
+        if self._newest_job is None:
+            for state in await self.job_states():
+                self._saw(base_id(state.job_id))
+        if key not in self._uncertain:
+            self._uncertain[key] = self._newest_job or 0
+            try:
+                return self._certain(key, await self._submit(request, key=key))
+            except (AnswerLost, ControllerAway, Garbled):
+                pass
+            except IsthmusError:
+                del self._uncertain[key]
+                raise
+        for pause in _LOOKS:
+            await asyncio.sleep(pause)
+            if found := await self.find(key, newer_than=self._uncertain[key]):
+                return self._certain(key, Submission(found.job_id, ()))
+        return self._certain(key, await self._submit(request, key=key))
+
+    def _certain(self, key: str, submission: Submission) -> Submission:
+        del self._uncertain[key]
+        self._saw(submission.job_id)
+        return submission
+
+    async def _submit(self, request: JobRequest, *, key: str) -> Submission:
+        if EXTERNAL_JOB in request.flags:
+            (await self.calls.server()).require(Feature.EXTERNAL_JOBS)
+        marked = msgspec.structs.replace(request, comment=with_key(request.comment, key))
+        what = f"submitting job {request.name or key!r}"
+        answer = await self.calls.call("POST", "job/submit", _Submitted, what=what, body={"job": marked})
+        if not answer.job_id:
+            raise Garbled(f"{what} gave neither a job id nor an error")
+        return Submission(answer.job_id, tuple(str(warning) for warning in answer.warnings))
+
+    async def find(self, key: str, *, newer_than: int) -> Job | None:
+        """Find the (first) job that was submitted with this key after the job with the id `newer_than`.
+
+        Only the jobs since then are read in full, so this stays cheap however long the queue is.
+        """
+        ids = {base_id(state.job_id) for state in await self.job_states()}
+        return first_with(await self.details(it for it in ids if newer(it, newer_than)), key)
+
+    async def details(self, ids: Iterable[int]) -> list[Job]:
+        """Read several jobs in full, a few at a time; jobs that are gone are left out."""
+        gate = asyncio.Semaphore(_DETAILS_AT_ONCE)
+
+        async def read(job_id: int) -> tuple[Job, ...]:
+            async with gate:
+                try:
+                    return await self.job(job_id)
+                except NotFound:
+                    return ()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                reads = [group.create_task(read(job_id)) for job_id in ids]
+        except* IsthmusError as failures:
+            # One stands for all: they have one cause, and callers decide by the class.
+            raise _first(failures) from None
+        return [job for finished in reads for job in finished.result()]
+
+    async def update_job(self, job_id: int, change: JobRequest) -> None:
+        """Change a job."""
+        await self.calls.call("POST", f"job/{job_id:d}", Answer, what=f"changing job {job_id}", body=change)
+
+    async def cancel_job(self, job_id: int, *, signal: str | None = None) -> None:
+        """End a job, or send a signal such as TERM or USR1 to its processes."""
+        what = f"sending {signal} to job {job_id}" if signal else f"cancelling job {job_id}"
+        query = f"?{urlencode({'signal': signal})}" if signal else ""
+        answer = await self.calls.call("DELETE", f"job/{job_id:d}{query}", _Signalled, what=what)
+        # This call reports its failures in a place of its own, under a status of success.
+        problems = [Problem(error_number=status.error.code, error=status.error.string) for status in answer.status]
+        if error := failure(what, status=HTTPStatus.OK, problems=[it for it in problems if it.error_number]):
+            raise error
+
+    # Nodes
+
+    async def nodes(self, *, newer_than: int | None = None, patience: float = PATIENCE) -> NodeList | None:
+        """Read every node, or nothing (None) if none changed at or after the second `newer_than`."""
+        query = "" if newer_than is None else f"?update_time={newer_than:d}"
+        answer = await self.calls.call_if_changed(
+            "GET", f"nodes/{query}", _Nodes, what="reading all nodes", patience=patience
+        )
+        if answer is None:
+            return None
+        return NodeList(present(answer.nodes, what="reading all nodes"), int(answer.last_update.value or 0))
+
+    async def node(self, name: str) -> Node:
+        """Read one node."""
+        what = f"reading node {name}"
+        # A node that does not exist is reported as "no error" and no node.
+        answer = await self.calls.call("GET", f"node/{in_path(name)}", _Nodes, what=what, tolerate={0})
+        if not answer.nodes:
+            raise NotFound(
+                f"{what} failed: Slurm does not know it", remedy="see scontrol show nodes for their names"
+            )
+        return answer.nodes[0]
+
+    async def update_node(self, name: str, change: NodeChange) -> None:
+        """Change a node: its state, reason, features."""
+        await self.calls.call("POST", f"node/{in_path(name)}", Answer, what=f"changing node {name}", body=change)
+
+    async def create_node(self, line: Directive) -> None:
+        """Make the node or nodes that a line such as `NodeName=n[1-4] CPUs=8` describes."""
+        if line.key.lower() != "nodename":
+            raise Terminal(f"{line.render()[:60]!r} describes no node", remedy="begin with NodeName=")
+        (await self.calls.server()).require(Feature.NEW_NODES)
+        what = f"making node {line.value}"
+        await self.calls.call("POST", "new/node/", Answer, what=what, body={"node_conf": line.render()})
+
+    async def delete_node(self, name: str) -> None:
+        """Delete a node that was made while slurmctld ran."""
+        await self.calls.call("DELETE", f"node/{in_path(name)}", Answer, what=f"deleting node {name}")
+
+    # Partitions and reservations
+
+    async def partitions(self) -> tuple[Partition, ...]:
+        """Read every partition."""
+        return (await self.calls.call("GET", "partitions/", _Partitions, what="reading the partitions")).partitions
+
+    async def reservations(self) -> tuple[Reservation, ...]:
+        """Read every reservation."""
+        return (
+            await self.calls.call("GET", "reservations/", _Reservations, what="reading the reservations")
+        ).reservations
+
+    async def save_reservation(self, request: ReservationRequest) -> None:
+        """Make a reservation, or change the one of this name."""
+        (await self.calls.server()).require(Feature.RESERVATIONS)
+        what = f"saving reservation {request.name}"
+        await self.calls.call("POST", "reservation", Answer, what=what, body=request)
+
+    async def delete_reservation(self, name: str) -> None:
+        """Delete a reservation."""
+        (await self.calls.server()).require(Feature.RESERVATIONS)
+        await self.calls.call("DELETE", f"reservation/{in_path(name)}", Answer, what=f"deleting reservation {name}")
+
+    def _saw(self, job_id: int) -> None:
+        if self._newest_job is None or newer(job_id, self._newest_job):
+            self._newest_job = job_id
+
+
+def base_id(text: str) -> int:
+    """Take the job id out of `17`, `12_3` (a task of an array) or `9+1` (a part of a heterogeneous job)."""
+    digits = text.split("_", 1)[0].split("+", 1)[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = failures.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,268 @@
+"""Jobs and nodes of Slurm as a change stream, made of the cheapest questions that Slurm answers.
+
+Three loops share one picture of the cluster, none of which ever has two requests under way:
+
+    states     every job's state by `jobs/state`: quick while somebody waits, slow while nobody does
+    details    the full record of each job whose state changed, a few at a time; of all at once after a start
+    nodes      every node, which costs nothing while none changed
+
+When Slurm is away, `contact` says so and since when; what was known stays known. It never looks like an empty
+cluster, and when Slurm is back the difference is told as changes.
+"""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from isthmus.errors import IsthmusError
+from isthmus.model.slurm import Job, JobState, Node, States
+from isthmus.slurm.client import Client, base_id
+from isthmus.slurm.errors import Garbled
+from isthmus.slurm.store import Store
+
+_QUICK = 0.1
+_IDLE = 2.0
+_BACKOFF_FIRST = 0.2
+_BACKOFF_MOST = 5.0
+_PATIENCE = 15.0
+"""A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
+
+_BULK = 500
+"""So many full records, or more, are read by one list of everything rather than one by one."""
+
+_BATCH = 32
+_NODES_PAUSE = 0.5
+"""Nodes come as a list of all, and change with every job that starts: twice a second is enough of that."""
+
+_SETTLED_SECONDS = 1.5
+"""Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
+
+Clock = Callable[[], float]
+
+
+class Contact(msgspec.Struct, frozen=True):
+    """Whether Slurm answers, since when (by the poller's clock) this is so, and what is wrong if not."""
+
+    in_touch: bool
+    since: float
+    trouble: str = ""
+
+
+class Poller:
+    """Keeps `states`, `jobs` and `nodes` as Slurm has them."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        waiting: Callable[[], bool] = lambda: False,
+        wants: Callable[[int], bool] = lambda _: True,
+        quick: float = _QUICK,
+        idle: float = _IDLE,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Follow the cluster of `client`.
+
+        `waiting` is asked before each pause whether somebody waits for a change; `wants` whether the full record of
+        a job is of use. The pauses are `quick` and `idle` seconds, and never shorter than the question took, so
+        that a slow slurmctld is left alone at least half of the time.
+        """
+        self.states: Store[str, States] = Store()
+        self.jobs: Store[int, Job] = Store()
+        self.nodes: Store[str, Node] = Store()
+        self._client = client
+        self._waiting = waiting
+        self._wants = wants
+        self._quick = quick
+        self._idle = idle
+        self._clock = clock
+        self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
+        self._contact_hooks: list[Callable[[Contact], None]] = []
+        self._troubles: dict[str, str] = {}
+        self._states_text = b""
+        self._decode_states = msgspec.json.Decoder(list[JobState]).decode
+        # A job id stands for several entries and records when it is an array's.
+        self._entries: Counter[int] = Counter()
+        self._records: dict[int, tuple[int, ...]] = {}
+        self._stale: set[int] = set()
+        self._any_stale = asyncio.Event()
+        self._nodes_stamp, self._nodes_stamp_seen = 0, clock()
+        self._nodes_since: int | None = None
+        self._nudged = {"states": asyncio.Event(), "nodes": asyncio.Event()}
+        self._read_once = {name: asyncio.Event() for name in ("states", "details", "nodes")}
+
+    @property
+    def contact(self) -> Contact:
+        """Whether Slurm answers at the moment."""
+        return self._contact
+
+    def on_contact(self, hook: Callable[[Contact], None]) -> None:
+        """Call this whenever contact is lost or found again."""
+        self._contact_hooks.append(hook)
+
+    async def synced(self) -> None:
+        """Wait until states, details and nodes have been read once."""
+        for event in self._read_once.values():
+            await event.wait()
+
+    def nudge(self) -> None:
+        """Ask again at once, because something is expected to have changed."""
+        for event in self._nudged.values():
+            event.set()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._loop("states", self._poll_states, quick=self._quick))
+            group.create_task(self._loop("nodes", self._poll_nodes, quick=max(self._quick, _NODES_PAUSE)))
+            group.create_task(self._loop("details", self._read_details))
+
+    async def _loop(self, name: str, ask: Callable[[], Awaitable[None]], *, quick: float | None = None) -> None:
+        """Ask over and over; a loop without `quick` waits for its work by itself."""
+        backoff = _BACKOFF_FIRST
+        while True:
+            began = self._clock()
+            try:
+                await ask()
+            except IsthmusError as error:
+                self._note(name, str(error))
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, _BACKOFF_MOST)
+                continue
+            self._note(name, "")
+            backoff = _BACKOFF_FIRST
+            if quick is not None:
+                pause = quick if self._waiting() else max(quick, self._idle)
+                await self._pause(name, max(pause, self._clock() - began))
+
+    async def _pause(self, name: str, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._nudged[name].wait()
+        self._nudged[name].clear()
+
+    def _note(self, name: str, trouble: str) -> None:
+        """Remember how a loop fares, and tell if that makes or breaks contact."""
+        if trouble:
+            self._troubles[name] = trouble
+        else:
+            self._troubles.pop(name, None)
+        in_touch = not self._troubles and self._read_once["states"].is_set()
+        if in_touch != self._contact.in_touch:
+            self._contact = Contact(in_touch=in_touch, since=self._clock(), trouble=trouble)
+            for hook in self._contact_hooks:
+                hook(self._contact)
+        elif trouble:
+            self._contact = Contact(in_touch=False, since=self._contact.since, trouble=trouble)
+
+    # States
+
+    async def _poll_states(self) -> None:
+        text = await self._client.job_states_text(patience=_PATIENCE)
+        # Most of the time nothing changed, and comparing bytes is all there is to do.
+        if text != self._states_text:
+            try:
+                fresh = {entry.job_id: entry.state for entry in self._decode_states(text)}
+            except msgspec.DecodeError as error:
+                raise Garbled(f"the list of job states cannot be read: {error}") from error
+            self._take_states(fresh)
+            self._states_text = text
+        self._read_once["states"].set()
+        self._wake_details()
+
+    def _take_states(self, fresh: dict[str, States]) -> None:
+        known = self.states
+        changed = [(key, state) for key, state in fresh.items() if known.get(key) != state]
+        gone = [key for key in known if key not in fresh]
+        for key, _ in changed:
+            job_id = base_id(key)
+            if key not in known:
+                self._entries[job_id] += 1
+            if self._wants(job_id):
+                self._stale.add(job_id)
+        for key in gone:
+            job_id = base_id(key)
+            self._entries[job_id] -= 1
+            if self._entries[job_id]:
+                self._stale.add(job_id)
+            else:
+                del self._entries[job_id]
+                self._stale.discard(job_id)
+                self._take_records(job_id, ())
+        # Hooks run last: they may read everything, and find it consistent.
+        for key, state in changed:
+            self.states.put(key, state)
+        for key in gone:
+            self.states.drop(key)
+
+    # Details
+
+    def _wake_details(self) -> None:
+        if self._stale:
+            self._any_stale.set()
+        else:
+            self._read_once["details"].set()
+
+    async def _read_details(self) -> None:
+        await self._any_stale.wait()
+        self._any_stale.clear()
+        while self._stale:
+            everything = len(self._stale) >= _BULK
+            ids = (
+                set(self._stale)
+                if everything
+                else {self._stale.pop() for _ in range(min(_BATCH, len(self._stale)))}
+            )
+            # A change while we read makes its job stale again, so ids leave the set before the request.
+            self._stale -= ids
+            try:
+                found = await self._client.jobs() if everything else await self._client.details(ids)
+            except BaseException:
+                self._stale |= ids
+                self._any_stale.set()
+                raise
+            records: defaultdict[int, list[Job]] = defaultdict(list)
+            for job in found:
+                records[_id_of_all(job)].append(job)
+            for job_id in ids:
+                self._take_records(job_id, records[job_id])
+        self._wake_details()
+
+    def _take_records(self, job_id: int, records: Iterable[Job]) -> None:
+        """Replace what is known of a job or array; a job that left while its record was read stays away."""
+        kept = tuple(records) if job_id in self._entries else ()
+        ids = tuple(job.job_id for job in kept)
+        for old in self._records.pop(job_id, ()):
+            if old not in ids:
+                self.jobs.drop(old)
+        if kept:
+            self._records[job_id] = ids
+        for job in kept:
+            self.jobs.put(job.job_id, job)
+
+    # Nodes
+
+    async def _poll_nodes(self) -> None:
+        began = self._clock()
+        listing = await self._client.nodes(newer_than=self._nodes_since, patience=_PATIENCE)
+        self._read_once["nodes"].set()
+        if listing is None:
+            return
+        if listing.last_update != self._nodes_stamp:
+            self._nodes_stamp, self._nodes_stamp_seen = listing.last_update, began
+        settled = began - self._nodes_stamp_seen >= _SETTLED_SECONDS
+        self._nodes_since = self._nodes_stamp + 1 if settled else self._nodes_stamp
+        names = {node.name for node in listing.nodes}
+        for gone in [name for name in self.nodes if name not in names]:
+            self.nodes.drop(gone)
+        for node in listing.nodes:
+            self.nodes.put(node.name, node)
+
+
+def _id_of_all(job: Job) -> int:
+    """The id by which `jobs/state` and `job/ID` know a record: that of its array or heterogeneous job, if any."""
+    return int(job.array_job_id.value or job.het_job_id.value or job.job_id)

@@ -1,0 +1,46 @@
+"""What we know of Slurm at the moment, for everybody to read without awaiting, and hooks that tell what changed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeAlias, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Hook: TypeAlias = Callable[[K, V | None, V | None], None]
+"""Is told a key, what was known and what is known now; None stands for "not there"."""
+
+
+class Store(Mapping[K, V], Generic[K, V]):
+    """A mapping that only its poller writes."""
+
+    def __init__(self) -> None:
+        self._items: dict[K, V] = {}
+        self._hooks: list[Hook[K, V]] = []
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def on_change(self, hook: Hook[K, V]) -> None:
+        """Call this for every later change. It must be quick, and must not raise: put a key into a queue."""
+        self._hooks.append(hook)
+
+    def put(self, key: K, value: V) -> None:
+        """Take note of a value, and tell if it is another than before."""
+        old = self._items.get(key)
+        if old != value:
+            self._items[key] = value
+            for hook in self._hooks:
+                hook(key, old, value)
+
+    def drop(self, key: K) -> None:
+        """Take note that something is gone."""
+        old = self._items.pop(key, None)
+        if old is not None:
+            for hook in self._hooks:
+                hook(key, old, None)

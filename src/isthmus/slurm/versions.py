@@ -1,0 +1,107 @@
+"""Which API version a slurmrestd speaks, and what only newer ones can do.
+
+Every difference between the versions that we know stands here; the types in `model.slurm` read them all.
+
+    v0.0.40   Slurm 23.11   job states are lists, jobs/state
+    v0.0.42   Slurm 24.11   ping says whether a slurmctld responds, not only UP or DOWN
+    v0.0.43   Slurm 25.05   reservations can be made, changed and deleted
+    v0.0.44   Slurm 25.11   nodes can be made; external jobs
+    v0.0.45   Slurm 26.05   ping no longer says UP or DOWN
+"""
+
+import enum
+import re
+from http import HTTPStatus
+
+import msgspec
+
+from isthmus.slurm.errors import Problem, UnknownVersion, Unsupported, failure
+from isthmus.slurm.transport import Transport
+
+_RELEASES = {40: "23.11", 41: "24.05", 42: "24.11", 43: "25.05", 44: "25.11", 45: "26.05"}
+_OFFERED = re.compile(rb'"/slurm/v0\.0\.(\d{1,4})/')
+
+
+class Feature(enum.Enum):
+    """What not every version can do: the first that can, and how an error names it."""
+
+    RESERVATIONS = (43, "making, changing and deleting reservations")
+    NEW_NODES = (44, "making nodes")
+    EXTERNAL_JOBS = (44, "external jobs")
+
+    @property
+    def since(self) -> int:
+        """The first API version with it."""
+        return self.value[0]
+
+
+class Server(msgspec.Struct, frozen=True):
+    """The slurmrestd that we talk to."""
+
+    api: int
+    """The last part of the API version: 45 stands for v0.0.45."""
+    release: str = ""
+    cluster: str = ""
+
+    def has(self, feature: Feature) -> bool:
+        """Tell whether this server can do it."""
+        return self.api >= feature.since
+
+    def require(self, feature: Feature) -> None:
+        """Refuse a call that this server would not know, with the versions that matter."""
+        if not self.has(feature):
+            raise Unsupported(
+                f"{feature.value[1]} needs Slurm {_RELEASES[feature.since]} (API v0.0.{feature.since}); "
+                f"this is Slurm {self.release or _RELEASES[self.api]} (API v0.0.{self.api})",
+                remedy="upgrade Slurm, or do without",
+            )
+
+
+class _Version(msgspec.Struct, frozen=True):
+    release: str = ""
+    cluster: str = ""
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    slurm: _Version = _Version()
+
+
+class _PingAnswer(msgspec.Struct, frozen=True):
+    meta: _Meta = _Meta()
+    errors: tuple[Problem, ...] = ()
+
+
+async def negotiate(transport: Transport) -> Server:
+    """Find the newest API version that the server and we both know.
+
+    Ping is asked because it is answered even while slurmctld is away.
+    """
+    for api in reversed(_RELEASES):
+        reply = await transport.request("GET", f"/slurm/v0.0.{api}/ping/")
+        if reply.status == HTTPStatus.NOT_FOUND:
+            continue
+        answer = msgspec.json.decode(reply.body, type=_PingAnswer) if reply.is_json else _PingAnswer()
+        if error := failure(
+            f"asking {transport.endpoint} for its version", status=reply.status, problems=answer.errors
+        ):
+            raise error
+        return Server(api=api, release=answer.meta.slurm.release, cluster=answer.meta.slurm.cluster)
+    raise await _unknown(transport)
+
+
+async def _unknown(transport: Transport) -> UnknownVersion:
+    oldest, newest = min(_RELEASES), max(_RELEASES)
+    known = f"v0.0.{oldest} to v0.0.{newest} (Slurm {_RELEASES[oldest]} to {_RELEASES[newest]})"
+    specification = await transport.request("GET", "/openapi/v3")
+    offered = sorted({int(version) for version in _OFFERED.findall(specification.body)})
+    if not offered:
+        return UnknownVersion(
+            f"{transport.endpoint} speaks no Slurm API that we know ({known})",
+            remedy="check that it is a slurmrestd with the plugin openapi/slurmctld",
+        )
+    speaks = ", ".join(f"v0.0.{version}" for version in offered)
+    too_old = offered[-1] < oldest
+    return UnknownVersion(
+        f"{transport.endpoint} is too {'old' if too_old else 'new'}: it speaks {speaks}, and we know {known}",
+        remedy="upgrade Slurm" if too_old else "upgrade Isthmus",
+    )
