@@ -19,6 +19,7 @@ import msgspec
 
 from isthmus.errors import Terminal
 from isthmus.kube.errors import Expired, Garbled
+from isthmus.kube.tasks import helpers
 from isthmus.kube.transport import Transport
 from isthmus.model.base import EMPTY, Data, Kind, Listing, ListMeta
 from isthmus.model.meta import Key
@@ -73,16 +74,13 @@ class Client(Transport):
         query = selection(selected) | ({"limit": str(limit)} if limit else {})
         where = collection(kind, selected.get("namespace", ""))
         page = await self.send("GET", with_query(where, query), compressed=True)
-        try:
-            async with asyncio.TaskGroup() as group:
-                while token := _next_page(page):
-                    query["continue"] = token
-                    following = group.create_task(self.send("GET", with_query(where, query), compressed=True))
-                    await asyncio.sleep(0)  # lets the request leave before we are busy
-                    take(page)
-                    page = await following
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from failed.exceptions[0].__cause__  # of one task, there is one
+        async with helpers() as group:
+            while token := _next_page(page):
+                query["continue"] = token
+                following = group.create_task(self.send("GET", with_query(where, query), compressed=True))
+                await asyncio.sleep(0)  # lets the request leave before we are busy
+                take(page)
+                page = await following
         take(page)
 
     async def list(self, kind: Kind[T], *, limit: int = PAGE, **selected: Unpack[Selection]) -> Listing[T]:

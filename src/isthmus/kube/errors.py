@@ -36,6 +36,7 @@ class Details(Data, frozen=True):
 class Status(Data, frozen=True):
     """The API server's own account of a failure."""
 
+    status: str = ""
     code: int = 0
     reason: str = ""
     message: str = ""

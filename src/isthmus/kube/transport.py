@@ -137,7 +137,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, target: str, *, silence: float, accept: str = JSON
+        self, target: str, *, silence: float | None, accept: str = JSON
     ) -> AsyncIterator[aiohttp.StreamReader]:
         """Open a GET whose answer goes on; reading it fails after `silence` seconds without a byte."""
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=silence)

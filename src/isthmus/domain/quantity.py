@@ -1,0 +1,131 @@
+"""Kubernetes quantities, exactly: `250m`, `1.5Gi`, `1e3`, `.5`.
+
+A quantity is a whole number of billionths, because that is how fine the API server keeps it (it rounds up what is
+finer). Python's integers make all arithmetic exact, so sums of requests never drift. `canonical` writes a quantity
+as the API server does, so that what we send is what it keeps and comparing text with text is right.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from isthmus.errors import Terminal
+
+ONE: Final = 10**9
+"""A quantity of one, in billionths: `parse("1") == ONE`."""
+
+
+class Style(Enum):
+    """How a quantity was written, which is how it is written again."""
+
+    DECIMAL = "decimal"
+    BINARY = "binary"
+    EXPONENT = "exponent"
+
+
+_FORM = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[eE][+-]?[0-9]{1,4}|[numkMGTPE]?)"
+)
+_DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()}
+
+_LARGEST_BINARY = ((1 << 63) - 1) * ONE
+_TOO_LARGE = 10**21 * ONE
+"""From here on the API server loses the suffix of round numbers: it makes `1000E` into `1`."""
+_LONGEST = 100
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> int:
+    """Read a quantity, in billionths."""
+    return _Read(text).billionths
+
+
+@lru_cache(maxsize=8192)
+def whole(text: str) -> int:
+    """Read a quantity in whole units, rounded up: bytes of memory, devices, pods."""
+    return -(-parse(text) // ONE)
+
+
+@lru_cache(maxsize=8192)
+def milli(text: str) -> int:
+    """Read a quantity in thousandths, rounded up: CPU."""
+    return -(-parse(text) // (ONE // 1000))
+
+
+def canonical(text: str) -> str:
+    """Write a quantity as the API server would return it."""
+    read = _Read(text)
+    return text if read.kept else write(read.billionths, read.style)
+
+
+def write(billionths: int, style: Style = Style.DECIMAL) -> str:
+    """Write a quantity with the largest suffix that needs no fraction.
+
+    A binary quantity that is less than 1 Ki or not whole is written in decimal, as the API server does.
+    """
+    if abs(billionths) >= _TOO_LARGE:
+        raise Terminal("a quantity of 1000E or more cannot be kept by Kubernetes")
+    if billionths == 0:
+        return "0"
+    if style is Style.BINARY and abs(billionths) >= 1024 * ONE and billionths % ONE == 0:
+        number, exponent = _factor(billionths // ONE, 1024)
+        return f"{number}{_BINARY_SUFFIX.get(10 * exponent, '')}"
+    number, exponent = _factor(billionths, 1000)
+    exponent = 3 * exponent - 9
+    if style is Style.EXPONENT:
+        return f"{number}e{exponent}" if exponent else str(number)
+    return f"{number}{_DECIMAL_SUFFIX[exponent]}"
+
+
+def _factor(number: int, base: int) -> tuple[int, int]:
+    times = 0
+    while number % base == 0:
+        number //= base
+        times += 1
+    return number, times
+
+
+class _Read:
+    """A quantity as read: its value, its style, and whether the API server keeps its text as it is."""
+
+    __slots__ = ("billionths", "kept", "style")
+
+    def __init__(self, text: str) -> None:
+        found = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+        whole, part = (found["whole"].lstrip("0"), found["part"] or "") if found else ("", "")
+        if found is None or not (found["whole"] or part):
+            raise Terminal(f"{text[:_LONGEST]!r} is not a quantity", remedy="write it like 500m, 2 or 1.5Gi")
+        suffix = found["suffix"]
+        self.kept = False
+        if suffix in _BINARY:
+            self.style = Style.BINARY
+            size = _divide_up(int(f"0{whole}{part}") * ONE << _BINARY[suffix], 10 ** len(part))
+            size = min(size, _LARGEST_BINARY)
+        else:
+            self.style = Style.DECIMAL if suffix in _DECIMAL else Style.EXPONENT
+            exponent = (_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])) - len(part)
+            digits = f"{whole or '0'}{part}"
+            size = _scale(int(digits), exponent + 9)
+            # The API server takes a text that has this form for canonical and does not touch it.
+            fits = len(digits) <= 18 and exponent >= -9  # noqa: PLR2004 - digits of an int64; billionths
+            self.kept = fits and exponent % 3 == 0 and not digits.startswith("0") and not digits.endswith("000")
+        if size >= _TOO_LARGE:
+            raise Terminal(f"{text!r} is more than Kubernetes can keep", remedy="stay below 1000E")
+        self.billionths = -size if found["sign"] == "-" else size
+
+
+def _scale(number: int, exponent: int) -> int:
+    """Multiply by a power of ten, rounding up; whatever is certainly too large comes out just so."""
+    if exponent < 0:
+        return _divide_up(number, 10 ** min(-exponent, 2 * _LONGEST)) if number else 0
+    power: int = 10 ** min(exponent, 2 * _LONGEST)
+    return min(number, _TOO_LARGE) * power
+
+
+def _divide_up(number: int, divisor: int) -> int:
+    return -(-number // divisor)
