@@ -17,7 +17,7 @@ from collections.abc import Hashable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 # A heap entry that was overtaken stays until it surfaces; a heap is rebuilt when more than half of it is dross.
 _COMPACT_ABOVE = 64
@@ -35,14 +35,14 @@ class _Item:
         self.ticket = 0
 
 
-class Backlog(Generic[Key]):
+class Backlog(Generic[KeyT]):
     """Keys by due time, then by priority, then in the order in which they became ready."""
 
     def __init__(self) -> None:
-        self._items: dict[Key, _Item] = {}
-        self._taken: dict[Key, float] = {}
-        self._later: list[tuple[float, int, Key]] = []
-        self._ready: list[tuple[int, int, Key]] = []
+        self._items: dict[KeyT, _Item] = {}
+        self._taken: dict[KeyT, float] = {}
+        self._later: list[tuple[float, int, KeyT]] = []
+        self._ready: list[tuple[int, int, KeyT]] = []
         self._ready_count = 0
         self._tickets = 0
 
@@ -54,11 +54,11 @@ class Backlog(Generic[Key]):
         return f"<Backlog: {self._ready_count} ready, {later} later, {len(self._taken)} taken>"
 
     @property
-    def taken(self) -> Mapping[Key, float]:
+    def taken(self) -> Mapping[KeyT, float]:
         """The keys that are being worked on, with the time at which each was taken."""
         return self._taken
 
-    def add(self, key: Key, now: float, *, due: float, priority: int = 0) -> None:
+    def add(self, key: KeyT, now: float, *, due: float, priority: int = 0) -> None:
         """Ask for a key at `due`; if it waits already, the earlier time and the higher priority hold."""
         item = self._items.get(key)
         if item is None:
@@ -71,7 +71,7 @@ class Backlog(Generic[Key]):
         if key not in self._taken:
             self._enlist(key, item, now)
 
-    def take(self, now: float) -> tuple[Key, float] | None:
+    def take(self, now: float) -> tuple[KeyT, float] | None:
         """Hand out the first key that is due, with the time since which it was; None if none is."""
         self.ready_count(now)
         while self._ready:
@@ -84,7 +84,7 @@ class Backlog(Generic[Key]):
                 return key, item.due
         return None
 
-    def done(self, key: Key, now: float) -> None:
+    def done(self, key: KeyT, now: float) -> None:
         """Say that the work on a taken key is over."""
         del self._taken[key]
         if item := self._items.get(key):
@@ -109,7 +109,7 @@ class Backlog(Generic[Key]):
             heappop(self._later)
         return None
 
-    def _enlist(self, key: Key, item: _Item, now: float) -> None:
+    def _enlist(self, key: KeyT, item: _Item, now: float) -> None:
         """Put the item on the heap where it belongs now; its older entry, if any, no longer counts."""
         self._tickets += 1
         item.ticket = self._tickets
@@ -126,6 +126,6 @@ class Backlog(Generic[Key]):
                 self._later = [entry for entry in self._later if self._counts(entry)]
                 heapify(self._later)
 
-    def _counts(self, entry: tuple[float, int, Key]) -> bool:
+    def _counts(self, entry: tuple[float, int, KeyT]) -> bool:
         item = self._items.get(entry[2])
         return item is not None and item.ticket == entry[1]

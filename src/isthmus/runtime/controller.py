@@ -20,14 +20,14 @@ from typing import Generic
 import structlog
 
 from isthmus.errors import Retry, Terminal, Wait
-from isthmus.runtime.backlog import Key
+from isthmus.runtime.backlog import KeyT
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.queue import Queue
 
 log = structlog.get_logger()
 
 
-class Controller(Generic[Key]):
+class Controller(Generic[KeyT]):
     """Calls `reconcile` for the keys of its queue, never twice at a time for one key.
 
     `limit` bounds one reconcile: a call that hangs would hold its key and its worker for ever.
@@ -36,7 +36,7 @@ class Controller(Generic[Key]):
     def __init__(
         self,
         name: str,
-        reconcile: Callable[[Key], Awaitable[None]],
+        reconcile: Callable[[KeyT], Awaitable[None]],
         *,
         metrics: Metrics,
         workers: int = 4,
@@ -44,7 +44,7 @@ class Controller(Generic[Key]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self.queue: Queue[Key] = Queue(metrics=metrics.queue(name), clock=clock)
+        self.queue: Queue[KeyT] = Queue(metrics=metrics.queue(name), clock=clock)
         self._reconcile = reconcile
         self._workers = workers
         self._limit = limit
@@ -79,7 +79,7 @@ class Controller(Generic[Key]):
             finally:
                 self.queue.done(key)
 
-    async def _attempt(self, key: Key) -> None:
+    async def _attempt(self, key: KeyT) -> None:
         began = self._clock()
         self._metrics.active.inc()
         try:
@@ -98,7 +98,7 @@ class Controller(Generic[Key]):
             self._metrics.active.dec()
             self._metrics.seconds.observe(self._clock() - began)
 
-    def _failed(self, key: Key, error: BaseException) -> None:
+    def _failed(self, key: KeyT, error: BaseException) -> None:
         """Decide by the class of the error what becomes of the key."""
         decisive = most_urgent(error)
         if isinstance(decisive, Wait):

@@ -21,7 +21,7 @@ from typing import Generic
 
 import msgspec
 
-from isthmus.runtime.backlog import Backlog, Key
+from isthmus.runtime.backlog import Backlog, KeyT
 from isthmus.runtime.metrics import QueueMetrics
 
 # The highest power of two that matters; a larger exponent would only overflow.
@@ -57,7 +57,7 @@ class Pace:
         return max(0.0, self._full_at - now - self._burst)
 
 
-class Queue(Generic[Key]):
+class Queue(Generic[KeyT]):
     """Keys for any number of workers in one event loop.
 
     Of keys that are due, the one with the higher priority is taken first, so keys of low priority may wait for as
@@ -72,11 +72,11 @@ class Queue(Generic[Key]):
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backlog: Backlog[Key] = Backlog()
+        self._backlog: Backlog[KeyT] = Backlog()
         self._backoff = backoff
         self._pace = pace or Pace()
         self._clock = clock
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[KeyT, int] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -90,7 +90,7 @@ class Queue(Generic[Key]):
     def __repr__(self) -> str:
         return f"<Queue: {self._backlog!r}, {len(self._failures)} failing{', closed' if self._closed else ''}>"
 
-    def add(self, key: Key, *, after: float = 0.0, priority: int = 0) -> None:
+    def add(self, key: KeyT, *, after: float = 0.0, priority: int = 0) -> None:
         """Ask for a key, now or after so many seconds."""
         if self._closed:
             return
@@ -99,7 +99,7 @@ class Queue(Generic[Key]):
         self._backlog.add(key, now, due=now + after, priority=priority)
         self._rouse(now)
 
-    def retry(self, key: Key, *, priority: int = 0) -> float:
+    def retry(self, key: KeyT, *, priority: int = 0) -> float:
         """Put a key back that failed, and return the pause: longer with every failure in a row."""
         self._metrics.retries.inc()
         failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -107,15 +107,15 @@ class Queue(Generic[Key]):
         self.add(key, after=pause, priority=priority)
         return pause
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: KeyT) -> None:
         """Forget the failures of a key."""
         self._failures.pop(key, None)
 
-    def failures(self, key: Key) -> int:
+    def failures(self, key: KeyT) -> int:
         """How often in a row the key has failed."""
         return self._failures.get(key, 0)
 
-    def done(self, key: Key) -> None:
+    def done(self, key: KeyT) -> None:
         """Say that the work on a key is over; every key that was taken needs this, whatever came of it."""
         now = self._clock()
         self._metrics.work.observe(now - self._backlog.taken[key])
@@ -130,7 +130,7 @@ class Queue(Generic[Key]):
         while self._waiters:
             self._wake_one()
 
-    def take(self) -> Key | None:
+    def take(self) -> KeyT | None:
         """Hand out a key that is due, without waiting."""
         now = self._clock()
         taken = None if self._closed else self._backlog.take(now)
@@ -140,10 +140,10 @@ class Queue(Generic[Key]):
         self._metrics.wait.observe(now - due)
         return key
 
-    def __aiter__(self) -> AsyncIterator[Key]:
+    def __aiter__(self) -> AsyncIterator[KeyT]:
         return self
 
-    async def __anext__(self) -> Key:
+    async def __anext__(self) -> KeyT:
         while (key := self.take()) is None:
             if self._closed:
                 raise StopAsyncIteration
