@@ -1,0 +1,48 @@
+# Every target sets up what it needs by itself; nothing has to be installed by hand but Debian, Python 3.11 and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTEST := .venv/bin/pytest
+
+.PHONY: help
+help: ## Show what there is.
+	@echo "Isthmus joins Slurm and Kubernetes. Two commands to begin with: make demo, make test"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: .venv/ready ## Bring up a cluster, run Slurm across its nodes, take it down again.
+	@scripts/demo
+
+.PHONY: test
+test: lint unit flows e2e ## Run all the checks and tests (as root; 15 minutes, twice that on the first run).
+
+.PHONY: lint
+lint: .venv/ready ## Check style, types and layers.
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+.PHONY: unit
+unit: .venv/ready ## Test decisions and properties, without any server (seconds).
+	$(PYTEST) tests/unit tests/properties
+
+.PHONY: flows
+flows: .venv/ready ## Test on a real control plane and real Slurm daemons, without nodes (minutes).
+	$(PYTEST) tests/flows
+
+.PHONY: e2e
+e2e: .venv/ready ## Test on the whole local cluster with real pods (minutes).
+	$(PYTEST) tests/e2e
+
+.PHONY: bench
+bench: .venv/ready ## Measure, and print each figure beside its bar.
+	@scripts/bench
+
+.PHONY: clean
+clean: ## Remove local clusters and what was made in this directory; the cache stays.
+	@[ ! -x .venv/bin/isthmus ] || .venv/bin/isthmus down --all
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/ready: requirements-dev.lock scripts/venv
+	@echo "Setting up .venv"
+	@scripts/venv
