@@ -390,6 +390,8 @@ class _Peer:
 
     def reset(self) -> None:
         """End with a TCP reset, so that the other side sees an error and no orderly end."""
+        if getattr(self.writer.transport, "_ssl_protocol", self) is None:
+            return  # TLS that was closed before; asking such a transport for anything fails.
         raw = self.writer.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_INET and raw.fileno() >= 0:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
