@@ -24,7 +24,7 @@ Value: TypeAlias = str | int | bool | tuple[str, ...]
 
 _KEY = re.compile(r"[A-Za-z0-9_.]+", re.ASCII)
 # As slurmctld reads it: key, an optional operator, then a quoted value or one without spaces.
-_SETTING = re.compile(r'\s*([A-Za-z0-9_.]+)\s*([-*+/]?)=\s*(?:"([^"]*)"|(\S+))(?=\s|$)', re.ASCII)
+_SETTING = re.compile(r'\s*([A-Za-z0-9_.]+)\s*([-*+/]?)=\s*(?:"([^"]*)"|([^"\s]\S*))(?=\s|$)', re.ASCII)
 _INCLUDE = re.compile(r"include\s+(\S.*)", re.ASCII | re.IGNORECASE)
 _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\[^\S\n]*$", re.ASCII)
 _COMMENT = re.compile(r"(?<!\\)(?:\\\\)*(#)")

@@ -5,6 +5,7 @@ reading goes on with the next slurmrestd and that `submit` makes sure of exactly
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -48,6 +49,9 @@ _LONG_PATIENCE = 120.0
 
 _IDS_PER_REQUEST = 200
 """Keeps the request line below the 8 KiB that servers of HTTP expect."""
+
+
+_BASE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class _Submitted(Answer, frozen=True):
@@ -341,8 +345,8 @@ class Client:
 
 def base_id(text: str) -> int:
     """Take the job id out of `17`, `12_3` (a task of an array) or `9+1` (a part of a heterogeneous job)."""
-    digits = text.split("_", 1)[0].split("+", 1)[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
+    match = _BASE_ID.match(text)
+    return int(match[0]) if match else 0
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

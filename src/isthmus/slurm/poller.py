@@ -2,7 +2,7 @@
 
 Three loops share one picture of the cluster, none of which ever has two requests under way:
 
-    states     every job's state by `jobs/state`: quick while somebody waits, slow while nobody does
+    states     job states by `jobs/state`: quick for the jobs that somebody waits for, slow for all
     details    the full record of each job whose state changed, a few at a time; of all at once after a start
     nodes      every node, which costs nothing while none changed
 
@@ -13,7 +13,7 @@ cluster, and when Slurm is back the difference is told as changes.
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -26,6 +26,12 @@ from isthmus.slurm.store import Store
 
 _QUICK = 0.1
 _IDLE = 2.0
+_REST = 1 / 3
+"""The shortest pause, as a part of the time that the answer before it took."""
+
+_FEW = 500
+"""Up to so many jobs are asked for by their ids; slurmrestd spends 16 µs on each job that it lists."""
+
 _BACKOFF_FIRST = 0.2
 _BACKOFF_MOST = 5.0
 _PATIENCE = 15.0
@@ -59,7 +65,7 @@ class Poller:
         self,
         client: Client,
         *,
-        waiting: Callable[[], bool] = lambda: False,
+        waiting: Callable[[], Collection[int]] = tuple,
         wants: Callable[[int], bool] = lambda _: True,
         quick: float = _QUICK,
         idle: float = _IDLE,
@@ -67,9 +73,9 @@ class Poller:
     ) -> None:
         """Follow the cluster of `client`.
 
-        `waiting` is asked before each pause whether somebody waits for a change; `wants` whether the full record of
-        a job is of use. The pauses are `quick` and `idle` seconds, and never shorter than the question took, so
-        that a slow slurmctld is left alone at least half of the time.
+        `waiting` is asked each time for the jobs that somebody waits for; `wants` whether the full record of a job
+        is of use. Those who are waited for are asked about every `quick` seconds, everything every `idle` seconds.
+        Pauses grow with the time that an answer takes, so that a slow Slurm is left alone for a good part of it.
         """
         self.states: Store[str, States] = Store()
         self.jobs: Store[int, Job] = Store()
@@ -84,12 +90,14 @@ class Poller:
         self._contact_hooks: list[Callable[[Contact], None]] = []
         self._troubles: dict[str, str] = {}
         self._states_text = b""
+        self._all_states_due = clock()
         self._decode_states = msgspec.json.Decoder(list[JobState]).decode
         # A job id stands for several entries and records when it is an array's.
         self._entries: Counter[int] = Counter()
         self._records: dict[int, tuple[int, ...]] = {}
         self._stale: set[int] = set()
         self._any_stale = asyncio.Event()
+        self._reading = False
         self._nodes_stamp, self._nodes_stamp_seen = 0, clock()
         self._nodes_since: int | None = None
         self._nudged = {"states": asyncio.Event(), "nodes": asyncio.Event()}
@@ -137,7 +145,7 @@ class Poller:
             backoff = _BACKOFF_FIRST
             if quick is not None:
                 pause = quick if self._waiting() else max(quick, self._idle)
-                await self._pause(name, max(pause, self._clock() - began))
+                await self._pause(name, max(pause, _REST * (self._clock() - began)))
 
     async def _pause(self, name: str, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -162,22 +170,35 @@ class Poller:
     # States
 
     async def _poll_states(self) -> None:
-        text = await self._client.job_states_text(patience=_PATIENCE)
-        # Most of the time nothing changed, and comparing bytes is all there is to do.
-        if text != self._states_text:
-            try:
-                fresh = {entry.job_id: entry.state for entry in self._decode_states(text)}
-            except msgspec.DecodeError as error:
-                raise Garbled(f"the list of job states cannot be read: {error}") from error
-            self._take_states(fresh)
-            self._states_text = text
+        waiting = self._waiting()
+        if 0 < len(waiting) <= _FEW and self._clock() < self._all_states_due:
+            entries = await self._client.job_states(waiting, patience=_PATIENCE)
+            self._take_states({entry.job_id: entry.state for entry in entries}, only=frozenset(waiting))
+        else:
+            await self._poll_all_states()
+            self._all_states_due = self._clock() + self._idle
         self._read_once["states"].set()
         self._wake_details()
 
-    def _take_states(self, fresh: dict[str, States]) -> None:
+    async def _poll_all_states(self) -> None:
+        text = await self._client.job_states_text(patience=_PATIENCE)
+        # Most of the time nothing changed, and comparing bytes is all there is to do.
+        if text == self._states_text:
+            return
+        try:
+            fresh = {entry.job_id: entry.state for entry in self._decode_states(text)}
+        except msgspec.DecodeError as error:
+            raise Garbled(f"the list of job states cannot be read: {error}") from error
+        self._take_states(fresh)
+        self._states_text = text
+
+    def _take_states(self, fresh: dict[str, States], *, only: frozenset[int] | None = None) -> None:
+        """Compare with what is known: of all jobs, or of these alone."""
         known = self.states
         changed = [(key, state) for key, state in fresh.items() if known.get(key) != state]
-        gone = [key for key in known if key not in fresh]
+        gone = [key for key in known if key not in fresh] if only is None else self._gone_of(only, fresh)
+        if only is not None and (changed or gone):
+            self._states_text = b""  # the last full list is no longer what we know
         for key, _ in changed:
             job_id = base_id(key)
             if key not in known:
@@ -199,12 +220,16 @@ class Poller:
         for key in gone:
             self.states.drop(key)
 
+    def _gone_of(self, ids: frozenset[int], fresh: dict[str, States]) -> list[str]:
+        # Arrays, whose entries cannot be told from the id alone, are left to the next full list.
+        return [key for key in map(str, ids) if key in self.states and key not in fresh]
+
     # Details
 
     def _wake_details(self) -> None:
         if self._stale:
             self._any_stale.set()
-        else:
+        elif not self._reading:
             self._read_once["details"].set()
 
     async def _read_details(self) -> None:
@@ -219,12 +244,15 @@ class Poller:
             )
             # A change while we read makes its job stale again, so ids leave the set before the request.
             self._stale -= ids
+            self._reading = True
             try:
                 found = await self._client.jobs() if everything else await self._client.details(ids)
             except BaseException:
                 self._stale |= ids
                 self._any_stale.set()
                 raise
+            finally:
+                self._reading = False
             records: defaultdict[int, list[Job]] = defaultdict(list)
             for job in found:
                 records[_id_of_all(job)].append(job)
