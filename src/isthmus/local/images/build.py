@@ -1,6 +1,6 @@
 """From recipes to images: makes the layers, packs them, and remembers what came out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -64,15 +64,19 @@ def write_archives(images: Sequence[Image], directory: Path) -> list[Path]:
 
 
 def stream_archive(
-    images: Sequence[Image], target: IO[bytes], *, names: Callable[[Image], Iterable[str]] | None = None
+    images: Sequence[Image],
+    target: IO[bytes],
+    *,
+    names: Callable[[Image], Iterable[str]] = lambda image: (image.reference,),
+    without: Collection[str] = (),
 ) -> None:
     """Write images to one archive, in which parts that they share are held once.
 
-    Each is called by its reference, or by all that `names` gives.
+    `names` says what an image is called in it. Blobs whose digests are in `without` are left out.
     """
-    parts = {blob.digest: blob for image in images for blob in image.blobs}
-    named = ((name, image.manifest) for image in images for name in (names(image) if names else [image.reference]))
-    oci.write_archive(oci.index(named), blobs.opened(parts.values()), target)
+    parts = {blob.digest: blob for image in images for blob in image.blobs if blob.digest not in without}
+    index = oci.index((name, image.manifest) for image in images for name in names(image))
+    oci.write_archive(index, blobs.opened(parts.values()), target)
 
 
 def _write_archive(image: Image, path: Path) -> Path:

@@ -41,6 +41,7 @@ _MANAGED = "io.cri-containerd.image=managed"
 """The label by which Kubernetes' side of containerd takes an image for its own."""
 
 _START_SECONDS = 30
+_REMEDY = "see whether the disk is full; it is safe to try again"
 
 # Nothing is collected: blobs are linked in before they are registered, and older images stay for nodes that run.
 _CONFIG = """
@@ -76,16 +77,13 @@ class _Record(msgspec.Struct, frozen=True):
 def ensure(images: Sequence[Image], progress: Progress) -> Store:
     """Return a store that holds these images, importing what it lacks."""
     with cache.locked("store"):
-        number, record = _newest()
-        if record is None:
-            number, record = number + 1, _Record()
-        root = cache.directory("store", str(number), "root")
+        root, record = _current()
         missing = [image for image in images if record.images.get(image.reference) != image.digest]
         if missing:
             cache.check_can_build(room=2 * sum(image.size for image in missing))
             with progress.step(f"Unpacking {len(missing)} images"), cache.explained():
-                _link_blobs(missing, root)
                 with _containerd(root) as socket:
+                    _lend_blobs(missing, root, socket=socket)
                     load(missing, socket)
                 _write_record(root, {**record.images, **{image.reference: image.digest for image in missing}})
         return Store(root)
@@ -108,9 +106,10 @@ def seed(store: Store, root: Path) -> None:
 
 def load(images: Sequence[Image], socket: Path) -> None:
     """Import images into a containerd that runs, and unpack them there."""
-    ctr = ["ctr", "--address", str(socket), "--namespace", NAMESPACE, "images"]
+    ctr = _ctr(socket)
+    present = frozenset(run([*ctr, "content", "ls", "--quiet"]).split())
     with subprocess.Popen(
-        [*ctr, "import", "--snapshotter", "overlayfs", "-"],
+        [*ctr, "images", "import", "--snapshotter", "overlayfs", "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -118,17 +117,17 @@ def load(images: Sequence[Image], socket: Path) -> None:
         assert importing.stdin  # noqa: S101 - for the type checker: it is a pipe
         assert importing.stderr  # noqa: S101 - likewise
         try:
-            stream_archive(images, importing.stdin, names=_names)
+            stream_archive(images, importing.stdin, names=_names, without=present)
             importing.stdin.close()
         except BrokenPipeError:
             pass  # it ended early, and says why
         said = importing.stderr.read().decode(errors="replace").strip()
     if importing.returncode:
         _drop_damaged(images)
-        raise Terminal(f"containerd did not take the images: {said}", remedy="see whether the disk is full")
+        raise Terminal(f"containerd did not take the images: {said}", remedy=_REMEDY)
     for image in images:
         for name in _names(image):
-            run([*ctr, "label", name, _MANAGED])
+            run([*ctr, "images", "label", name, _MANAGED])
 
 
 def _names(image: Image) -> tuple[str, ...]:
@@ -143,40 +142,70 @@ def _drop_damaged(images: Sequence[Image]) -> None:
         blobs.verified(blob)
 
 
-def _newest() -> tuple[int, _Record | None]:
-    """Return the number of the newest store, and its record if it still has all that is in it."""
+def _current() -> tuple[Path, _Record]:
+    """Return the newest store and what is in it, or a new one if that is damaged or was never complete."""
     numbers = [int(entry.name) for entry in cache.directory("store").iterdir() if entry.name.isdigit()]
-    if not numbers:
-        return 0, None
-    root = cache.directory("store", str(max(numbers)), "root")
+    newest = cache.directory("store") / str(max(numbers, default=0))
+    root = newest / "root"
     try:
-        record = msgspec.json.decode(root.with_name("record.json").read_bytes(), type=_Record)
-        whole = set(record.blobs) <= set(os.listdir(root / _CONTENT))  # noqa: PTH208 - names are all that is wanted
-        whole &= set(record.snapshots) <= set(os.listdir(root / _SNAPSHOTS))  # noqa: PTH208 - likewise
-        whole &= all((root / database).is_file() for database in _DATABASES)
-    except (OSError, msgspec.DecodeError):
-        return max(numbers), None
-    return max(numbers), record if whole else None
+        record = msgspec.json.decode((newest / "record.json").read_bytes(), type=_Record)
+        if _holds(root, record):
+            return root, record
+    except FileNotFoundError:
+        cache.remove(newest)  # no node has links into a store that was never complete
+    except msgspec.DecodeError:
+        pass
+    root = cache.directory("store", str(max(numbers, default=0) + 1), "root")
+    return root, _Record()
+
+
+def _holds(root: Path, record: _Record) -> bool:
+    return (
+        all((root / database).is_file() for database in _DATABASES)
+        and set(record.blobs) <= _names_in(root / _CONTENT)
+        and set(record.snapshots) <= _names_in(root / _SNAPSHOTS)
+    )
+
+
+def _names_in(directory: Path) -> set[str]:
+    return {entry.name for entry in os.scandir(directory)} if directory.is_dir() else set()
 
 
 def _write_record(root: Path, images: dict[str, str]) -> None:
     record = _Record(
         images,
-        blobs=tuple(sorted(os.listdir(root / _CONTENT))),  # noqa: PTH208 - names are all that is wanted
-        snapshots=tuple(sorted(os.listdir(root / _SNAPSHOTS))),  # noqa: PTH208 - likewise
+        blobs=tuple(sorted(_names_in(root / _CONTENT))),
+        snapshots=tuple(sorted(_names_in(root / _SNAPSHOTS))),
     )
     unfinished = root.with_name("record.json.partial")
     unfinished.write_bytes(msgspec.json.encode(record))
     unfinished.rename(root.with_name("record.json"))
 
 
-def _link_blobs(images: Sequence[Image], root: Path) -> None:
-    """Spare containerd the writing: a blob that already lies there is only registered."""
+def _lend_blobs(images: Sequence[Image], root: Path, *, socket: Path) -> None:
+    """Spare containerd the copying: a blob that already lies where it belongs is only registered.
+
+    containerd believes what it is told about such a blob, so its content is verified here.
+    """
     (root / _CONTENT).mkdir(parents=True, exist_ok=True)
-    for image in images:
-        for blob in image.blobs:
-            path = blobs.path_of(blob)
-            _link_or_copy(path, root / _CONTENT / path.name)
+    for blob in {blob for image in images for blob in image.blobs}:
+        path = blobs.verified(blob)
+        _link_or_copy(path, root / _CONTENT / path.name)
+        told = ["--expected-digest", blob.digest, "--expected-size", str(blob.size), blob.digest]
+        with path.open("rb") as content:
+            ingest = subprocess.run(
+                [*_ctr(socket), "content", "ingest", *told],
+                check=False,
+                stdin=content,
+                capture_output=True,
+                text=True,
+            )
+        if ingest.returncode:
+            raise Terminal(f"containerd did not take {path}: {ingest.stderr.strip()}", remedy=_REMEDY)
+
+
+def _ctr(socket: Path) -> list[str]:
+    return ["ctr", "--address", str(socket), "--namespace", NAMESPACE]
 
 
 def _link_or_copy(source: str | Path, target: Path) -> None:
