@@ -53,14 +53,13 @@ class Transport:
         self._observe = observe
         self._session: aiohttp.ClientSession | None = None
         self._proof: Mapping[str, str] | None = None
-        self._tls = tls.trust(config.ca, insecure=config.insecure) if config.server.startswith("https:") else None
+        self._tls = tls.trust(config.ca, insecure=config.insecure)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config.server!r})"
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(
-            ssl=self._tls or False,
             limit=0,  # `_slots` bounds requests; watches must not count among them
             keepalive_timeout=75,
             socket_factory=_socket,
@@ -168,6 +167,7 @@ class Transport:
                 URL(self.config.server + target, encoded=True),
                 protocols=(protocol,),
                 headers=headers,
+                ssl=self._tls,
                 proxy=self.config.proxy,
                 server_hostname=self.config.tls_server_name,
             ) as opened:
@@ -193,6 +193,7 @@ class Transport:
             headers=headers,
             timeout=timeout,
             allow_redirects=False,
+            ssl=self._tls,
             proxy=self.config.proxy,
             server_hostname=self.config.tls_server_name,
         )
@@ -202,7 +203,10 @@ class Transport:
         proof = await self.config.credentials.headers()
         if proof is not self._proof:
             self._proof = proof
-            if self._tls and (certificate := self.config.credentials.certificate):
+            if certificate := self.config.credentials.certificate:
+                # Other settings, not changed ones: connections are shared among requests with the same settings,
+                # so that none goes over a connection on which we are still known by the old certificate.
+                self._tls = tls.trust(self.config.ca, insecure=self.config.insecure)
                 tls.present(self._tls, certificate)
         if content is None:
             return {"Accept": accept, **proof}
