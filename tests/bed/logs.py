@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-_LAST_LINES = 8
+_LAST_LINES = 5
 _SHOWN: pytest.StashKey[dict[str, Path]] = pytest.StashKey()
 
 
@@ -36,17 +36,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         kept = item.config.rootpath / "build" / "logs" / re.sub(r"[^\w.-]+", "-", item.nodeid)
         for name, directory in item.config.stash.get(_SHOWN, {}).items():
-            report.sections += _keep(directory, kept / name)
+            report.sections += _keep(directory, kept / name, root=item.config.rootpath)
     return report
 
 
-def _keep(directory: Path, kept: Path) -> Iterator[tuple[str, str]]:
+def _keep(directory: Path, kept: Path, *, root: Path) -> Iterator[tuple[str, str]]:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     for log in sorted(path for path in directory.iterdir() if path.is_file() and path.stat().st_size):
         copy = kept / log.name
         shutil.copyfile(log, copy)
-        yield f"end of {copy}", tail(copy, lines=_LAST_LINES)
+        yield f"the end of {copy.relative_to(root)}", tail(copy, lines=_LAST_LINES)
 
 
 def tail(log: Path, *, lines: int) -> str:

@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ from isthmus.errors import Terminal
 from isthmus.local.images import rootfs
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, slurm_conf, slurm_database
-from tests.bed.slurm_box import Box, Daemon, wait_until
+from tests.bed.slurm_box import Box, Daemon, listens, wait_until
 
 VERSIONS = ("26.05", "24.11")
 _FIRST_WITH_EXTERNAL_NODES = "25.11"
@@ -74,13 +73,13 @@ class SlurmBed:
 
     def __enter__(self) -> Self:
         roots = self._roots()
-        database = self._database(roots) if self.accounting else None
+        template = self._template(roots) if self.accounting else None
         with ExitStack() as stack:
             stack.callback(self._forget_daemons)
             self._box = stack.enter_context(Box(roots, hostname=slurm_conf.LOGIN))
             self._lay_out()
             if self.accounting:
-                slurm_database.prepare(self._box, database)
+                slurm_database.prepare(self._box, template)
             self._start_all()
             self._closing = stack.pop_all()
         return self
@@ -96,7 +95,7 @@ class SlurmBed:
             roots[slurm_database.PLACE] = rootfs.ensure("mariadb", progress)
         return roots
 
-    def _database(self, roots: Mapping[str, Path]) -> Path | None:
+    def _template(self, roots: Mapping[str, Path]) -> Path | None:
         return slurm_database.template(roots.values(), fill=self._make_database)
 
     def _make_database(self, target: Path) -> None:
@@ -122,6 +121,11 @@ class SlurmBed:
     def address(self) -> str:
         """The loopback address of slurmdbd and slurmrestd."""
         return self._box.address(1)
+
+    @property
+    def controller_port(self) -> int:
+        """The port of slurmctld on 127.0.0.1."""
+        return self._box.port
 
     @property
     def rest_url(self) -> str:
@@ -158,9 +162,8 @@ class SlurmBed:
         """The names of the daemons that were started and not ended by us."""
         return list(self._daemons)
 
-    @property
-    def healthy(self) -> bool:
-        """Whether every daemon that belongs to the bed runs."""
+    def is_healthy(self) -> bool:
+        """Say whether every daemon that belongs to the bed runs."""
         return set(self._expected()) == {name for name, daemon in self._daemons.items() if daemon.exit_code is None}
 
     @property
@@ -267,7 +270,7 @@ class SlurmBed:
             self.path(directory).mkdir(parents=True, exist_ok=True)
             os.chown(self.path(directory), owner, owner)
         conf = slurm_conf.slurm_conf(
-            nodes, controller_port=self._box.port, accounting=self.accounting, settings=self._settings
+            nodes, controller_port=self.controller_port, accounting=self.accounting, settings=self._settings
         )
         for file, content, mode in (
             ("slurm.conf", conf.encode(), 0o644),
@@ -302,11 +305,15 @@ class SlurmBed:
             case ["slurmdbd"]:
                 daemon = self._box.spawn([name, "-D"], log=log, hostname=slurm_conf.DATABASE)
             case ["slurmctld"]:
-                daemon = self._box.spawn([name, "-D"], log=log, hostname=slurm_conf.CONTROLLER)
+                # Some state is first written after minutes. Without -i, a slurmctld that is killed before does not
+                # start again.
+                daemon = self._box.spawn([name, "-D", "-i"], log=log, hostname=slurm_conf.CONTROLLER)
             case ["slurmrestd"]:
-                listen = f"{self.address}:{slurm_conf.SLURMRESTD_PORT}"
+                # 24.11 does not start if it is to serve slurmdbd and there is none.
+                serve = () if self.accounting else ("-s", "slurmctld")
+                listen = (f"{self.address}:{slurm_conf.SLURMRESTD_PORT}", f"unix:{_REST_SOCKET}")
                 daemon = self._box.spawn(
-                    [name, "-u", name, "-g", name, "-a", "rest_auth/jwt", listen, f"unix:{_REST_SOCKET}"],
+                    [name, "-u", name, "-g", name, "-a", "rest_auth/jwt", *serve, *listen],
                     log=log,
                     env={
                         "SLURM_JWT": "daemon",
@@ -341,14 +348,17 @@ class SlurmBed:
             case ["mariadbd"]:
                 return slurm_database.is_ready(self._box)
             case ["slurmdbd"]:
-                return _listens(self.address, slurm_conf.SLURMDBD_PORT)
+                return listens((self.address, slurm_conf.SLURMDBD_PORT))
             case ["slurmrestd"]:
-                return _listens(self.address, slurm_conf.SLURMRESTD_PORT) and self.rest_socket.is_socket()
+                return listens((self.address, slurm_conf.SLURMRESTD_PORT)) and listens(self.rest_socket)
             case ["slurmctld"]:
-                return _listens("127.0.0.1", self._box.port) and self._box.run("scontrol", "ping").returncode == 0
+                return (
+                    listens(("127.0.0.1", self.controller_port))
+                    and self._box.run("scontrol", "ping").returncode == 0
+                )
             case ["slurmd", node]:
                 return (
-                    _listens(self._node(node).address, slurm_conf.SLURMD_PORT)
+                    listens((self._node(node).address, slurm_conf.SLURMD_PORT))
                     # The star marks nodes that do not respond.
                     and "*" not in self._box.run("sinfo", "-hN", "-n", node, "-o%T").stdout
                 )
@@ -364,7 +374,7 @@ class SlurmBed:
 class _BedWithNewDatabase(SlurmBed):
     """Makes the database that other beds copy."""
 
-    def _database(self, roots: Mapping[str, Path]) -> None:
+    def _template(self, roots: Mapping[str, Path]) -> None:
         del roots
 
 
@@ -374,11 +384,6 @@ def _user_id(passwd: Path, name: str) -> int:
         if fields[0] == name:
             return int(fields[2])
     raise Terminal(f"the root file system has no user {name}, which comes with the package slurm-wlm-basic-plugins")
-
-
-def _listens(address: str, port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((address, port)) == 0
 
 
 # --- fixtures ----------------------------------------------------------------------------------------------------
@@ -399,7 +404,7 @@ def shared_slurm() -> Iterator[Callable[..., SlurmBed]]:
         def give(version: str, **options: Any) -> SlurmBed:
             key = json.dumps([version, options], sort_keys=True)
             bed = running.get(key)
-            if bed is None or not bed.healthy:
+            if bed is None or not bed.is_healthy():
                 bed = running[key] = stack.enter_context(SlurmBed(version, **options))
             return bed
 

@@ -197,18 +197,22 @@ def wait_until(condition: Callable[[], object], *, what: str, within: float) -> 
         time.sleep(0.005)
 
 
+def listens(where: tuple[str, int] | Path) -> bool:
+    """Say whether somebody accepts connections at that TCP address or UNIX socket."""
+    with socket.socket(socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET) as probe:
+        return probe.connect_ex(str(where) if isinstance(where, Path) else where) == 0
+
+
 def _claim() -> tuple[int, socket.socket]:
     """Find a number that no other box has. The bound socket is the claim; no file can go stale."""
     dice = random.SystemRandom()
     while True:
         # Below what the kernel hands out to clients, above what is usual for servers.
         number = dice.randrange(1 << 14, 1 << 15)
+        if listens(("127.0.0.1", number)):
+            continue
         claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with socket.socket() as probe:
-            taken = probe.connect_ex(("127.0.0.1", number)) == 0
         try:
-            if taken:
-                raise OSError  # noqa: TRY301 - as if the claim had been refused
             claim.bind(("127.0.0.1", number))
         except OSError:
             claim.close()
