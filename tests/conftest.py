@@ -1,3 +1,3 @@
 """Fixtures for every ring of tests; each lives in the module of the part that it starts."""
 
-pytest_plugins = ["tests.bed.control_plane", "tests.bed.faults", "tests.bed.logs", "tests.bed.slurm"]
+pytest_plugins = ["tests.bed.cluster", "tests.bed.control_plane", "tests.bed.faults", "tests.bed.logs", "tests.bed.slurm"]

@@ -4,7 +4,7 @@ The range is cut into sixteen slots, one per cluster. Within a slot:
 
     198.18.0.0/24      nodes: the host at .1, the control plane at .2, workers from .3
     198.18.4.0/22      services: the API server at .1, DNS at .10
-    198.18.8.0/24 …    pods, a /24 per node
+    198.18.16.0/20     pods, a /24 per node
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 _RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 _SLOTS = list(_RANGE.subnets(new_prefix=19))
 SLOTS = len(_SLOTS)
-_FIRST_POD_SUBNET = 8
+_FIRST_POD_SUBNET = 16
 MAX_NODES = 32 - _FIRST_POD_SUBNET
 
 
@@ -56,6 +56,6 @@ class Addresses:
         return str(self._subnets[_FIRST_POD_SUBNET + index])
 
     @property
-    def cluster(self) -> str:
-        """Everything of this cluster."""
-        return str(_SLOTS[self.slot])
+    def all_pods(self) -> str:
+        """The range of the pods of all nodes."""
+        return f"{self._subnets[_FIRST_POD_SUBNET].network_address}/20"

@@ -143,13 +143,13 @@ class Cluster:
             for_each(self.nodes, lambda node: self._load_missing(node, supply.images))
         with progress.step(agents):
             jobs = [(first, self.plane.controller_manager()), (first, self.plane.scheduler())]
-            jobs += [(first, self._provisioner())]
             jobs += [(node, part) for node in self.nodes for part in (node.kubelet(), node.proxy())]
             for_each(jobs, lambda job: self._start(*job))
         with progress.step(extras):
             self._wait_for_nodes("create")
             dns_image = reference("coredns")
             addons.apply(self.kubectl, control_plane=first.name, addresses=self.addresses, dns_image=dns_image)
+            self._start(first, self._provisioner())  # not before it has its role
         with progress.step(ready):
             self._wait_for_nodes("condition=Ready")
             addons.wait_for_names(self.addresses)

@@ -10,7 +10,6 @@ known by its id and start time, so a recycled id is not taken for it.
 
 import os
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,18 +119,14 @@ class Machine:
         script: list[str | Path] = ["sh", "-c", _BOOT, "boot"]
         script += [self._stat, self.hostname, self._groups(), self.directory, *self._keep]
         namespaces = ("--fork", "--pid", "--mount", "--net", "--uts", "--ipc")
-        with (self.logs / "boot.log").open("wb") as log:
-            process = subprocess.Popen(
-                ["unshare", *namespaces, *script],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        log = self.logs / "boot.log"
+        log.unlink(missing_ok=True)
+        # The machine outlives us: it must be nobody's child, and no Ctrl-C of ours may reach it.
+        shell.run(["setsid", "--fork", "unshare", *namespaces, *script], log=log)
         deadline = time.monotonic() + _BOOT_WITHIN
         while not self.init:
-            if process.poll() is not None or time.monotonic() > deadline:
-                said = (self.logs / "boot.log").read_text(errors="replace").strip()
+            said = log.read_text(errors="replace").strip()
+            if said or time.monotonic() > deadline:
                 raise Terminal(f"{self.hostname} does not boot: {said or 'no reason given'}")
             time.sleep(0.005)
 

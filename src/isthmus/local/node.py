@@ -124,7 +124,8 @@ class Node:
                 f"--kubeconfig={config}",
                 f"--hostname-override={self.name}",
                 "--proxy-mode=nftables",
-                f"--cluster-cidr={self.addresses.cluster}",
+                # Whoever comes from elsewhere, such as the host, is answered through the node that it asked.
+                f"--cluster-cidr={self.addresses.all_pods}",
                 f"--healthz-bind-address={self.address}:{_PROXY_HEALTH_PORT}",
                 f"--metrics-bind-address={self.address}:{_PROXY_METRICS_PORT}",
                 # These are settings of the whole machine, which is not ours to change.

@@ -1,0 +1,94 @@
+"""The whole local cluster, once per run: real nodes, real pods."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.local import lifecycle
+from isthmus.local.cluster import Cluster
+from isthmus.local.progress import PlainProgress
+
+_GUARD = Path(__file__).parents[2] / "scripts" / "guard"
+_PATIENCE = 90
+
+
+class ClusterBed:
+    """A running cluster and ways to use it from a test."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.name = cluster.settings.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.cluster.plane.admin
+
+    @property
+    def workers(self) -> list[str]:
+        """The names of the worker nodes."""
+        return [node.name for node in self.cluster.nodes[1:]]
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator; a failure shows what it said."""
+        done = subprocess.run(
+            [*self.cluster.kubectl, *words], check=False, text=True, input=stdin, capture_output=True
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def apply(self, manifest: str) -> None:
+        """Make objects from YAML."""
+        self.kubectl("apply", "--filename=-", stdin=manifest)
+
+    def exec(self, pod: str, *words: str, namespace: str = "default") -> str:
+        """Run a program in a pod."""
+        return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *words)
+
+    def node_ready(self, name: str) -> str:
+        """What the Ready condition of a node says: True, False or Unknown."""
+        return self.kubectl(
+            "get", "node", name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        ).strip()
+
+
+def eventually(condition: Callable[[], object], what: str, *, within: float = _PATIENCE) -> None:
+    """Wait for a condition; say what was waited for when it does not come."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+        time.sleep(0.2)
+
+
+def _given() -> Path | None:
+    directory = os.environ.get("ISTHMUS_BINARIES")
+    return Path(directory) if directory else None
+
+
+def make_cluster(name: str, *, workers: int) -> ClusterBed:
+    """Bring up a cluster that goes away with this process, however that ends."""
+    subprocess.run(["setsid", "--fork", _GUARD, str(os.getpid()), name], check=True)
+    return ClusterBed(lifecycle.up(name, workers=workers, publish=[], given=_given(), progress=PlainProgress()))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterBed]:
+    """One cluster with two workers for all tests; a test puts back what it breaks."""
+    name = f"test-{os.getpid()}"
+    try:
+        yield make_cluster(name, workers=2)
+    finally:
+        lifecycle.down(name, PlainProgress())
+
+
+@pytest.fixture
+def namespace(cluster: ClusterBed, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own, removed with all that is in it."""
+    name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
+    cluster.kubectl("create", "namespace", name)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")

@@ -1,0 +1,148 @@
+"""`down` leaves nothing of a cluster on the machine, whatever happened to it before."""
+
+import random
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from isthmus.local import lifecycle, state
+from isthmus.local.progress import PlainProgress
+from isthmus.local.state import PublishedPort
+from tests.bed.cluster import ClusterBed, eventually
+from tests.e2e.pods import web
+from tests.e2e.test_command_line import _ISTHMUS
+
+NAME = "second"
+
+
+def _traces() -> dict[str, set[str]]:
+    """Everything of the cluster NAME (and of no other) that the machine shows."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    links = subprocess.run(["ip", "-brief", "link"], check=True, capture_output=True, text=True).stdout.splitlines()
+    processes = {
+        f"{entry.name} {(entry / 'cmdline').read_bytes().decode(errors='replace')}"
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _belongs(entry)
+    }
+    return {
+        "processes": processes,
+        "mounts": {line for line in mounts if f"/isthmus/{NAME}" in line},
+        "interfaces": {line.split()[0] for line in links if line.startswith("isthmus")},
+        "named namespaces": {path.name for path in Path("/run/netns").glob("*")},
+        "control groups": {str(path) for path in Path("/sys/fs/cgroup").rglob(f"isthmus/{NAME}")},
+        "files": {
+            str(path)
+            for pattern in ("*", ".*")
+            for path in Path("/var/lib/isthmus").glob(pattern)
+            if NAME in path.name
+        },
+        "firewall": set(
+            subprocess.run(
+                ["nft", "list", "tables"], check=True, capture_output=True, text=True
+            ).stdout.splitlines()
+        ),
+        "strays": {str(path) for path in Path("/var/lib").glob("*") if path.name in ("kubelet", "cni", "calico")}
+        | {str(path) for path in Path("/run").glob("containerd*")}
+        | {str(path) for path in Path("/var/log").glob("pods*")},
+    }
+
+
+def _belongs(entry: Path) -> bool:
+    try:
+        return f"isthmus/{NAME}" in (entry / "cgroup").read_text() or (
+            f"/var/lib/isthmus/{NAME}/".encode() in (entry / "cmdline").read_bytes()
+        )
+    except OSError:
+        return False
+
+
+def _down_leaves(before: dict[str, set[str]]) -> None:
+    done = subprocess.run(
+        [_ISTHMUS, "down", "--name", NAME], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 or "no cluster" in done.stderr, done.stderr
+    # The kernel removes a network namespace a moment after its last process.
+    eventually(lambda: _traces() == before, "the machine to be as before", within=10)
+    assert _traces() == before
+
+
+def test_two_clusters_live_side_by_side_and_one_goes_without_the_other(cluster: ClusterBed) -> None:
+    before = _traces()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    publish = [PublishedPort(port, 30080)]
+    second = ClusterBed(lifecycle.up(NAME, workers=1, publish=publish, progress=PlainProgress()))
+    try:
+        assert second.cluster.settings.slot != cluster.cluster.settings.slot
+        second.apply(web("web") + _NODE_PORT)
+        second.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+        eventually(lambda: _greeting(port) == b"web\n", "the published port to answer", within=20)
+        assert "web" not in cluster.kubectl("get", "pods", "-o", "name")
+        assert all(view.machine == "on" and not view.stopped for view in cluster.cluster.look())
+    finally:
+        _down_leaves(before)
+    assert all(view.machine == "on" and not view.stopped for view in cluster.cluster.look())
+    assert cluster.node_ready(cluster.workers[0]) == "True"
+
+
+_NODE_PORT = """
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}
+"""
+
+
+def _greeting(port: int) -> bytes:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = b""
+            while data := connection.recv(4096):
+                answer += data
+    except OSError:
+        return b""
+    return answer.rpartition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_up_may_be_ended_at_any_moment(cluster: ClusterBed, how: signal.Signals) -> None:
+    assert cluster
+    before = _traces()
+    moment = random.Random(how.value).uniform(0.5, 9)  # noqa: S311 - a test's choice, the same each run
+    words = [str(_ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + moment
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(how)
+    _down_leaves(before)
+
+
+def test_up_completes_what_a_killed_up_began(cluster: ClusterBed) -> None:
+    assert cluster
+    before = _traces()
+    words = [str(_ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        eventually(
+            lambda: list(Path(f"/var/lib/isthmus/{NAME}/nodes").glob("*/parts/containerd")), "containerd to start"
+        )
+        process.kill()
+    try:
+        again = ClusterBed(lifecycle.up(NAME, progress=PlainProgress()))
+        assert again.node_ready(again.workers[0]) == "True"
+    finally:
+        _down_leaves(before)
+
+
+def test_a_cluster_goes_with_the_process_that_wanted_it() -> None:
+    script = "from tests.bed.cluster import make_cluster; make_cluster('second', workers=1); import os; os.kill(os.getpid(), 9)"
+    python = Path(__file__).parents[2] / ".venv" / "bin" / "python"
+    subprocess.run([python, "-c", script], check=False, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    eventually(lambda: NAME not in state.names() and not _traces()["processes"], "the guard to remove the cluster")

@@ -1,0 +1,88 @@
+"""Nodes that are stopped, cut off, or lose a daemon, and what brings them back."""
+
+import pytest
+
+from isthmus.local import lifecycle
+from isthmus.local.progress import PlainProgress
+from tests.bed.cluster import ClusterBed, eventually
+from tests.e2e.pods import pod
+
+
+def _settle(cluster: ClusterBed, node: str) -> None:
+    eventually(lambda: cluster.node_ready(node) == "True", f"{node} to be Ready")
+
+
+def test_a_stopped_node_is_not_ready_and_comes_back_with_its_pods(cluster: ClusterBed, namespace: str) -> None:
+    node = cluster.workers[1]
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=pod("stays", node=node))
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/stays", "--timeout=60s")
+    lifecycle.stop_node(cluster.name, node)
+    try:
+        eventually(lambda: cluster.node_ready(node) == "Unknown", f"{node} to be seen as gone")
+        states = {view.name: view.machine for view in cluster.cluster.look()}
+        assert states[node] == "off"
+        assert states[cluster.workers[0]] == "on"
+    finally:
+        lifecycle.start_node(cluster.name, node)
+    _settle(cluster, node)
+    restarts = [
+        "get", "pod", "stays", f"--namespace={namespace}", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"
+    ]  # fmt: skip
+    eventually(lambda: cluster.kubectl(*restarts) == "1", "the pod to be started again")
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/stays", "--timeout=60s")
+    assert cluster.exec("stays", "hostname", namespace=namespace) == "stays\n"
+
+
+def test_a_cut_node_goes_on_alone_and_heals(cluster: ClusterBed, namespace: str) -> None:
+    node = cluster.workers[0]
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=pod("alone", node=node))
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/alone", "--timeout=60s")
+    lifecycle.cut_node(cluster.name, node)
+    try:
+        eventually(lambda: cluster.node_ready(node) == "Unknown", f"{node} to be out of reach")
+        view = next(view for view in cluster.cluster.look() if view.name == node)
+        assert view.machine == "cut off"
+        assert view.stopped == ()
+    finally:
+        lifecycle.heal_node(cluster.name, node)
+    _settle(cluster, node)
+    restarts = cluster.kubectl(
+        "get",
+        "pod",
+        "alone",
+        f"--namespace={namespace}",
+        "-o",
+        "jsonpath={.status.containerStatuses[0].restartCount}",
+    )
+    assert restarts == "0"
+
+
+@pytest.mark.parametrize("part", ["containerd", "kubelet", "kube-proxy"])
+def test_up_starts_a_killed_daemon_again(cluster: ClusterBed, part: str) -> None:
+    node = cluster.cluster.node(cluster.workers[0])
+    node.machine.kill(part)
+    eventually(lambda: not node.machine.runs(part), f"{part} to be gone", within=10)
+    assert [view.stopped for view in cluster.cluster.look() if view.name == node.name] == [(part,)]
+    lifecycle.up(cluster.name, progress=PlainProgress())
+    assert node.machine.runs(part)
+    _settle(cluster, node.name)
+
+
+@pytest.mark.parametrize(
+    "part", ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "provisioner"]
+)
+def test_up_repairs_the_control_plane(cluster: ClusterBed, part: str) -> None:
+    machine = cluster.cluster.nodes[0].machine
+    cluster.kubectl("create", "configmap", f"before-{part}")
+    machine.kill(part)
+    eventually(lambda: not machine.runs(part), f"{part} to be gone", within=10)
+    lifecycle.up(cluster.name, progress=PlainProgress())
+    assert machine.runs(part)
+    assert f"before-{part}" in cluster.kubectl("get", "configmaps", "-o", "name")
+
+
+def test_up_repairs_a_lost_switch(cluster: ClusterBed) -> None:
+    cluster.cluster.switch.halt()
+    lifecycle.up(cluster.name, progress=PlainProgress())
+    for node in cluster.workers:
+        _settle(cluster, node)
