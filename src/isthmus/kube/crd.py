@@ -94,7 +94,7 @@ def definition(
 
 
 class _CrdStatus(Data, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
 
 
 class Definition(Data, frozen=True):
@@ -106,7 +106,7 @@ class Definition(Data, frozen=True):
     @property
     def established(self) -> bool:
         """Whether the API server serves the kind."""
-        found = condition(self.status.conditions, "Established")
+        found = condition(self.status.conditions or (), "Established")
         return found is not None and found.status == "True"
 
 
@@ -141,6 +141,8 @@ def _version(version: Version, kind: str, *, stored: bool) -> dict[str, Any]:
     properties = root["properties"]
     if "metadata" in properties:
         properties["metadata"] = {"type": "object"}
+    if "status" in properties:
+        properties["status"].pop("default", None)  # until someone has looked, there is none
     root["properties"] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, **properties}
     written: dict[str, Any] = {
         "name": version.name,

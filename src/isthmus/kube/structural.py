@@ -1,8 +1,8 @@
 """Structural schemas from types: what the API server needs to check, default and prune a custom resource.
 
 Every field has a type, nothing is recursive, nothing is a union but int-or-string. What a type says that such a
-schema cannot is refused, with the path of the field. Defaults that are empty (0, "", none) are left out: an absent
-field decodes to the same, and every stored object would carry them.
+schema cannot is refused, with the path of the field. Defaults go along, numbers and flags also when they are 0 or
+false: a CEL rule fails on a field that is absent. Empty text and empty collections stay absent.
 """
 
 import ast
@@ -24,7 +24,11 @@ _FREE_FORM = "x-kubernetes-preserve-unknown-fields"
 
 def schema(type_: Any, path: str) -> Schema:
     """Make the schema of a type. `path` is where it stands, for the error that refuses it."""
-    return _of(types.type_info(type_), path, ())
+    try:
+        info = types.type_info(type_)
+    except TypeError as error:
+        raise _refused(path, str(error)) from error
+    return _of(info, path, ())
 
 
 def _of(info: types.Type, path: str, above: tuple[type, ...]) -> Schema:
@@ -140,6 +144,8 @@ def _default(field: types.Field, written: Schema) -> Any:
     if isinstance(value, msgspec.Struct):
         filled = msgspec.to_builtins(value)
         return filled if filled or _has_default(written) else None
+    if isinstance(value, bool | int | float):
+        return value
     if value is msgspec.NODEFAULT or value is msgspec.UNSET or not value:
         return None
     return msgspec.to_builtins(value)
