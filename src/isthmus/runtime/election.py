@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -67,6 +68,7 @@ class Election:
         self._fuse = fuse
         self._gauge = metrics.leading(lease.name)
         self._trouble = ""
+        self._withdrawn = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Election {self.lease}: {self._candidate!r}>"
@@ -90,11 +92,17 @@ class Election:
 
         If leadership is lost the work is cancelled, and begun anew when it is won back.
         """
-        ended = False
-        while not ended:
-            while not self.leads():
-                await self._step()
-            ended = await self._reign(work)
+        while not self._withdrawn.is_set():
+            if not self.leads():
+                await self._step(until=self._withdrawn)
+            elif await self._reign(work):
+                return
+        if self.leads():
+            await self._give_back()  # Won after we withdrew.
+
+    def withdraw(self) -> None:
+        """Campaign no more. Work that is under way goes on until it ends."""
+        self._withdrawn.set()
 
     async def _reign(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Work until the work ends (True) or leadership does (False)."""
@@ -120,18 +128,20 @@ class Election:
 
     async def _renew(self) -> None:
         while self.leads():
-            await self._step()
+            await self._step(until=asyncio.Event())
             self._set_fuse()
 
-    async def _step(self) -> None:
-        """Do the next thing that is to be done, within the time in which it makes sense."""
+    async def _step(self, *, until: asyncio.Event) -> None:
+        """Do the next thing that is to be done; a rest ends early when `until` is set."""
         now = clock()
         step = self._candidate.plan(now)
         if not isinstance(step, Rest):
             await self._carry_out(step)
             return
-        until = min(step.until, self._candidate.leads_until) if self._candidate.leads(now) else step.until
-        await asyncio.sleep(max(0.0, until - now))
+        end = min(step.until, self._candidate.leads_until) if self._candidate.leads(now) else step.until
+        with suppress(TimeoutError):
+            async with asyncio.timeout(end - now):
+                await until.wait()
 
     async def _carry_out(self, step: Read | Claim) -> None:
         started = clock()

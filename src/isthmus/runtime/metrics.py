@@ -99,7 +99,6 @@ class Metrics:
         self._leading = self._gauge(names.LEADING, "name")
         self._requests = self._counter(names.CLIENT_REQUESTS, "code", "host", "method")
         self._request_seconds = self._histogram(names.CLIENT_SECONDS, "host", "verb", buckets=_CALL_BUCKETS)
-        self._request_counts: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
@@ -139,6 +138,20 @@ class Metrics:
     def leading(self, name: str) -> Gauge:
         """Bind the series that says whether this process leads."""
         return self._leading.labels(name)
+
+    def client(self, host: str) -> Callable[[str, int, float], None]:
+        """Make the observer of a client: it takes the method, the HTTP code (0 if there was no answer) and seconds."""
+        counts: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+
+        def observe(method: str, code: int, seconds: float) -> None:
+            bound = counts.get((method, code))
+            if bound is None:
+                counter = self._requests.labels(str(code) if code else "<error>", host, method)
+                bound = counts[method, code] = counter, self._request_seconds.labels(host, method)
+            bound[0].inc()
+            bound[1].observe(seconds)
+
+        return observe
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """Write all metrics in the form that an Accept header asks for; return the text and its content type."""
