@@ -37,6 +37,11 @@ _LARGEST_BINARY = ((1 << 63) - 1) * ONE
 _TOO_LARGE = 10**21 * ONE
 """From here on the API server loses the suffix of round numbers: it makes `1000E` into `1`."""
 _LONGEST = 100
+_FINEST = -9
+
+_DECIMAL_DIGITS = 18
+_BINARY_DIGITS = 14
+"""Up to so many digits the API server reads a number by a short cut, which decides whether it keeps its text."""
 
 
 @lru_cache(maxsize=8192)
@@ -100,20 +105,19 @@ class _Read:
         whole, part = (found["whole"].lstrip("0"), found["part"] or "") if found else ("", "")
         if found is None or not (found["whole"] or part):
             raise Terminal(f"{text[:_LONGEST]!r} is not a quantity", remedy="write it like 500m, 2 or 1.5Gi")
-        suffix = found["suffix"]
-        self.kept = False
+        suffix, digits = found["suffix"], f"{whole or '0'}{part}"
         if suffix in _BINARY:
             self.style = Style.BINARY
-            size = _divide_up(int(f"0{whole}{part}") * ONE << _BINARY[suffix], 10 ** len(part))
-            size = min(size, _LARGEST_BINARY)
+            exponent = _BINARY[suffix]
+            size = min(_divide_up(int(digits) * ONE << exponent, 10 ** len(part)), _LARGEST_BINARY)
+            plain = not part and len(digits) + exponent * 3 // 10 <= _BINARY_DIGITS and int(digits) % 1024 != 0
         else:
             self.style = Style.DECIMAL if suffix in _DECIMAL else Style.EXPONENT
             exponent = (_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])) - len(part)
-            digits = f"{whole or '0'}{part}"
             size = _scale(int(digits), exponent + 9)
-            # The API server takes a text that has this form for canonical and does not touch it.
-            fits = len(digits) <= 18 and exponent >= -9  # noqa: PLR2004 - digits of an int64; billionths
-            self.kept = fits and exponent % 3 == 0 and not digits.startswith("0") and not digits.endswith("000")
+            plain = len(digits) <= _DECIMAL_DIGITS and exponent >= _FINEST and exponent % 3 == 0
+        # The API server takes a text of this form for canonical and leaves it alone, "+1" and "007" included.
+        self.kept = plain and not digits.startswith("0") and not digits.endswith("000")
         if size >= _TOO_LARGE:
             raise Terminal(f"{text!r} is more than Kubernetes can keep", remedy="stay below 1000E")
         self.billionths = -size if found["sign"] == "-" else size

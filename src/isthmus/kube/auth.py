@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from isthmus.errors import Retry, Terminal
+from isthmus.kube.errors import UNREADABLE
 from isthmus.model.base import Data
 
 TOKEN_AGE = 60.0
@@ -212,7 +213,7 @@ class Exec:
         printed = await self._output()
         try:
             credential = msgspec.json.decode(printed, type=_ExecCredential)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             # The output may hold a secret, so the error says where it went wrong and never what stood there.
             raise Terminal(f"{self._argv[0]} did not print an ExecCredential") from error
         status = credential.status

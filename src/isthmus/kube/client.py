@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.kube.errors import Expired, Garbled
+from isthmus.kube.errors import UNREADABLE, Expired, Garbled
 from isthmus.kube.tasks import helpers
 from isthmus.kube.transport import Transport
 from isthmus.model.base import EMPTY, Data, Kind, Listing, ListMeta
@@ -238,13 +238,13 @@ class Client(Transport):
     def _decode(self, kind: Kind[T], answer: bytes) -> T:
         try:
             return kind.decoder.decode(answer)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Garbled(f"{self.config.server} sent a {kind.name} that is none: {error}") from error
 
     def _decode_page(self, kind: Kind[T], page: bytes) -> Listing[T]:
         try:
             return kind.list_decoder.decode(page)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Garbled(f"{self.config.server} sent a list of {kind.plural} that is none: {error}") from error
 
 
@@ -253,7 +253,7 @@ def _next_page(page: bytes) -> str:
     head = _HEAD.match(page)
     try:
         found = _LIST_META.decode(head[1]) if head else _LIST_TAIL.decode(page).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return ""  # whoever decodes the page says what is wrong with it
     return found.continue_
 

@@ -18,6 +18,10 @@ _HTTP_CLIENT_ERROR = 400
 _HTTP_SERVER_ERROR = 500
 
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises, whatever the bytes: no JSON, not of the type, no UTF-8, or nested without end."""
+
+
 class Cause(Data, frozen=True):
     """One field, and what is wrong with it."""
 
@@ -150,7 +154,7 @@ def from_answer(code: int, body: bytes, *, request: str, retry_after: float | No
     """Make the error of an answer. `request` names the call for the reader: a verb and a path."""
     try:
         status = _decode_status(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         # Proxies, load balancers and the server's own filters answer in plain text.
         status = Status(message=body[:500].decode("utf-8", "replace").strip())
     return from_status(status, code=code, request=request, retry_after=retry_after)

@@ -21,7 +21,7 @@ import msgspec
 
 from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.client import Client, Selection
-from isthmus.kube.errors import Expired, Garbled, Invalid, Rejected
+from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, Rejected
 from isthmus.kube.store import Index, Store
 from isthmus.kube.watch import DURATION, SILENCE, Batch, watch
 from isthmus.model.base import RAW_LISTING, Kind, Listing
@@ -111,7 +111,7 @@ class Informer(Generic[T]):
             nonlocal version
             try:
                 listing = self.kind.list_decoder.decode(page)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 listing = self._salvage(page, unreadable)
             version = listing.version
             for found in listing.items:
@@ -179,9 +179,9 @@ class Informer(Generic[T]):
             for raw in listing.items:
                 try:
                     items.append(self.kind.decoder.decode(raw))
-                except msgspec.ValidationError as error:
+                except UNREADABLE as error:
                     unreadable[_decode_partial(raw).metadata.key] = str(error)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Garbled(f"list of {self.kind.plural}: {error}") from error
         return Listing(tuple(items), listing.metadata)
 

@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from isthmus.kube.client import Client, pod_path, with_query
-from isthmus.kube.errors import Garbled, Status, Unreachable, from_status
+from isthmus.kube.errors import UNREADABLE, Garbled, Status, Unreachable, from_status
 from isthmus.kube.tasks import helpers
 from isthmus.model.meta import Key
 
@@ -97,7 +97,7 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse, sinks: Mapping[int, 
 def _exit_code(payload: bytes) -> int:
     try:
         status = _decode_status(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise Garbled(f"the command ended with a status that is none: {error}") from error
     if status.status == "Success":
         return 0

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar, Unpack
 import msgspec
 
 from isthmus.kube.client import Client, Selection, collection, selection, with_query
-from isthmus.kube.errors import Garbled, Status, from_status
+from isthmus.kube.errors import UNREADABLE, Garbled, Status, from_status
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import HasMeta, Key, Partial
 
@@ -109,7 +109,7 @@ class Frames(Generic[T]):
                 else:
                     self._read_slowly(line, batch)
                     continue
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 self._read_slowly(line, batch)
                 continue
             changes.append((True, found))
@@ -124,14 +124,14 @@ class Frames(Generic[T]):
             if type_ == "ERROR":
                 raise from_status(_decode_status(raw), request=self._request)
             partial = _decode_partial(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise Garbled(f"{self._request}: a line of {len(line)} bytes is not an event: {error}") from error
         if type_ == "BOOKMARK":
             batch.complete = batch.complete or _INITIAL_END in partial.metadata.annotations
         elif type_ in _CHANGES:
             try:
                 batch.changes.append((type_ != "DELETED", self._decode(raw)))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 batch.unreadable.append((partial.metadata.key, str(error)))
         else:
             raise Garbled(f"{self._request}: an event of the unknown type {type_!r}")

@@ -17,7 +17,7 @@ def some_quantity(rng: random.Random) -> str:
     zeros = "0" * rng.choice([0, 0, 0, 1, 3, 4])
     after = "" if before and rng.random() < 0.5 else "." + str(rng.randrange(10 ** rng.randrange(1, 12)))
     suffix = rng.choice(SUFFIXES) if rng.random() < 0.8 else f"{rng.choice('eE')}{rng.randrange(-9, 9)}"
-    if suffix in {"P", "E", "T"}:
+    if suffix in {"G", "T", "P", "E"}:
         before, zeros = before[:2], ""
     text = (
         f"{rng.choice(['', '', '+'])}{rng.choice(['', '', '00'])}{before}{zeros if before else ''}{after}{suffix}"
