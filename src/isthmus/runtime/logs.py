@@ -49,8 +49,9 @@ def configure(*, level: Level = "info", form: Form | None = None, stream: TextIO
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
-    # aiohttp and asyncio log through the standard library; their warnings join ours.
+    # Libraries log through the standard library, and so do `kube` and `slurm`, which are like libraries.
     logging.basicConfig(handlers=[_Forward()], level=max(threshold, logging.WARNING), force=True)
+    logging.getLogger("isthmus").setLevel(threshold)
 
 
 def hide_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

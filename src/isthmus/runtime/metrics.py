@@ -140,7 +140,7 @@ class Metrics:
         return self._leading.labels(name)
 
     def client(self, host: str) -> Callable[[str, int, float], None]:
-        """Make the observer of a client: it takes the method, the HTTP code (0 if there was no answer) and seconds."""
+        """Make the observer of a client. It takes the method, the HTTP code (0 for no answer) and the seconds."""
         counts: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
 
         def observe(method: str, code: int, seconds: float) -> None:

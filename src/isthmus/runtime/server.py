@@ -28,6 +28,8 @@ _BODY_WITHIN = 15.0
 # The longest `timeoutSeconds` that a webhook can be registered with: nobody waits for an answer after that.
 _ANSWER_WITHIN = 30.0
 _CLOSE_WITHIN = 5.0
+# What is left of a body that was refused is read for so long, so that its sender gets to see the answer.
+_DISCARD_WITHIN = 0.5
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -79,7 +81,13 @@ async def serve(
     """
     app = web.Application()
     app.add_routes(routes)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSE_WITHIN)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=_CLOSE_WITHIN,
+        lingering_time=_DISCARD_WITHIN,
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
