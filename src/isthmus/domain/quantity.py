@@ -110,7 +110,7 @@ class _Read:
             self.style = Style.BINARY
             exponent = _BINARY[suffix]
             size = min(_divide_up(int(digits) * ONE << exponent, 10 ** len(part)), _LARGEST_BINARY)
-            plain = not part and len(digits) + exponent * 3 // 10 <= _BINARY_DIGITS and int(digits) % 1024 != 0
+            plain = not part and len(digits) + exponent * 3 // 10 <= _BINARY_DIGITS and int(digits) % 8 != 0
         else:
             self.style = Style.DECIMAL if suffix in _DECIMAL else Style.EXPONENT
             exponent = (_DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])) - len(part)
