@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
+from isthmus.errors import Terminal
 from isthmus.local.shell import run
 
 SOURCE_DATE_EPOCH = 1_793_491_200
@@ -17,8 +18,11 @@ ENCLOSED = (
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy")
 
 
-def run_enclosed(argv: Sequence[str], *, env: Mapping[str, str], stdin: str = "") -> None:
-    """Run a program to its end, with an environment that is the same on every machine plus `env`."""
+def run_enclosed(argv: Sequence[str], purpose: str, *, env: Mapping[str, str], stdin: str = "") -> None:
+    """Run a program to its end, with an environment that is the same on every machine plus `env`.
+
+    `purpose` completes "could not …" when it fails.
+    """
     settings = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
@@ -30,9 +34,15 @@ def run_enclosed(argv: Sequence[str], *, env: Mapping[str, str], stdin: str = ""
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         **env,
     }
-    run(
-        [*ENCLOSED, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *argv],
-        stdin=stdin,
-        remedy="if packages could not be fetched, see whether `apt-get update` works on this machine; "
-        "if the disk is full, make room in the cache directory. Layers that are complete are kept",
-    )
+    words = [*ENCLOSED, "env", "-i", *(f"{name}={value}" for name, value in settings.items()), *argv]
+    try:
+        run(words, stdin=stdin)
+    except Terminal as error:
+        _, _, printed = error.what.partition("\n")
+        raise Terminal(f"could not {purpose}:\n{printed or error.what}", remedy=_remedy(printed)) from error
+
+
+def _remedy(printed: str) -> str:
+    if "No space left" in printed:
+        return "make room in the cache directory, or set XDG_CACHE_HOME to one on another disk"
+    return "if packages could not be fetched, see whether `apt-get update` works on this machine, then try again"

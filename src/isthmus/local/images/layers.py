@@ -178,17 +178,13 @@ def _bootstrap(tree: Path, layer: Layer) -> None:
     packages = ",".join(layer.packages)
     run_enclosed(
         [
-            *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", f"--include={packages}"),
+            *("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}"),
             *(*_DEBIAN_OPTIONS, layer.suite, str(tree), apt.mirror()),
         ],
+        f"make a Debian {layer.suite} system",
         env={},
     )
-    for name, text in {
-        "hosts": _HOSTS,
-        "hostname": "localhost\n",
-        "resolv.conf": "",
-        "apt/sources.list": "",
-    }.items():
+    for name, text in _SETTINGS.items():
         (tree / "etc" / name).write_text(text)
         (tree / "etc" / name).chmod(0o644)
 
@@ -212,7 +208,7 @@ def _install(tree: Path, layer: Layer, *, below: Tree, scratch: Path) -> None:
         "ARCHIVES": str(downloads / "archives"),
     }
     with cache.locked(f"apt-{layer.suite or 'none'}"):
-        run_enclosed(["sh", str(_LAYER_SCRIPT)], env=settings, stdin=layer.script)
+        run_enclosed(["sh", str(_LAYER_SCRIPT)], f"make the layer {layer.name}", env=settings, stdin=layer.script)
     if layer.expects:
         _check_version(tree, *layer.expects)
     shutil.rmtree(work)

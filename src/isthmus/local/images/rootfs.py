@@ -31,6 +31,7 @@ def ensure(name: str, progress: Progress) -> Path:
                 (partial / scratch).mkdir()
             enclosure.run_enclosed(
                 ["sh", "-eu", "-c", _FLATTEN],
+                f"make the root file system {name}",
                 env={
                     "LOWER": layers.overlay_order(top),
                     "EMPTY": str(partial / "empty"),

@@ -1,4 +1,5 @@
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_a_full_disk_is_said_with_a_remedy(cache_home: Path) -> None:
 def test_too_little_room_is_said_before_the_build() -> None:
     with pytest.raises(Terminal, match="MiB free"):
         cache.check_can_build(room=1 << 60)
+
+
+@pytest.mark.usefixtures("cache_home")
+def test_whoever_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(Terminal, match="sudo"):
+        cache.check_can_build(room=0)
 
 
 def test_a_directory_that_no_overlay_could_mount_is_refused(

@@ -75,7 +75,7 @@ def test_what_an_overlay_removed_becomes_whiteouts(tmp_path: Path) -> None:
         mkdir replaced
         echo new > replaced/new
     """
-    run_enclosed(["sh", "-euc", script], env={"BASE": str(tmp_path)})
+    run_enclosed(["sh", "-euc", script], "change an overlay", env={"BASE": str(tmp_path)})
     found = members(packed(tmp_path / "upper"))
     assert list(found) == [".wh.gone", "replaced", "replaced/.wh..wh..opq", "replaced/new"]
     assert found[".wh.gone"].isreg()
