@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,10 +90,9 @@ class SlurmBed:
         self._closing.close()
 
     def _roots(self) -> dict[str, Path]:
-        progress = PlainProgress()
-        roots = {"/": rootfs.ensure(f"slurm-{self.version}", progress)}
+        roots = {"/": _root(f"slurm-{self.version}")}
         if self.accounting:
-            roots[slurm_database.PLACE] = rootfs.ensure("mariadb", progress)
+            roots[slurm_database.PLACE] = _root("mariadb")
         return roots
 
     def _template(self, roots: Mapping[str, Path]) -> Path | None:
@@ -376,6 +376,12 @@ class _BedWithNewDatabase(SlurmBed):
 
     def _template(self, roots: Mapping[str, Path]) -> None:
         del roots
+
+
+@cache
+def _root(name: str) -> Path:
+    """Find a root file system, and check only once that it is whole."""
+    return rootfs.ensure(name, PlainProgress())
 
 
 def _user_id(passwd: Path, name: str) -> int:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -161,14 +162,14 @@ class Daemon:
     def pid(self) -> int:
         """Its process id, as the host counts. The process that we started only stands at the door."""
         children = Path(f"/proc/{self._entered.pid}/task/{self._entered.pid}/children")
-        wait_until(
-            lambda: self.exit_code is not None or children.read_text(), what="the daemon is started", within=5
-        )
-        return int(children.read_text().split()[0])
+        wait_until(lambda: self.exit_code is not None or children.read_text(), what="the daemon runs", within=5)
+        if self.exit_code is not None:
+            raise ProcessLookupError(f"the daemon has ended with {self.exit_code}")
+        return int(children.read_text())
 
     def end(self, how: signal.Signals, *, grace: float) -> None:
         """Send the signal and wait for the end, which comes by SIGKILL when the time of grace is over."""
-        if self.exit_code is None:
+        with suppress(ProcessLookupError):
             os.kill(self.pid, how)
         try:
             self._entered.wait(grace)

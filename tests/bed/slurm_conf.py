@@ -69,6 +69,7 @@ def slurm_conf(
         "SlurmdSpoolDir": "/var/spool/slurmd/%n",
         "SlurmctldPidFile": "/run/slurmctld/slurmctld.pid",
         "SlurmdPidFile": "/run/slurm/slurmd-%n.pid",
+        "LogTimeFormat": "iso8601_ms,format_stderr",
         "SlurmctldDebug": "verbose",
         "SlurmdDebug": "verbose",
         "ProctrackType": "proctrack/linuxproc",
@@ -123,6 +124,7 @@ AuthAltTypes=auth/jwt
 AuthAltParameters=jwt_key=/etc/slurm/jwt.key
 CommunicationParameters=NoInAddrAny
 PidFile=/run/slurmdbd/slurmdbd.pid
+LogTimeFormat=iso8601_ms,format_stderr
 DebugLevel=verbose
 StorageType=accounting_storage/mysql
 StorageHost=localhost
