@@ -26,6 +26,7 @@ import jwt
 import pytest
 
 from isthmus.errors import Terminal
+from isthmus.local import host
 from isthmus.local.images import rootfs
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, slurm_conf, slurm_database
@@ -380,8 +381,10 @@ class _BedWithNewDatabase(SlurmBed):
 
 @cache
 def _root(name: str) -> Path:
-    """Find a root file system, and check only once that it is whole."""
-    return rootfs.ensure(name, PlainProgress())
+    """Find a root file system, or make it; look only once in a run whether it is whole."""
+    progress = PlainProgress()
+    host.ensure_packages(progress)
+    return rootfs.ensure(name, progress)
 
 
 def _user_id(passwd: Path, name: str) -> int:
