@@ -18,7 +18,7 @@ Suite = Literal["forky", "trixie"]
 
 
 class Layer(Struct, frozen=True, kw_only=True):
-    """A difference to its parent: packages, files and a script, in this order."""
+    """A difference to its parent: files are put there, packages are installed, a script is run, in this order."""
 
     name: str
     parent: str = ""
@@ -84,10 +84,10 @@ _LOGIN = (
     "git",
     "htop",
     "less",
-    "libopenmpi-dev",
-    "locales",
+    # Debian's Slurm has PMI-2 and no PMIx: MPICH starts under `srun --mpi=pmi2`, Open MPI would not.
+    "libmpich-dev",
+    "mpich",
     "nano",
-    "openmpi-bin",
     "openssh-client",
     "python3",
     "python3-venv",
