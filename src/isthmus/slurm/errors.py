@@ -99,6 +99,7 @@ _WAIT_SECONDS = 5.0
 _HOW_TO_BE_KNOWN = (
     "check that the token is signed with the cluster's jwt.key, is not expired and names a user it knows"
 )
+_HOW_TO_BE_ALLOWED = "give the token's user the rights of an operator or administrator"
 _HOW_TO_REACH = "check that slurmctld runs and that slurmrestd's host can reach it (scontrol ping)"
 _HOW_TO_FIND_PRIMARY = "point slurmrestd's slurm.conf at every SlurmctldHost"
 
@@ -114,8 +115,9 @@ _MEANINGS: dict[int, _Meaning] = {
     1804: _Meaning(Overloaded),
     1805: _Meaning(Overloaded),
     2000: _Meaning(NotFound, "see scontrol show partitions for their names"),
-    2002: _Meaning(Denied, "give the token's user the rights of an operator or administrator"),
+    2002: _Meaning(Denied, _HOW_TO_BE_ALLOWED),
     2007: _Meaning(NotNow, "raise MaxJobCount, or wait until jobs have left the queue"),
+    2010: _Meaning(Denied, _HOW_TO_BE_ALLOWED),
     2016: _Meaning(NotNow),
     2017: _Meaning(NotFound),
     2018: _Meaning(NotFound, "see scontrol show nodes for their names"),
@@ -145,7 +147,7 @@ _MEANINGS: dict[int, _Meaning] = {
 
 _BY_STATUS: dict[int, _Meaning] = {
     HTTPStatus.UNAUTHORIZED: _Meaning(Unauthorized, _HOW_TO_BE_KNOWN),
-    HTTPStatus.FORBIDDEN: _Meaning(Denied, "give the token's user the rights of an operator or administrator"),
+    HTTPStatus.FORBIDDEN: _Meaning(Denied, _HOW_TO_BE_ALLOWED),
     HTTPStatus.NOT_FOUND: _Meaning(NotFound),
     HTTPStatus.METHOD_NOT_ALLOWED: _Meaning(Unsupported, "a newer slurmrestd has this call"),
     HTTPStatus.TOO_MANY_REQUESTS: _Meaning(Overloaded),

@@ -1,34 +1,37 @@
-"""One HTTP request to whichever slurmrestd answers.
+"""One request to whichever slurmrestd answers.
 
 Endpoints are tried in turn, beginning with the one that answered last. What was certainly not sent goes to the next
 one; what may have been applied does so only if applying it twice does no harm, else the caller learns that the
-answer is lost. A connection that carried an error of the server is never used again: after a time-out of its own,
-slurmrestd may send a second answer on it, which the next request would take for its own.
+answer is lost.
 """
 
+import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from isthmus.errors import Terminal
 from isthmus.slurm.auth import TokenSource
 from isthmus.slurm.errors import AnswerLost, Unreachable
+from isthmus.slurm.http1 import Connection, Response
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
-_KEEP_ALIVE_SECONDS = 10.0
+_IDLE_SECONDS = 10.0
+"""A connection that rested longer may be closed by the other end at the very moment we use it."""
+
 _PARALLEL_REQUESTS = 16
 """slurmrestd works with a handful of threads; more requests at once only wait inside of it instead of here."""
 
 _UNIX_SCHEMES = frozenset({"unix", "http+unix"})
-_TCP_SCHEMES = frozenset({"http", "https"})
+_PORTS = {"http": 80, "https": 443}
 
 
 class Reply(NamedTuple):
@@ -54,15 +57,13 @@ class Transport:
         self._current = 0
 
     async def __aenter__(self) -> Self:
-        for endpoint in self._endpoints:
-            endpoint.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for endpoint in self._endpoints:
-            await endpoint.close()
+            endpoint.close()
 
     @property
     def endpoint(self) -> str:
@@ -70,52 +71,49 @@ class Transport:
         return self._endpoints[self._current].name
 
     async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        patience: float = _ANSWER_SECONDS,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, *, body: Any = None, patience: float = _ANSWER_SECONDS
     ) -> Reply:
-        """Send a request; `path` is quoted already, `patience` is how long to wait for each part of the answer."""
-        payload = None if body is None else msgspec.json.encode(body)
-        reply = await self._request(method, path, payload, patience=patience, headers=headers)
+        """Send a request, `path` being quoted already, and wait at most `patience` seconds for its answer."""
+        payload = b"" if body is None else msgspec.json.encode(body)
+        reply = await self._request(method, path, payload, patience=patience)
         if reply.status == HTTPStatus.UNAUTHORIZED and self._tokens.renew():
-            reply = await self._request(method, path, payload, patience=patience, headers=headers)
+            reply = await self._request(method, path, payload, patience=patience)
         return reply
 
-    async def _request(
-        self, method: str, path: str, payload: bytes | None, *, patience: float, headers: Mapping[str, str] | None
-    ) -> Reply:
+    async def _request(self, method: str, path: str, payload: bytes, *, patience: float) -> Reply:
         failures: list[str] = []
         lost = False
+        first = self._current
         for turn in range(len(self._endpoints)):
-            index = (self._current + turn) % len(self._endpoints)
+            index = (first + turn) % len(self._endpoints)
             endpoint = self._endpoints[index]
-            sent_headers = {**(headers or {}), "X-SLURM-USER-TOKEN": self._tokens.token()}
-            if payload is not None:
-                sent_headers["Content-Type"] = "application/json"
             try:
-                reply = await endpoint.request(method, path, payload, headers=sent_headers, patience=patience)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                failures.append(f"{endpoint.name}: {_reason(error)}")
-            except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+                response = await endpoint.request(
+                    method, path, payload, token=self._tokens.token(), patience=patience
+                )
+            except NotConnectedError as error:
+                failures.append(f"{endpoint.name}: {error}")
+            except OSError as error:
                 failures.append(f"{endpoint.name}: {_reason(error)}")
                 lost = True
                 if method != "GET":
+                    # Whoever asks next should not wait for the same silence first.
+                    self._current = (index + 1) % len(self._endpoints)
                     break
             else:
                 self._current = index
-                return reply
+                is_json = response.headers.get("content-type", "").startswith("application/json")
+                return Reply(response.status, response.body, is_json)
         told = "; ".join(failures)
         if lost:
-            # Whoever asks next should not wait for the same silence first.
-            self._current = (self._current + 1) % len(self._endpoints)
             raise AnswerLost(f"the answer of slurmrestd to {method} {path} was lost ({told})")
         raise Unreachable(
             f"no slurmrestd answers ({told})", remedy="check that slurmrestd runs and that its address is right"
         )
+
+
+class NotConnectedError(Exception):
+    """There is no connection, so nothing was sent."""
 
 
 class _Endpoint:
@@ -125,59 +123,70 @@ class _Endpoint:
         parts = urlsplit(endpoint)
         if parts.scheme in _UNIX_SCHEMES and parts.path:
             self._socket: str | None = parts.path
-            self._base = "http://localhost"
-        elif parts.scheme in _TCP_SCHEMES and parts.hostname and not parts.username:
+            self._host, self._port, self._prefix = "localhost", 0, ""
+            self._tls: ssl.SSLContext | None = None
+        elif parts.scheme in _PORTS and parts.hostname and not parts.username and endpoint.isascii():
             self._socket = None
-            self._base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+            self._host, self._port = parts.hostname, parts.port or _PORTS[parts.scheme]
+            self._prefix = parts.path.rstrip("/")
+            self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         else:
             raise Terminal(
                 f"{endpoint!r} is no address of a slurmrestd",
                 remedy="write http://host:6820, https://host:6820 or unix:///path/to/socket",
             )
         self.name = endpoint
-        self._tls = tls
-        self._session: aiohttp.ClientSession | None = None
+        self._resting: list[tuple[float, Connection]] = []
+        self._gate = asyncio.Semaphore(_PARALLEL_REQUESTS)
 
-    def open(self) -> None:
-        connector: aiohttp.BaseConnector
-        if self._socket:
-            connector = aiohttp.UnixConnector(
-                self._socket, limit=_PARALLEL_REQUESTS, keepalive_timeout=_KEEP_ALIVE_SECONDS
-            )
-        else:
-            connector = aiohttp.TCPConnector(
-                limit=_PARALLEL_REQUESTS,
-                keepalive_timeout=_KEEP_ALIVE_SECONDS,
-                ssl=True if self._tls is None else self._tls,
-            )
-        # Cookies and decompression are machinery that slurmrestd has no use for.
-        self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
+    def close(self) -> None:
+        for _, connection in self._resting:
+            connection.close()
+        self._resting.clear()
+
+    async def request(self, method: str, path: str, payload: bytes, *, token: str, patience: float) -> Response:
+        head = (
+            f"{method} {self._prefix}{path} HTTP/1.1\r\n"
+            f"Host: {self._host}\r\n"
+            f"X-SLURM-USER-TOKEN: {token}\r\n"
+            f"Content-Type: application/json\r\n"
+            f"Content-Length: {len(payload)}\r\n\r\n"
         )
+        request = head.encode("ascii") + payload
+        async with self._gate:
+            connection = self._rested()
+            if connection and method == "GET":
+                # The other end may have closed it while it rested; reading once more does no harm.
+                with suppress(ConnectionError):
+                    return await self._exchange(connection, request, patience=patience)
+                connection = None
+            return await self._exchange(connection or await self._connect(), request, patience=patience)
 
-    async def close(self) -> None:
-        if self._session:
-            await self._session.close()
-            self._session = None
+    async def _exchange(self, connection: Connection, request: bytes, *, patience: float) -> Response:
+        response = await connection.exchange(request, patience=patience)
+        if connection.usable:
+            self._resting.append((time.monotonic(), connection))
+        return response
 
-    async def request(
-        self, method: str, path: str, payload: bytes | None, *, headers: Mapping[str, str], patience: float
-    ) -> Reply:
-        if self._session is None:
-            raise RuntimeError("the transport is used outside of its `async with` block")
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=patience)
-        async with self._session.request(
-            method,
-            URL(f"{self._base}{path}", encoded=True),
-            data=payload,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,  # a token must not follow wherever an answer points
-        ) as response:
-            body = await response.read()
-            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                response.close()
-            return Reply(response.status, body, response.content_type == "application/json")
+    def _rested(self) -> Connection | None:
+        while self._resting:
+            since, connection = self._resting.pop()
+            if connection.usable and time.monotonic() - since < _IDLE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                if self._socket:
+                    _, connection = await loop.create_unix_connection(Connection, self._socket)
+                else:
+                    _, connection = await loop.create_connection(Connection, self._host, self._port, ssl=self._tls)
+        except (OSError, ssl.SSLError) as error:
+            raise NotConnectedError(_reason(error)) from error
+        return connection
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,58 @@
+"""What the flows of Slurm share: a small job, and patience."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from isthmus.model.slurm import Job, JobRequest, Number
+from isthmus.slurm.client import Client
+
+T = TypeVar("T")
+
+_serial = itertools.count(1)
+
+
+def batch_job(script: str = "sleep 600", **changes: object) -> JobRequest:
+    """A job of one task that no other test knows, held unless told otherwise."""
+    request = JobRequest(
+        name=f"flow-{next(_serial)}",
+        script=f"#!/bin/sh\n{script}\n",
+        current_working_directory="/tmp",  # noqa: S108 - in the bed
+        environment=("PATH=/usr/bin:/bin",),
+        tasks=1,
+        cpus_per_task=1,
+        memory_per_node=Number.of(16),
+        time_limit=Number.of(5),
+        hold=True,
+    )
+    return msgspec.structs.replace(request, **changes)
+
+
+def new_key() -> str:
+    """A submission key that no other test uses."""
+    return f"flows/{next(_serial)}"
+
+
+async def eventually(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, within: float = 30) -> T:
+    """Read until it is good."""
+    async with asyncio.timeout(within):
+        while not good(value := await read()):  # noqa: ASYNC110 - Slurm sends no events
+            await asyncio.sleep(0.05)
+        return value
+
+
+async def job_in_state(client: Client, job_id: int, state: str) -> Job:
+    """Wait until a job is in a state."""
+
+    async def read() -> Job:
+        return (await client.job(job_id))[0]
+
+    return await eventually(read, lambda job: state in job.job_state)
+
+
+async def jobs_with_key(client: Client, key: str) -> list[Job]:
+    """Every job that carries this key, by the most expensive and most certain way."""
+    return [job for job in await client.jobs() if job.comment and job.comment.endswith(f"isthmus-key={key}")]

@@ -1,0 +1,107 @@
+"""Answers are lost in every way that we know; there is exactly one job each time."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from isthmus.errors import Retry
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import Client, connect
+from tests.bed.faults import Faults
+from tests.bed.slurm import SlurmBed
+from tests.flows.slurm.helpers import batch_job, eventually, jobs_with_key, new_key
+
+SUBMIT = "*/job/submit"
+
+
+async def assert_one_job(client: Client, key: str, job_id: int) -> None:
+    assert [job.job_id for job in await jobs_with_key(client, key)] == [job_id]
+
+
+async def test_the_answer_is_lost_but_the_job_is_found(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.lose_answer(method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        assert proxy.count(method="POST", path=SUBMIT) == 1
+    await assert_one_job(client, key, job_id)
+
+
+async def test_finding_it_reads_only_the_jobs_since_then(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    for _ in range(20):
+        await client.submit(batch_job(), key=new_key())
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            await shaky.submit(batch_job(), key=new_key())
+            proxy.lose_answer(method="POST", path=SUBMIT, times=1)
+            await shaky.submit(batch_job(), key=new_key())
+        assert proxy.count(path="*/jobs/") == 0
+        assert proxy.count(method="GET", path="*/job/*") == 1
+
+
+async def test_the_request_is_lost_and_sent_again(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.cut(method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        assert proxy.count(method="POST", path=SUBMIT) == 2
+    await assert_one_job(client, key, job_id)
+
+
+async def test_the_answer_is_cut_in_the_middle(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.cut(after_bytes=150, method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        assert proxy.count(method="POST", path=SUBMIT) == 1
+    await assert_one_job(client, key, job_id)
+
+
+async def test_many_at_once_with_lost_answers_among_them(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.lose_answer(method="POST", path=SUBMIT, times=5)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky, asyncio.TaskGroup() as group:
+            keys = [new_key() for _ in range(20)]
+            tasks = [group.create_task(shaky.submit(batch_job(), key=key)) for key in keys]
+    every = await client.jobs()
+    for key, task in zip(keys, tasks, strict=True):
+        found = [job.job_id for job in every if job.comment and job.comment.endswith(f"isthmus-key={key}")]
+        assert found == [task.result().job_id]
+
+
+async def test_the_other_slurmrestd_finds_it(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as first, faults.in_front_of(slurm.rest_url) as second:
+        async with connect([first.url, second.url], MintedTokens(slurm.jwt_key)) as shaky:
+            await shaky.server()
+            await shaky.job_states()
+            first.lose_answer(method="POST", path=SUBMIT)
+            key = new_key()
+            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        assert second.count(method="POST", path=SUBMIT) == 0
+    await assert_one_job(client, key, job_id)
+
+
+async def test_slurmctld_freezes_with_the_submission_in_its_backlog(
+    slurm_version: str, slurm_bed: Callable[..., SlurmBed]
+) -> None:
+    bed = slurm_bed(slurm_version, nodes=1, accounting=False, settings={"MessageTimeout": "2"})
+    async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+        await client.submit(batch_job(), key=new_key())
+        slurmctld = bed._daemons["slurmctld"].pid
+        key = new_key()
+        os.kill(slurmctld, signal.SIGSTOP)
+        try:
+            with pytest.raises(Retry):
+                await client.submit(batch_job(), key=key)
+        finally:
+            os.kill(slurmctld, signal.SIGCONT)
+        # slurmrestd has reported a failure, and yet slurmctld makes the job: the next call must find it.
+        await eventually(lambda: jobs_with_key(client, key), bool)
+        job_id = (await client.submit(batch_job(), key=key)).job_id
+        await assert_one_job(client, key, job_id)
