@@ -71,9 +71,16 @@ class Worker(Protocol):
 class Manager:
     """Runs the parts of a process. Add all of them, then `run`."""
 
-    def __init__(self, *, election: Election | None = None, grace: float = 20.0) -> None:
+    def __init__(
+        self,
+        *,
+        election: Election | None = None,
+        grace: float = 20.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._election = election
         self._grace = grace
+        self._clock = clock
         self._servers: list[AbstractAsyncContextManager[Any]] = []
         self._caches: dict[str, Cache] = {}
         self._workers: list[Worker] = []
@@ -197,7 +204,7 @@ class Manager:
         contact = self._caches[name].contact
         if name in self._unread:
             return Check(ok=False, sentence=f"has not been read yet{_because(contact)}")
-        silence = 0.0 if contact.in_touch else time.monotonic() - contact.since
+        silence = 0.0 if contact.in_touch else self._clock() - contact.since
         if silence > _TOLERATED_SILENCE:
             return Check(ok=False, sentence=f"out of touch for {silence:.0f} s{_because(contact)}")
         return Check(ok=True, sentence="up to date")

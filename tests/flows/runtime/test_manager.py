@@ -1,0 +1,110 @@
+"""Two replicas of a process on a real API server: what moves from one to the other, and what never does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+
+from isthmus.kube.client import Client
+from isthmus.kube.informer import Informer
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key, Partial
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.election import Election, clock
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from tests.bed.faults import Proxy
+from tests.flows.kube.conftest import CONFIG_MAPS, Through, config_map
+from tests.flows.runtime.test_election import SHORT, NoFuse, until
+
+MAPS: Kind[Partial] = Kind(Partial, "v1", "configmaps", "ConfigMap")
+
+
+class Replica:
+    """A process in miniature. Its reconcile takes as long as the test wants, and notes from when to when it ran."""
+
+    def __init__(self, client: Client, lease_client: Client, namespace: str, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.spans: list[tuple[float, float]] = []
+        self.busy_with: Key | None = None
+        self.finish = asyncio.Event()
+        metrics = Metrics()
+        maps = Informer(client, MAPS, namespace=namespace, labels="mine=yes")
+        self.controller = Controller("maps", self.reconcile, metrics=metrics)
+        maps.store.on_change(lambda key, *_: self.controller.queue.add(key))
+        lease = Key(namespace, "leader")
+        election = Election(lease_client, lease, metrics=metrics, fuse=NoFuse(), terms=SHORT)
+        self.manager = Manager(election=election)
+        self.manager.cache("maps", maps)
+        self.manager.lead(self.controller)
+
+    async def reconcile(self, key: Key) -> None:
+        began = clock()
+        self.busy_with = key
+        try:
+            await self.finish.wait()
+        finally:
+            self.busy_with = None
+            self.spans.append((began, clock()))
+
+
+@asynccontextmanager
+async def replicas(through: Through, client: Client, namespace: str) -> AsyncIterator[list[Replica]]:
+    made: list[Replica] = []
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            proxy, config = await stack.enter_async_context(through())
+            lease_client = await stack.enter_async_context(Client(config))
+            made.append(Replica(client, lease_client, namespace, proxy))
+        for replica in made:
+            tasks.create_task(replica.manager.run())
+        yield made
+        for replica in made:
+            replica.finish.set()
+            replica.manager.stop()
+    spans = sorted(span for replica in made for span in replica.spans)
+    for earlier, later in pairwise(spans):
+        assert earlier[1] <= later[0], "two replicas worked on one object at the same time"
+
+
+async def make_map(client: Client, namespace: str) -> Key:
+    body = config_map(namespace, "some")
+    body["metadata"]["labels"] = {"mine": "yes"}
+    await client.create(CONFIG_MAPS, body)
+    return Key(namespace, "some")
+
+
+async def test_work_moves_on_when_its_leader_is_cut_off_and_comes_back(
+    through: Through, client: Client, namespace: str
+) -> None:
+    key = await make_map(client, namespace)
+    async with replicas(through, client, namespace) as made:
+        await until(lambda: any(replica.busy_with == key for replica in made))
+        first, second = sorted(made, key=lambda replica: replica.busy_with is None)
+        first.proxy.refuse()
+        await until(lambda: second.busy_with == key)
+        assert first.busy_with is None
+        first.proxy.heal()
+        second.proxy.refuse()
+        await until(lambda: first.busy_with == key)
+        assert second.busy_with is None
+
+
+async def test_a_leader_that_is_stopped_finishes_its_work_before_another_takes_over(
+    through: Through, client: Client, namespace: str
+) -> None:
+    key = await make_map(client, namespace)
+    async with replicas(through, client, namespace) as made:
+        await until(lambda: any(replica.busy_with == key for replica in made))
+        first, second = sorted(made, key=lambda replica: replica.busy_with is None)
+        first.manager.stop()
+        renewals = first.proxy.count(method="PATCH")
+        # It goes on claiming the lease for as long as its last work takes, which is longer than a lease lasts.
+        enough = round(1.5 * SHORT.duration / SHORT.interval)
+        await first.proxy.until_seen(method="PATCH", times=renewals + enough)
+        assert second.busy_with is None
+        first.finish.set()
+        await until(lambda: second.busy_with == key)
+        assert second.spans == []
+        (span,) = first.spans
+        assert clock() - span[1] < SHORT.deadline
