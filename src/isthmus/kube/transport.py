@@ -24,6 +24,9 @@ from isthmus.kube.config import Config
 JSON: Final = "application/json"
 
 CONNECT_TIMEOUT: Final = 10.0
+TIMEOUT: Final = 65.0
+"""The API server itself gives up after 60 s, and says so; less would only hide from us what became of a request."""
+
 PATIENCE: Final = 30.0
 """How long a request waits in all when the server says "later", before its caller has to know."""
 
@@ -44,7 +47,7 @@ class Transport:
         config: Config,
         *,
         parallel: int = 64,
-        timeout: float = 30.0,
+        timeout: float = TIMEOUT,
         observe: Observer | None = None,
     ) -> None:
         self.config = config

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY, Data
@@ -79,18 +79,30 @@ class Partial(Data, frozen=True):
     kind: str = ""
 
 
+ConditionStatus = Literal["True", "False", "Unknown"]
+"""It holds, it does not, or nobody knows."""
+
+
 class Condition(Data, frozen=True):
-    """One observation about an object: holds ("True"), does not ("False"), or nobody knows ("Unknown")."""
+    """One observation about an object."""
 
     type: str
-    status: str
+    status: ConditionStatus
     reason: str = ""
     message: str = ""
     last_transition_time: datetime | None = None
     observed_generation: int = 0
 
 
-def condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
+class _Typed(Protocol):
+    @property
+    def type(self) -> str: ...
+
+
+_C = TypeVar("_C", bound=_Typed)
+
+
+def condition(conditions: Iterable[_C], type_: str) -> _C | None:
     """Find a condition by its type."""
     return next((found for found in conditions if found.type == type_), None)
 

@@ -6,20 +6,21 @@ from datetime import datetime
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import Condition, ObjectMeta
+from isthmus.model.meta import ConditionStatus, ObjectMeta
 
 
 class Resources(Data, frozen=True):
-    """What a container asks for and may use, as quantities (`domain.quantity`)."""
+    """What is asked for, as quantities (`domain.quantity`).
+
+    Limits are not read: where a limit stands without a request, the API server makes it the request.
+    """
 
     requests: Mapping[str, str] = EMPTY
-    limits: Mapping[str, str] = EMPTY
 
 
 class ContainerPort(Data, frozen=True):
     """A port of a container; `host_port` is 0 unless it takes one of its node's."""
 
-    container_port: int = 0
     host_port: int = 0
     host_ip: str = field(name="hostIP", default="")
     protocol: str = "TCP"
@@ -29,7 +30,6 @@ class Container(Data, frozen=True):
     """One container; an init container with `restart_policy` "Always" runs beside the others."""
 
     name: str = ""
-    image: str = ""
     resources: Resources = Resources()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
@@ -113,13 +113,22 @@ class PodSpec(Data, frozen=True):
     host_network: bool = False
 
 
+class PodCondition(Data, frozen=True):
+    """A condition of a pod, without its times: pods have five each, and nobody asks since when."""
+
+    type: str
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+
+
 class PodStatus(Data, frozen=True):
     """What became of it."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
     pod_ip: str = field(name="podIP", default="")
     start_time: datetime | None = None
 
