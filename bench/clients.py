@@ -41,12 +41,18 @@ def pods(options: Options) -> Iterator[Figure]:
         note(f"{count} pods of {size:,.0f} bytes, each changed once since version {version}")
         ours, theirs = _side_by_side(bed.kubeconfig, "list", _BUSY)
         fastest = min(times.elapsed for times in theirs)
-        yield figure("List 5,000 pods: elapsed, beside the fastest other", "≥ 5 times", fastest / ours.elapsed)
+        yield figure(f"List {count:,} pods: elapsed, beside the fastest other", "≥ 5 times", fastest / ours.elapsed)
         leanest = min(times.processor for times in theirs)
-        yield figure("List 5,000 pods: processor time, likewise", "≥ 5 times", leanest / ours.processor)
+        yield figure(
+            f"List {count:,} pods: processor time, beside the leanest other", "≥ 5 times", leanest / ours.processor
+        )
         ours, theirs = _side_by_side(bed.kubeconfig, "watch", _BUSY, version, str(count))
         leanest = min(times.processor for times in theirs)
-        yield figure("5,000 watch events: processor time, likewise", "≥ 10 times", leanest / ours.processor)
+        yield figure(
+            f"Watch {count:,} events: processor time, beside the leanest other",
+            "≥ 10 times",
+            leanest / ours.processor,
+        )
         grown = compare.run("memory", _BUSY, "10", kubeconfig=bed.kubeconfig)
         note(f"{grown['pods']:,} pods in caches: {grown['bytes'] / 1e6:,.0f} MB")
         yield figure("50,000 cached pods", "≤ 400 MB", grown["bytes"] / grown["pods"] * 50_000 / 1e6)
@@ -84,7 +90,7 @@ def bindings(options: Options) -> Iterator[Figure]:
     with ControlPlaneBed(controllers=False) as bed:
         ours, bares = loop.run(_bind(bed, count))
     note(f"{count / ours:,.0f} bindings/s, {count / bares:,.0f} over bare sockets")
-    yield figure("5,000 bindings: rate, beside a loop over bare sockets", "≥ 90 %", bares / ours * 100)
+    yield figure(f"Send {count:,} bindings: rate, beside a loop over bare sockets", "≥ 90 %", bares / ours * 100)
 
 
 async def _bind(bed: ControlPlaneBed, count: int) -> tuple[float, float]:
@@ -122,8 +128,8 @@ def jobs(options: Options) -> Iterator[Figure]:
     inner, outer = statistics.median(watched.delays), max(watched.delays)
     note(f"a change is seen after {inner * 1000:.0f} ms in the median, {outer * 1000:.0f} ms at most")
     slow = statistics.quantiles(watched.delays, n=20, method="inclusive")[-1]
-    yield figure("One of 10,000 waiting jobs changes: seen, 19 times of 20, after", "≤ 300 ms", slow * 1000)
-    yield figure("Watching 10,000 waiting jobs: of one core", "≤ 10 %", watched.share * 100)
+    yield figure(f"One of {count:,} waiting jobs changes: seen, 19 times of 20, within", "≤ 300 ms", slow * 1000)
+    yield figure(f"Watching {count:,} waiting jobs: of one core", "≤ 10 %", watched.share * 100)
 
 
 def hostlists(options: Options) -> Iterator[Figure]:
@@ -142,13 +148,13 @@ def hostlists(options: Options) -> Iterator[Figure]:
 def _timed_expand(text: str) -> tuple[float, list[str]]:
     with measured("expand") as times:
         names = hostlist.expand(text)
-    return times.elapsed, names
+    return times.processor, names
 
 
 def _timed_fold(names: list[str]) -> tuple[float, str]:
     with measured("fold") as times:
         text = hostlist.fold(names)
-    return times.elapsed, text
+    return times.processor, text
 
 
 if __name__ == "__main__":

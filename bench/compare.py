@@ -44,7 +44,8 @@ def run(script: str, *words: str, kubeconfig: Path) -> Any:
     done = subprocess.run(
         [python(), _COURSE / f"{script}.py", *words],
         check=False,
-        env={**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig)},
+        # Some library always warns that it does not know our version of Kubernetes yet.
+        env={**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig), "PYTHONWARNINGS": "ignore"},
         stdout=subprocess.PIPE,
         timeout=_PATIENCE,
     )

@@ -25,6 +25,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from isthmus.errors import IsthmusError
 from stopwatch import PROFILE
 
 _HERE = Path(__file__).parent
@@ -89,10 +90,16 @@ def main(measurements: Mapping[str, Measurement], *, about: str, flags: Mapping[
     # So that whatever a measurement started is cleaned up however the run is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     figures: list[Figure] = []
-    for name, measure in measurements.items():
-        if not options.only or name in options.only:
-            note(f"measuring {name} …")
-            figures += measure(options)
+    try:
+        for name, measure in measurements.items():
+            if not options.only or name in options.only:
+                note(f"measuring {name} …")
+                figures += measure(options)
+    except IsthmusError as error:
+        print(f"bench: {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(figures), indent=2).decode())
     else:

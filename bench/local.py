@@ -11,14 +11,16 @@ Everything but the last is measured warm: what can be built once has been built.
 """
 
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness import Figure, Options, figure, main, note
@@ -75,7 +77,8 @@ def cluster(options: Options) -> Iterator[Figure]:
         yield figure(f"isthmus up, {_WORKERS} workers, warm, until DNS answers", "≤ 20 s", time.monotonic() - began)
         window = _WINDOW / 10 if options.quick else _WINDOW
         _await_quiet()
-        memory, share = _consumption(window)
+        share = _share(window)
+        memory = sum(used.memory for used in _by_program().values())
         if options.profile:
             _show_consumers(window)
         yield figure(f"Idle cluster with {_WORKERS} workers: memory", "≤ 1.8 GiB", memory / 2**30)
@@ -138,7 +141,7 @@ def _no_cluster_left(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        guard.terminate()
+        os.killpg(guard.pid, signal.SIGTERM)
         guard.wait()
         if name in state.names() or cgroups.exists(group_of(name)):
             lifecycle.down(name, PlainProgress())
@@ -147,45 +150,51 @@ def _no_cluster_left(name: str) -> Iterator[None]:
 def _await_quiet() -> None:
     """Wait until the cluster uses no less processor time than a moment before, for a minute and a half at most."""
     deadline = time.monotonic() + _QUIET_WITHIN
-    last, share = float("inf"), _consumption(_GLANCE)[1]
+    last, share = float("inf"), _share(_GLANCE)
     while share < 0.9 * last and time.monotonic() < deadline:
-        last, share = share, _consumption(_GLANCE)[1]
+        last, share = share, _share(_GLANCE)
 
 
-def _consumption(window: float) -> tuple[float, float]:
-    """Memory in bytes at the end, and the share of one core over the window."""
+def _share(window: float) -> float:
+    """The share of one core that the cluster takes over the window."""
     began, (_, before) = time.monotonic(), cgroups.usage(group_of(_NAME))
     time.sleep(window)
-    memory, after = cgroups.usage(group_of(_NAME))
-    return memory, (after - before) / (time.monotonic() - began)
+    _, after = cgroups.usage(group_of(_NAME))
+    return (after - before) / (time.monotonic() - began)
 
 
 def _show_consumers(window: float) -> None:
     """Say which programs use the memory and the processor."""
-    before, _ = _by_program()
+    before = _by_program()
     time.sleep(window)
-    after, resident = _by_program()
-    for name, size in resident.most_common(12):
-        note(f"{name:24} {size / 2**20:7.0f} MiB  {(after[name] - before[name]) / window * 100:5.1f} % of a core")
+    after = _by_program()
+    for name, used in sorted(after.items(), key=lambda item: -item[1].memory):
+        share = (used.seconds - before[name].seconds) / window
+        note(f"{name:24} {used.memory / 2**20:6.0f} MiB  {share * 100:5.1f} % of a core")
 
 
-def _by_program() -> tuple[dict[str, float], Counter[str]]:
-    """Seconds of processor time, and bytes that are not shared with others, by program."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    resident: Counter[str] = Counter()
-    tick = os.sysconf("SC_CLK_TCK")
+@dataclass
+class _Used:
+    """What the processes of a program hold and have used."""
+
+    memory: int = 0
+    seconds: float = 0.0
+
+
+def _by_program() -> dict[str, _Used]:
+    """Look at every process of the cluster. Memory that several share is counted once, in equal parts."""
+    found: defaultdict[str, _Used] = defaultdict(_Used)
     for pid in cgroups.processes(group_of(_NAME)):
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode()
             numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue  # it has just ended
-        name = Path(words[0].decode()).name
-        seconds[name] += (int(numbers[11]) + int(numbers[12])) / tick
-        private = [line for line in rollup.splitlines() if line.startswith("Private_")]
-        resident[name] += sum(int(line.split()[1]) * 1024 for line in private)
-    return seconds, resident
+        used = found[Path(program).name]
+        used.memory += sum(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
+        used.seconds += (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 MEASUREMENTS = {
