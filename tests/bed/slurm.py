@@ -266,6 +266,7 @@ class SlurmBed:
             ("/run/slurmctld", slurm),
             ("/run/slurmdbd", slurm),
             ("/run/slurmrestd", rest),
+            ("/run/slurm", 0),
             ("/var/spool/slurmd", 0),
         ):
             self.path(directory).mkdir(parents=True, exist_ok=True)
@@ -322,8 +323,13 @@ class SlurmBed:
                     },
                 )
             case ["slurmd", node]:
-                binding_name = self._node(node).binding_name
-                daemon = self._box.spawn(["slurmd", "-D", "-N", node], log=log, hostname=binding_name)
+                daemon = self._box.spawn(
+                    ["slurmd", "-D", "-N", node],
+                    log=log,
+                    hostname=self._node(node).binding_name,
+                    # Each slurmd has a socket there under the same name.
+                    own_directory="/run/slurm",
+                )
             case _:
                 raise ValueError(f"the bed has no daemon {name}, only {', '.join(self._expected())}")
         self._daemons[name] = daemon

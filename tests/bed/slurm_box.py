@@ -56,6 +56,14 @@ umount --lazy /mnt
 exec bash -c 'echo "$0"; read -r _' "$init"
 """
 
+_ENTER_HOST = """
+set -eu
+echo "$0" > /proc/sys/kernel/hostname
+[ -z "$1" ] || mount -t tmpfs -o mode=755 host "$1"
+shift
+exec "$@"
+"""
+
 
 class Box:
     """Open as long as the `with` block lasts: `with Box({"/": root}, hostname="ctl") as box`."""
@@ -126,12 +134,20 @@ class Box:
         )
 
     def spawn(
-        self, argv: Sequence[str], *, log: str, hostname: str = "", env: Mapping[str, str] | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        hostname: str = "",
+        own_directory: str = "",
+        env: Mapping[str, str] | None = None,
     ) -> "Daemon":
-        """Start a daemon inside, with a host name of its own if given, and what it prints added to `log`."""
+        """Start a daemon inside, with what it prints added to `log`.
+
+        With a host name, it is on a host of its own, where `own_directory` is empty and seen by nobody else.
+        """
         if hostname:
-            rename = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
-            argv = ["unshare", "--uts", "--", "sh", "-c", rename, hostname, *argv]
+            argv = ["unshare", "--uts", "--mount", "--", "sh", "-c", _ENTER_HOST, hostname, own_directory, *argv]
         with self.path(log).open("ab") as sink:
             entered = subprocess.Popen(
                 self._entering(argv),
