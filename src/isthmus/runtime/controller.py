@@ -50,6 +50,7 @@ class Controller(Generic[KeyT]):
         self._limit = limit
         self._clock = clock
         self._metrics = metrics.controller(name, workers=workers)
+        self._metrics.active.set_function(lambda: len(self.queue.taken))
 
     def __repr__(self) -> str:
         return f"<Controller {self.name}: {self.queue!r}>"
@@ -69,10 +70,12 @@ class Controller(Generic[KeyT]):
         self.queue.close()
 
     async def _work(self) -> None:
+        # What is bound in this task stays in this task: every line that a reconcile logs says what it is about.
+        structlog.contextvars.bind_contextvars(controller=self.name)
         async for key in self.queue:
             try:
-                with structlog.contextvars.bound_contextvars(controller=self.name, key=_readable(key)):
-                    await self._attempt(key)
+                structlog.contextvars.bind_contextvars(key=_readable(key))
+                await self._attempt(key)
             except asyncio.CancelledError:
                 self.queue.add(key)
                 raise
@@ -81,7 +84,6 @@ class Controller(Generic[KeyT]):
 
     async def _attempt(self, key: KeyT) -> None:
         began = self._clock()
-        self._metrics.active.inc()
         try:
             async with asyncio.timeout(self._limit):
                 await self._reconcile(key)
@@ -95,7 +97,6 @@ class Controller(Generic[KeyT]):
             self.queue.forget(key)
             self._metrics.results["success"].inc()
         finally:
-            self._metrics.active.dec()
             self._metrics.seconds.observe(self._clock() - began)
 
     def _failed(self, key: KeyT, error: BaseException) -> None:

@@ -154,19 +154,19 @@ class Election:
                     lease = await self._write(step)
                     self._candidate.stored(_record(lease), started=started, now=clock())
             self._trouble = ""
-        except NotFound:
-            if isinstance(step, Read):
-                self._candidate.saw(None, clock())
-            else:
-                self._candidate.refused(clock())
         except (Conflict, AlreadyExists):
             self._candidate.refused(clock())
         except asyncio.CancelledError:
             self._candidate.refused(clock())
             raise
         except (IsthmusError, TimeoutError) as error:
-            self._candidate.failed(clock())
-            self._complain(error)
+            if isinstance(error, NotFound) and isinstance(step, Read):
+                self._candidate.saw(None, clock())
+            elif isinstance(error, NotFound) and isinstance(step, Claim) and step.version is not None:
+                self._candidate.refused(clock())
+            else:
+                self._candidate.failed(clock())
+                self._complain(error)
 
     async def _write(self, claim: Claim) -> Lease:
         now = micro_time(datetime.now(UTC))

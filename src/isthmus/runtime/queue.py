@@ -16,7 +16,7 @@ finds what is to be done by looking at the world, so a queue holds nothing worth
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Generic
 
 import msgspec
@@ -89,6 +89,11 @@ class Queue(Generic[KeyT]):
 
     def __repr__(self) -> str:
         return f"<Queue: {self._backlog!r}, {len(self._failures)} failing{', closed' if self._closed else ''}>"
+
+    @property
+    def taken(self) -> Collection[KeyT]:
+        """The keys that are being worked on."""
+        return self._backlog.taken.keys()
 
     def add(self, key: KeyT, *, after: float = 0.0, priority: int = 0) -> None:
         """Ask for a key, now or after so many seconds."""

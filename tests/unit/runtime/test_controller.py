@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog
 
 from isthmus.errors import Retry, Terminal, Wait
 from isthmus.runtime.controller import Controller, most_urgent
@@ -140,6 +141,23 @@ async def test_one_key_is_never_reconciled_twice_at_a_time(metrics: Metrics) -> 
     assert count(metrics, "controller_runtime_reconcile_panics_total") == 0
 
 
+async def test_every_line_of_a_reconcile_says_what_it_is_about(metrics: Metrics) -> None:
+    bound: dict[str, object] = {}
+    seen = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        bound[key] = structlog.contextvars.get_contextvars()
+        if len(bound) == 2:
+            seen.set()
+
+    controller = Controller("pods", reconcile, metrics=metrics)
+    controller.queue.add("a")
+    controller.queue.add("b")
+    await run_until(controller, seen)
+    assert bound == {key: {"controller": "pods", "key": key} for key in "ab"}
+    assert structlog.contextvars.get_contextvars() == {}
+
+
 async def test_draining_lets_the_reconcile_under_way_finish(metrics: Metrics) -> None:
     begun, finish = asyncio.Event(), asyncio.Event()
     finished: list[str] = []
@@ -155,6 +173,7 @@ async def test_draining_lets_the_reconcile_under_way_finish(metrics: Metrics) ->
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         await begun.wait()
+        assert count(metrics, "controller_runtime_active_workers") == 1
         controller.drain()
         finish.set()
     assert finished == ["under way"]
