@@ -6,6 +6,7 @@
 What runs is looked up each time, so `up` after any accident starts exactly what is missing.
 """
 
+import sys
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +15,14 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import addons, network, shell, state
+from isthmus.local import addons, host, network, shell, state
 from isthmus.local.addresses import Addresses
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.images import store
 from isthmus.local.images.build import Image
 from isthmus.local.images.recipes import reference
 from isthmus.local.machine import Machine
-from isthmus.local.node import Node, python_module
+from isthmus.local.node import Node
 from isthmus.local.parallel import for_each, together
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress, Progress
@@ -142,14 +143,14 @@ class Cluster:
             together([self._start_store_and_api, lambda: for_each(self.nodes, self._start_containerd)])
             for_each(self.nodes, lambda node: self._load_missing(node, supply.images))
         with progress.step(agents):
-            jobs = [(first, self.plane.controller_manager()), (first, self.plane.scheduler())]
-            jobs += [(node, part) for node in self.nodes for part in (node.kubelet(), node.proxy())]
+            jobs = [(first.machine, self.plane.controller_manager()), (first.machine, self.plane.scheduler())]
+            jobs += [(node.machine, part) for node in self.nodes for part in (node.kubelet(), node.proxy())]
             for_each(jobs, lambda job: self._start(*job))
         with progress.step(extras):
             self._wait_for_nodes("create")
             dns_image = reference("coredns")
             addons.apply(self.kubectl, control_plane=first.name, addresses=self.addresses, dns_image=dns_image)
-            self._start(first, self._provisioner())  # not before it has its role
+            self._start(first.machine, self._provisioner())  # not before it has its role
         with progress.step(ready):
             self._wait_for_nodes("condition=Ready")
             addons.wait_for_names(self.addresses)
@@ -160,7 +161,7 @@ class Cluster:
         node.machine.boot()
         network.plug_node(self.switch, node.machine, node.index, self.addresses)
         for part in self._parts_of(node):
-            self._start(node, part)
+            self._start(node.machine, part)
 
     def load_images(self, images: list[Image]) -> None:
         """Put images into every node that runs."""
@@ -182,16 +183,14 @@ class Cluster:
 
         for_each(self.nodes, boot)
         if self.settings.publish:
-            pairs = [f"{port.host}:{port.node}" for port in self.settings.publish]
-            words = ("isthmus.local.publish", self.addresses.node(0), *pairs)
-            self.switch.start(python_module("publish", *words, on_host_network=True))
+            self._start(self.switch, self._publisher())
 
     def _start_store_and_api(self) -> None:
         for part in (self.plane.etcd(), self.plane.apiserver()):
-            self._start(self.nodes[0], part)
+            self._start(self.nodes[0].machine, part)
 
     def _start_containerd(self, node: Node) -> None:
-        self._start(node, node.containerd())
+        self._start(node.machine, node.containerd())
 
     def _parts_of(self, node: Node) -> list[Part]:
         """The daemons that belong on a node, in the order in which they start."""
@@ -204,20 +203,29 @@ class Cluster:
 
     def _provisioner(self) -> Part:
         config = self.plane.user("provisioner", "isthmus:provisioner")
-        return python_module(
-            "provisioner", "isthmus.local.provisioner", str(config), str(self.directory / "volumes")
+        words = ("isthmus.local.provisioner", str(config), str(self.directory / "volumes"))
+        return Part("provisioner", (sys.executable, "-m", *words), lambda: True)
+
+    def _publisher(self) -> Part:
+        ports = self.settings.publish
+        words = ("isthmus.local.publish", self.addresses.node(0), *(f"{port.host}:{port.node}" for port in ports))
+        return Part(
+            "publish",
+            (sys.executable, "-m", *words),
+            lambda: not any(host.port_is_free(port.host) for port in ports),
+            on_host_network=True,
         )
 
-    def _start(self, node: Node, part: Part) -> None:
-        node.machine.start(part)
+    def _start(self, machine: Machine, part: Part) -> None:
+        machine.start(part)
         deadline = time.monotonic() + _PART_READY_WITHIN
         while not part.ready():
-            if not node.machine.runs(part.name) or time.monotonic() > deadline:
-                log = node.machine.logs / f"{part.name}.log"
+            if not machine.runs(part.name) or time.monotonic() > deadline:
+                log = machine.logs / f"{part.name}.log"
                 tail = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
                 raise Terminal(
-                    f"{part.name} on {node.name} does not get ready; the end of its log:\n{tail}",
-                    remedy=f"isthmus logs {part.name} --node {node.name}",
+                    f"{part.name} on {machine.hostname} does not get ready; the end of its log:\n{tail}",
+                    remedy=f"isthmus logs {part.name}",
                 )
             time.sleep(0.02)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from isthmus.errors import Terminal
 from isthmus.local import cgroups, host, network, state, supply
-from isthmus.local.addresses import MAX_NODES
+from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.cluster import STEPS, Cluster, group_of
 from isthmus.local.images.build import Image
 from isthmus.local.paths import state_dir
@@ -58,6 +58,8 @@ def down(name: str, progress: Progress) -> None:
     if not (directory.exists() or cgroups.exists(group)):
         state.load(name)  # says that it is not there, and which are
     with state.exclusive(name), progress.step(f"Remove the cluster {name}"):
+        if name in state.names():
+            network.unplug_host(Addresses(state.load(name).slot))
         _end_processes(group)
         cgroups.remove(group)
         cgroups.remove_if_empty("isthmus")

@@ -158,9 +158,8 @@ class Machine:
         if self.runs(part.name):
             return
         log = self.logs / f"{part.name}.log"
-        shell.run(
-            [*self._enter(), "sh", "-c", _START, "start", self._groups(), log, self._part(part.name), *part.argv]
-        )
+        script = ("sh", "-c", _START, "start", self._groups(), log, self._part(part.name))
+        shell.run([*self._enter(network=not part.on_host_network), *script, *part.argv])
 
     def runs(self, name: str) -> bool:
         """Whether the daemon is alive."""

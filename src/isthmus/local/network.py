@@ -10,16 +10,12 @@ from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.machine import IP_BATCH, Machine
 
 
-def host_interface(addresses: Addresses) -> str:
-    """The one interface that the host sees."""
-    return f"isthmus{addresses.slot}"
-
-
 def plug_host(switch: Machine, addresses: Addresses) -> None:
     """Connect the host with the switch, unless it is."""
-    name = host_interface(addresses)
-    if _has_link(name):
+    if _has_link("host", switch):
         return
+    unplug_host(addresses)
+    name = _host_interface(addresses)
     switch.ip("link add br0 type bridge", "link set br0 up")
     routes = [f"route add {addresses.services} via {addresses.node(0)}"]
     routes += [f"route add {addresses.pods(index)} via {addresses.node(index)}" for index in range(MAX_NODES)]
@@ -35,6 +31,13 @@ def plug_host(switch: Machine, addresses: Addresses) -> None:
         ),
     )
     switch.ip("link set host master br0 up")
+
+
+def unplug_host(addresses: Addresses) -> None:
+    """Remove the host's interface now: by itself it goes some time after the switch, when the kernel gets to it."""
+    name = _host_interface(addresses)
+    if _has_link(name):
+        shell.run(["ip", "link", "delete", name])
 
 
 def plug_node(switch: Machine, node: Machine, index: int, addresses: Addresses) -> None:
@@ -74,6 +77,11 @@ def heal(switch: Machine, index: int) -> None:
 def is_cut(switch: Machine, index: int) -> bool:
     """Whether the node's cable is pulled."""
     return "state DOWN" in switch.run("ip", "link", "show", _port(index))
+
+
+def _host_interface(addresses: Addresses) -> str:
+    """The one interface that the host sees."""
+    return f"isthmus{addresses.slot}"
 
 
 def _port(index: int) -> str:

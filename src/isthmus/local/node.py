@@ -3,7 +3,6 @@
 import ipaddress
 import json
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,9 +204,3 @@ class Node:
             except OSError:
                 return False
         return True
-
-
-def python_module(name: str, module: str, *arguments: str, on_host_network: bool = False) -> Part:
-    """A part that is our own code."""
-    argv = (sys.executable, "-m", module, *arguments)
-    return Part(name, argv, lambda: True, on_host_network=on_host_network)

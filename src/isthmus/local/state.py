@@ -86,8 +86,8 @@ def free_slot() -> int:
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
     """Let one command at a time change a cluster. The lock goes with its holder, however that ends."""
+    path = state_dir() / f".{check_name(name)}.lock"
     state_dir().mkdir(mode=0o711, parents=True, exist_ok=True)
-    path = state_dir() / f".{name}.lock"
     with path.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
