@@ -20,6 +20,8 @@ from isthmus.kube.auth import Certificate, Credentials, Exec, Fixed, TokenFile
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BYTES = 4 << 20
+_MAX_DEPTH = 50
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -255,7 +257,9 @@ def _parse(path: Path) -> _File:
     if len(text) > _MAX_BYTES:
         raise Terminal(f"{path} is larger than any kubeconfig ({len(text)} bytes)")
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe loaders
+        if _depth(text) > _MAX_DEPTH:
+            raise Terminal(f"{path} is nested deeper than any kubeconfig")
+        content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - it is a safe one
         return msgspec.convert(content if content is not None else {}, _File)
     except msgspec.ValidationError as error:
         raise Terminal(f"{path} is not a kubeconfig: {error}") from error
@@ -265,6 +269,20 @@ def _parse(path: Path) -> _File:
         raise Terminal(f"{path} is not YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, UnicodeDecodeError) as error:
         raise Terminal(f"{path} is not YAML ({type(error).__name__})") from None
+
+
+def _depth(text: bytes) -> int:
+    """Measure how deep YAML is nested: the fast loader crashes the process on what is nested without end."""
+    depth = deepest = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            deepest = max(deepest, depth)
+            if deepest > _MAX_DEPTH:
+                break
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return deepest
 
 
 def _read(path: Path) -> bytes:
