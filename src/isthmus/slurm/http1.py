@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 _HEAD_LIMIT = 1 << 16
 _BODY_LIMIT = 1 << 30
@@ -80,9 +80,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("a connection needs a stream")
-        self._transport = transport
+        # Not checked but believed: the streams of uvloop are none of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the answer."""
