@@ -281,9 +281,14 @@ class Client:
     async def nodes(self, *, newer_than: int | None = None, patience: float = PATIENCE) -> NodeList | None:
         """Read every node, or nothing (None) if none changed at or after the second `newer_than`."""
         query = "" if newer_than is None else f"?update_time={newer_than:d}"
-        answer = await self.calls.call_if_changed(
-            "GET", f"nodes/{query}", _Nodes, what="reading all nodes", patience=patience
-        )
+        try:
+            answer = await self.calls.call_if_changed(
+                "GET", f"nodes/{query}", _Nodes, what="reading all nodes", patience=patience
+            )
+        except ControllerAway:
+            if newer_than is None or (await self.server()).has(Feature.NODE_CHANGES):
+                raise
+            return await self.nodes(patience=patience)
         if answer is None:
             return None
         return NodeList(present(answer.nodes, what="reading all nodes"), int(answer.last_update.value or 0))

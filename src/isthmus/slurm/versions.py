@@ -4,7 +4,8 @@ Every difference between the versions that we know stands here; the types in `mo
 
     v0.0.40   Slurm 23.11   job states are lists, jobs/state
     v0.0.42   Slurm 24.11   ping says whether a slurmctld responds, not only UP or DOWN
-    v0.0.43   Slurm 25.05   reservations can be made, changed and deleted
+    v0.0.43   Slurm 25.05   reservations can be made, changed and deleted; asking for changed nodes no longer fails
+                            when nodes changed but their partitions did not
     v0.0.44   Slurm 25.11   nodes can be made; external jobs
     v0.0.45   Slurm 26.05   ping no longer says UP or DOWN
 """
@@ -25,6 +26,7 @@ _OFFERED = re.compile(rb'"/slurm/v0\.0\.(\d{1,4})/')
 class Feature(enum.Enum):
     """What not every version can do: the first that can, and how an error names it."""
 
+    NODE_CHANGES = (43, "asking for nodes that changed")
     RESERVATIONS = (43, "making, changing and deleting reservations")
     NEW_NODES = (44, "making nodes")
     EXTERNAL_JOBS = (44, "external jobs")

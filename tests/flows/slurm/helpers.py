@@ -2,13 +2,17 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
 
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.slurm.client import Client
+from tests.bed.slurm import SlurmBed
 
 T = TypeVar("T")
 
@@ -51,6 +55,19 @@ async def job_in_state(client: Client, job_id: int, state: str) -> Job:
         return (await client.job(job_id))[0]
 
     return await eventually(read, lambda job: state in job.job_state)
+
+
+@contextmanager
+def frozen(bed: SlurmBed, daemon: str) -> Iterator[None]:
+    """Stop a daemon in the middle of whatever it does, and let it go on in the end."""
+    process = bed._daemons[daemon]
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+        # The process at the door of the bed stops and goes on together with its child.
+        os.kill(process._entered.pid, signal.SIGCONT)
 
 
 async def jobs_with_key(client: Client, key: str) -> list[Job]:

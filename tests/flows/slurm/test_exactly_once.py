@@ -1,8 +1,6 @@
 """Answers are lost in every way that we know; there is exactly one job each time."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +10,7 @@ from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import batch_job, eventually, jobs_with_key, new_key
+from tests.flows.slurm.helpers import batch_job, eventually, frozen, jobs_with_key, new_key
 
 SUBMIT = "*/job/submit"
 
@@ -93,14 +91,9 @@ async def test_slurmctld_freezes_with_the_submission_in_its_backlog(
     bed = slurm_bed(slurm_version, nodes=1, accounting=False, settings={"MessageTimeout": "2"})
     async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
         await client.submit(batch_job(), key=new_key())
-        slurmctld = bed._daemons["slurmctld"].pid
         key = new_key()
-        os.kill(slurmctld, signal.SIGSTOP)
-        try:
-            with pytest.raises(Retry):
-                await client.submit(batch_job(), key=key)
-        finally:
-            os.kill(slurmctld, signal.SIGCONT)
+        with frozen(bed, "slurmctld"), pytest.raises(Retry):
+            await client.submit(batch_job(), key=key)
         # slurmrestd has reported a failure, and yet slurmctld makes the job: the next call must find it.
         await eventually(lambda: jobs_with_key(client, key), bool)
         job_id = (await client.submit(batch_job(), key=key)).job_id

@@ -1,0 +1,221 @@
+"""Jobs and nodes of a real Slurm as a change stream, also when Slurm is away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from isthmus.model.slurm import Job, NodeChange, States
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import Client, connect
+from isthmus.slurm.poller import Contact, Poller
+from tests.bed.faults import Faults
+from tests.bed.slurm import SlurmBed
+from tests.flows.slurm.helpers import batch_job, eventually, frozen, new_key
+
+QUICK = {"MessageTimeout": "2"}
+"""slurmrestd gives up on slurmctld after this, instead of ten seconds."""
+
+
+@asynccontextmanager
+async def polling(client: Client, **options: object) -> AsyncIterator[Poller]:
+    poller = Poller(client, idle=0.1, **options)  # type: ignore[arg-type] # options are the poller's own
+    task = asyncio.get_running_loop().create_task(poller.run())
+    try:
+        async with asyncio.timeout(30):
+            await poller.synced()
+        yield poller
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(good: Callable[[], bool], *, within: float = 30) -> None:
+    async def read() -> bool:
+        return good()
+
+    await eventually(read, bool, within=within)
+
+
+async def test_changes_are_told_in_order_with_old_and_new(client: Client) -> None:
+    before = (await client.submit(batch_job(), key=new_key())).job_id
+    async with polling(client) as poller:
+        assert poller.states[str(before)] == ("PENDING",)
+        assert poller.jobs[before].job_state == ("PENDING",)
+        assert set(poller.nodes) >= {"n1", "n2"}
+        told: list[tuple[str, States | None, States | None]] = []
+        details: list[tuple[int, Job | None, Job | None]] = []
+        poller.states.on_change(lambda *change: told.append(change))
+        poller.jobs.on_change(lambda *change: details.append(change))
+
+        job_id = (await client.submit(batch_job(), key=new_key())).job_id
+        await until(lambda: job_id in poller.jobs)
+        await client.cancel_job(job_id)
+        await until(lambda: poller.jobs[job_id].job_state == ("CANCELLED",))
+
+        assert [change for change in told if change[0] == str(job_id)] == [
+            (str(job_id), None, ("PENDING",)),
+            (str(job_id), ("PENDING",), ("CANCELLED",)),
+        ]
+        states = [(old and old.job_state, new and new.job_state) for key, old, new in details if key == job_id]
+        assert states == [(None, ("PENDING",)), (("PENDING",), ("CANCELLED",))]
+
+
+async def test_nodes_are_followed(client: Client) -> None:
+    async with polling(client) as poller:
+        assert "DRAIN" not in poller.nodes["n2"].state
+        # Slurm stamps changes with whole seconds: several within one second must all be seen.
+        for reason in ("first", "second", "third"):
+            await client.update_node("n2", NodeChange(state=("DRAIN",), reason=reason))
+            await until(lambda reason=reason: poller.nodes["n2"].reason == reason)  # type: ignore[misc]
+        await client.update_node("n2", NodeChange(state=("RESUME",)))
+        await until(lambda: "DRAIN" not in poller.nodes["n2"].state)
+
+
+async def test_an_array_has_its_tasks(client: Client) -> None:
+    async with polling(client) as poller:
+        job_id = (await client.submit(batch_job(array="1-3"), key=new_key())).job_id
+        await until(lambda: {f"{job_id}_{task}" for task in (1, 2, 3)} <= set(poller.states))
+        await until(lambda: job_id in {job.array_job_id.value for job in poller.jobs.values()})
+        await client.cancel_job(job_id)
+        await until(lambda: all("CANCELLED" in poller.states[f"{job_id}_{task}"] for task in (1, 2, 3)))
+        of_array = [job for job in poller.jobs.values() if job.array_job_id.value == job_id]
+        await until(lambda: all("CANCELLED" in poller.jobs[job.job_id].job_state for job in of_array))
+
+
+async def test_only_wanted_jobs_are_read_in_full(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    mine = (await client.submit(batch_job(), key=new_key())).job_id
+    theirs = (await client.submit(batch_job(), key=new_key())).job_id
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as watched,
+        polling(watched, wants=lambda job_id: job_id == mine) as poller,
+    ):
+        assert set(poller.jobs) == {mine}
+        assert str(theirs) in poller.states
+        assert proxy.count(path="*/job/*") == 1
+        assert proxy.count(path="*/jobs/") == 0
+
+
+async def test_who_is_waited_for_is_asked_about_by_id(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    job_id = (await client.submit(batch_job(), key=new_key())).job_id
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as watched,
+    ):
+        poller = Poller(watched, waiting=lambda: {job_id}, quick=0.02, idle=3600)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(poller.run())
+            await poller.synced()
+            await proxy.until_seen(path=f"*/jobs/state/[?]job_id={job_id}", times=5)
+            everything = proxy.count(path="*/jobs/state/") - proxy.count(path="*/jobs/state/[?]*")
+            await client.cancel_job(job_id)
+            await until(lambda: poller.states[str(job_id)] == ("CANCELLED",))
+            task.cancel()
+        assert everything == 1
+
+
+async def test_never_two_questions_of_a_kind_at_once(slurm: SlurmBed, faults: Faults) -> None:
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as client,
+        polling(client) as poller,
+    ):
+        asked = proxy.count(path="*/jobs/state/")
+        proxy.freeze()
+        for _ in range(20):
+            poller.nudge()
+            await asyncio.sleep(0)
+        await proxy.until_seen(path="*/jobs/state/", times=asked)
+        assert proxy.count(path="*/jobs/state/") <= asked + 1
+        proxy.heal()
+        await proxy.until_seen(path="*/jobs/state/", times=asked + 2)
+
+
+async def test_slurmctld_away_and_back(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> None:
+    bed = slurm_bed(slurm_version, nodes=1, accounting=False, settings=QUICK)
+    async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+        kept = (await client.submit(batch_job(), key=new_key())).job_id
+        async with polling(client) as poller:
+            gone: list[object] = []
+            contacts: list[Contact] = []
+            poller.states.on_change(lambda key, _, new: gone.append(key) if new is None else None)
+            poller.nodes.on_change(lambda key, _, new: gone.append(key) if new is None else None)
+            poller.on_contact(contacts.append)
+            assert poller.contact.in_touch
+
+            bed.stop("slurmctld")
+            await until(lambda: not poller.contact.in_touch)
+            lost = poller.contact
+            assert lost.trouble
+            assert str(kept) in poller.states
+            assert kept in poller.jobs
+            assert "n1" in poller.nodes
+
+            bed.start("slurmctld")
+            await until(lambda: poller.contact.in_touch)
+            assert poller.contact.since > lost.since
+            made = (await client.submit(batch_job(), key=new_key())).job_id
+            await until(lambda: made in poller.jobs)
+            assert gone == []
+            assert [contact.in_touch for contact in contacts] == [False, True]
+
+
+async def test_slurmctld_frozen_is_away(slurm_bed: Callable[..., SlurmBed]) -> None:
+    bed = slurm_bed("26.05", nodes=1, accounting=False, settings=QUICK)
+    async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+        kept = (await client.submit(batch_job(), key=new_key())).job_id
+        async with polling(client) as poller:
+            with frozen(bed, "slurmctld"):
+                await until(lambda: not poller.contact.in_touch)
+                assert kept in poller.jobs
+            await until(lambda: poller.contact.in_touch)
+
+
+async def test_slurmrestd_killed_in_the_middle_of_an_answer(
+    slurm_bed: Callable[..., SlurmBed], faults: Faults
+) -> None:
+    bed = slurm_bed("26.05", nodes=1, accounting=False)
+    async with (
+        faults.in_front_of(bed.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(bed.jwt_key)) as client,
+    ):
+        kept = (await client.submit(batch_job(), key=new_key())).job_id
+        async with polling(client) as poller:
+            # The poller has half of an answer when slurmrestd dies and the connection with it.
+            rule = proxy.hang(after_bytes=300, path="*/jobs/state/")
+            await proxy.until_seen(path="*/jobs/state/", times=proxy.count(path="*/jobs/state/") + 1)
+            bed.kill("slurmrestd")
+            proxy.refuse()
+            await until(lambda: not poller.contact.in_touch)
+            assert str(kept) in poller.states
+            rule.remove()
+            proxy.heal()
+            bed.start("slurmrestd")
+            await until(lambda: poller.contact.in_touch)
+            assert str(kept) in poller.states
+            assert kept in poller.jobs
+
+
+async def test_a_garbled_list_is_no_empty_list(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    kept = (await client.submit(batch_job(), key=new_key())).job_id
+    json = {"Content-Type": "application/json"}
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as watched,
+        polling(watched) as poller,
+    ):
+        for body in (
+            b'{"jobs": null}',
+            b"{}",
+            b'{"jobs": 7}',
+            b'{"jobs": [{}]}',
+            b"[",
+            b"",
+            b'{"jobs": [{"job_id": 1}]}',
+        ):
+            rule = proxy.respond(200, headers=json, body=body, path="*/jobs/state/*")
+            await until(lambda: not poller.contact.in_touch)
+            assert str(kept) in poller.states
+            rule.remove()
+            await until(lambda: poller.contact.in_touch)
