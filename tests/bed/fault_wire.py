@@ -112,7 +112,7 @@ class _Connection:
         try:
             async with asyncio.TaskGroup() as group:
                 await self.requests(group)
-        except* (Over, OSError):
+        except* (Over, OSError, asyncio.IncompleteReadError):
             # The end of a connection is an event for the client under test, not for the proxy.
             pass
         finally:
@@ -173,12 +173,12 @@ class HttpConnection(_Connection):
         self._exchange: Exchange | None = None
 
     async def requests(self, group: asyncio.TaskGroup) -> None:
-        while head := await http1.read_head(self.client.reader):
+        while True:
+            head = await http1.read_head(self.client.reader)
             await self._idle.wait()
             await self.proxy.flowing()
             exchange = await self.proxy.begin(head.method, head.target)
             await self._one(head, exchange, group)
-        raise Over
 
     async def _one(self, head: http1.Head, exchange: Exchange, group: asyncio.TaskGroup) -> None:
         fault = exchange.fault
@@ -206,7 +206,13 @@ class HttpConnection(_Connection):
             await self.part.send(piece)
 
     async def _answers(self, part: Peer) -> None:
-        while head := await http1.read_head(part.reader):
+        while True:
+            try:
+                head = await http1.read_head(part.reader)
+            except asyncio.IncompleteReadError as end:
+                # slurmrestd may close in the middle of an answer that nobody asked for.
+                await self.send_back(end.partial, fault=None, sent=0)
+                raise Over from end
             exchange = self._exchange
             fault = exchange.fault if exchange else None
             method = exchange.method if exchange else ""
@@ -218,7 +224,6 @@ class HttpConnection(_Connection):
                 await self._relay(head, fault, http1.answer_body(part.reader, head, method))
                 self._exchange = None
                 self._idle.set()
-        raise Over
 
     async def _relay(self, head: http1.Head, fault: Fault | None, body: AsyncIterator[bytes]) -> None:
         if isinstance(fault, Duplicate | LoseAnswer):

@@ -39,12 +39,9 @@ class Head:
         return "chunked" in self.headers.get("transfer-encoding", "").lower()
 
 
-async def read_head(reader: asyncio.StreamReader) -> Head | None:
-    """Read up to the empty line; None when the peer closed instead, also in the middle of a head."""
-    try:
-        raw = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return None
+async def read_head(reader: asyncio.StreamReader) -> Head:
+    """Read up to the empty line; IncompleteReadError has what came instead when the peer closed before."""
+    raw = await reader.readuntil(b"\r\n\r\n")
     first, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
     words = [*first.split(" ", 2), "", ""]
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

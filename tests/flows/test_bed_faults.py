@@ -16,6 +16,7 @@ from tests.bed.fault_rules import Delay, Exchange, LoseAnswer
 from tests.bed.faults import Faults, Proxy
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
+from tests.bed.slurm_conf import SLURMRESTD_PORT
 
 PING = "/slurm/v0.0.42/ping/"
 SUBMIT = "/slurm/v0.0.42/job/submit"
@@ -103,6 +104,24 @@ async def test_without_rules_everything_passes_and_is_recorded(
     ]
     assert proxied.count(path="*/nodes/") == 1
     assert proxied.count(method="POST") == 1
+
+
+async def raw_answer(host: str, port: int, request: bytes) -> bytes:
+    """Say something and return all bytes that come until the other side closes."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(request)
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_what_is_no_good_http_passes_byte_for_byte(slurm: SlurmBed, proxied: Proxy) -> None:
+    # Without a token, slurmrestd 26.05 begins a second answer behind its first.
+    request = f"GET {PING} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    direct = await raw_answer(slurm.address, SLURMRESTD_PORT, request)
+    assert direct.count(b"HTTP/1.1 401") == 2
+    assert await raw_answer("127.0.0.1", proxied.port, request) == direct
 
 
 async def test_a_lost_answer_is_one_to_a_request_that_was_applied(
