@@ -55,17 +55,16 @@ def test_events_survive_any_cutting(
     batches = read(data.draw(cuts(stream)))
     changes = [change for batch in batches for change in batch.changes]
     expected = [event for event in sent if event["type"] != "BOOKMARK"]
-    assert [
-        (there, pod.metadata.name, pod.spec.node_name, dict(pod.metadata.annotations)) for there, pod in changes
-    ] == [
-        (
-            event["type"] != "DELETED",
-            event["object"]["metadata"]["name"],
-            event["object"]["spec"]["nodeName"],
-            event["object"]["metadata"]["annotations"],
-        )
-        for event in expected
-    ]
+    assert len(changes) == len(expected)
+    for change, event in zip(changes, expected, strict=True):
+        meta = event["object"]["metadata"]
+        if event["type"] == "DELETED":
+            assert change == Key(meta["namespace"], meta["name"])
+        else:
+            assert isinstance(change, Pod)
+            assert change.metadata.key == Key(meta["namespace"], meta["name"])
+            assert change.metadata.annotations == meta["annotations"]
+            assert change.spec.node_name == event["object"]["spec"]["nodeName"]
     if sent:
         assert batches[-1].version == sent[-1]["object"]["metadata"]["resourceVersion"]
     assert any(batch.complete for batch in batches) == any(
@@ -108,8 +107,14 @@ def test_an_object_that_does_not_fit_is_named_and_the_rest_is_read() -> None:
     fit = b'{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"9"}}}\n'
     (batch,) = read([misfit + fit])
     assert [key for key, _ in batch.unreadable] == [Key("", "a")]
-    assert [pod.metadata.name for _, pod in batch.changes] == ["b"]
+    assert [pod.metadata.name for pod in batch.changes if isinstance(pod, Pod)] == ["b"]
     assert batch.version == "9"
+
+
+def test_an_object_is_deleted_even_if_its_last_state_cannot_be_read() -> None:
+    misfit = b'{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"8"},"spec":{"nodeName":7}}}\n'
+    (batch,) = read([misfit])
+    assert batch.changes == [Key("", "a")]
 
 
 def test_a_line_without_end_does_not_fill_the_memory() -> None:

@@ -131,7 +131,7 @@ async def install(client: Client, manifest: Mapping[str, Any], *, manager: str) 
     )
     async with aclosing(following) as batches:
         async for batch in batches:
-            if any(there and found.established for there, found in batch.changes):
+            if any(isinstance(change, Definition) and change.established for change in batch.changes):
                 return
     raise Retry(f"the API server does not serve {name} yet", remedy=f"kubectl describe crd {name}")
 

@@ -141,11 +141,11 @@ class Informer(Generic[T]):
                 if listed is None:
                     self._apply(batch, unreadable)
                     continue
-                for there, found in batch.changes:
-                    if there:
-                        listed[found.metadata.key] = found
+                for change in batch.changes:
+                    if isinstance(change, Key):
+                        listed.pop(change, None)
                     else:
-                        listed.pop(found.metadata.key, None)
+                        listed[change.metadata.key] = change
                 if batch.complete:
                     self._replace(listed, unreadable, batch.version)
                     listed = None
@@ -163,11 +163,11 @@ class Informer(Generic[T]):
         self._complain(unreadable)
         unreadable.clear()
         put, remove = self.store.put, self.store.remove
-        for there, found in batch.changes:
-            if there:
-                put(found)
+        for change in batch.changes:
+            if isinstance(change, Key):
+                remove(change)
             else:
-                remove(found.metadata.key)
+                put(change)
         self._version = batch.version
         self._touch()
 

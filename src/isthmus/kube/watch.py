@@ -59,8 +59,8 @@ class Batch(Generic[T]):
     __slots__ = ("changes", "complete", "unreadable", "version")
 
     def __init__(self, version: str) -> None:
-        self.changes: list[tuple[bool, T]] = []
-        """Each object that changed, and whether it is there (True) or was deleted (False)."""
+        self.changes: list[T | Key] = []
+        """Each object that was added or changed, and the key of each that was deleted."""
         self.version = version
         self.complete = False
         """Whether the initial events, where they were asked for, end in this batch."""
@@ -81,7 +81,7 @@ _decode_status = msgspec.json.Decoder(Status).decode
 # ends within its envelope, once for its content. A line that starts otherwise is read slowly.
 _MODIFIED = b'{"type":"MODIFIED","object":'
 _ADDED = b'{"type":"ADDED","object":'
-_CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_CHANGES = frozenset({"ADDED", "MODIFIED"})
 
 
 class Frames(Generic[T]):
@@ -112,7 +112,7 @@ class Frames(Generic[T]):
             except UNREADABLE:
                 self._read_slowly(line, batch)
                 continue
-            changes.append((True, found))
+            changes.append(found)
             batch.version = found.metadata.resource_version
         self._version = batch.version
         return batch
@@ -128,9 +128,11 @@ class Frames(Generic[T]):
             raise Garbled(f"{self._request}: a line of {len(line)} bytes is not an event: {error}") from error
         if type_ == "BOOKMARK":
             batch.complete = batch.complete or _INITIAL_END in partial.metadata.annotations
+        elif type_ == "DELETED":
+            batch.changes.append(partial.metadata.key)
         elif type_ in _CHANGES:
             try:
-                batch.changes.append((type_ != "DELETED", self._decode(raw)))
+                batch.changes.append(self._decode(raw))
             except UNREADABLE as error:
                 batch.unreadable.append((partial.metadata.key, str(error)))
         else:

@@ -109,4 +109,4 @@ def condition(conditions: Iterable[_C], type_: str) -> _C | None:
 
 def micro_time(moment: datetime) -> str:
     """Write a time as the API's MicroTime, which insists on exactly six digits of fraction."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

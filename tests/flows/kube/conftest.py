@@ -51,7 +51,7 @@ async def make_namespace(client: Client) -> str:
     await client.create(NAMESPACES, {"metadata": {"name": name}})
     async with aclosing(watch(client, ACCOUNTS, initial=True, namespace=name, duration=30)) as batches:
         async for batch in batches:
-            if any(account.metadata.name == "default" for _, account in batch.changes):
+            if any(isinstance(found, Partial) and found.metadata.name == "default" for found in batch.changes):
                 return name
     raise AssertionError("the controller manager made no service account")
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from isthmus.model.meta import Partial
 from isthmus.model.pod import PODS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import CONFIG_MAPS, NAMESPACES, Through, config_map, token_of
-from tests.flows.kube.waiting import running
+from tests.flows.kube.waiting import eventually, running
 
 ONE = "*/namespaces/default"
 CLUSTER_ROLE_BINDINGS: Kind[Partial] = Kind(
@@ -248,3 +249,38 @@ async def test_requests_are_told_to_the_observer(config: Config) -> None:
 async def test_a_closed_client_says_so(config: Config) -> None:
     with pytest.raises(RuntimeError, match="async with"):
         await Client(config).raw("/api")
+
+
+async def test_requests_and_watches_go_through_a_proxy(config: Config) -> None:
+    """Through a proxy that connects: the TLS runs end to end, so it sees addresses and nothing else."""
+    asked: list[bytes] = []
+    ended: list[bool] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        asked.append(head.split(b"\r\n")[0])
+        host, _, port = head.split()[1].decode().rpartition(":")
+        upstream_reader, upstream_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pump(reader, upstream_writer))
+            group.create_task(pump(upstream_reader, writer))
+        ended.append(True)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with Client(msgspec.structs.replace(config, proxy=f"http://127.0.0.1:{port}")) as client:
+            assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+            async with running(Informer(client, NAMESPACES, streaming=True)) as informer:
+                assert len(informer.store) > 0
+        await eventually(lambda: len(ended) == len(asked))
+    address = config.server.removeprefix("https://").encode()
+    assert set(asked) == {b"CONNECT " + address + b" HTTP/1.1"}
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
