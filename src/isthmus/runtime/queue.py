@@ -104,12 +104,12 @@ class Queue(Generic[KeyT]):
         self._backlog.add(key, now, due=now + after, priority=priority)
         self._rouse(now)
 
-    def retry(self, key: KeyT, *, priority: int = 0) -> float:
+    def retry(self, key: KeyT) -> float:
         """Put a key back that failed, and return the pause: longer with every failure in a row."""
         self._metrics.retries.inc()
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = max(self._backoff.delay(failures), self._pace.reserve(self._clock()))
-        self.add(key, after=pause, priority=priority)
+        self.add(key, after=pause)
         return pause
 
     def forget(self, key: KeyT) -> None:

@@ -95,10 +95,7 @@ _decode_conversion = msgspec.json.Decoder(_ConversionReview).decode
 
 async def review_admission(body: bytes, admit: Admit) -> bytes:
     """Answer an AdmissionReview; raises `NotAReviewError` if it is none."""
-    try:
-        request = _decode_admission(body).request
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NotAReviewError(str(error)) from error
+    request = _read(_decode_admission, body).request
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     try:
         admission = await admit(request)
@@ -115,10 +112,7 @@ async def review_admission(body: bytes, admit: Admit) -> bytes:
 
 async def review_conversion(body: bytes, convert: Convert) -> bytes:
     """Answer a ConversionReview; raises `NotAReviewError` if it is none."""
-    try:
-        request = _decode_conversion(body).request
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise NotAReviewError(str(error)) from error
+    request = _read(_decode_conversion, body).request
     response: dict[str, Any] = {"uid": request.uid}
     try:
         response["convertedObjects"] = [convert(one, request.desired_api_version) for one in request.objects]
@@ -126,6 +120,13 @@ async def review_conversion(body: bytes, convert: Convert) -> bytes:
     except IsthmusError as error:
         response["result"] = {"status": "Failure", "message": str(error)}
     return _answer("apiextensions.k8s.io/v1", "ConversionReview", response)
+
+
+def _read(decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAReviewError(str(error)) from error
 
 
 def _answer(api_version: str, kind: str, response: Mapping[str, Any]) -> bytes:

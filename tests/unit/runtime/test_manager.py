@@ -128,6 +128,26 @@ async def test_no_worker_starts_before_every_cache_has_been_read(diary: Diary) -
         manager.stop()
 
 
+async def test_a_cache_may_also_be_waited_for(diary: Diary) -> None:
+    class Poller:
+        contact = Contact(in_touch=True)
+
+        async def synced(self) -> None:
+            diary.note("asked")
+
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    manager = Manager()
+    manager.cache("slurm", Poller())
+    manager.work(Worker(diary))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(manager.run())
+        await diary.until("worker runs")
+        manager.stop()
+    assert diary[:2] == ["asked", "worker runs"]
+
+
 async def test_a_process_that_never_became_ready_ends_all_the_same(diary: Diary) -> None:
     manager = Manager()
     manager.work(Worker(diary))
