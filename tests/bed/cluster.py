@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import lifecycle
+from isthmus.local import host, lifecycle, supply
 from isthmus.local.cluster import Cluster
+from isthmus.local.images import store
+from isthmus.local.images.recipes import IMAGES
 from isthmus.local.progress import PlainProgress
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
@@ -79,6 +81,9 @@ def make_cluster(name: str, *, workers: int) -> ClusterBed:
 def cluster() -> Iterator[ClusterBed]:
     """One cluster with two workers for all tests; a test puts back what it breaks."""
     name = f"test-{os.getpid()}"
+    host.ensure_packages(PlainProgress())
+    # Every image of the store is in every node from its first start: cheaper than loading some later.
+    store.ensure(supply.images(IMAGES, PlainProgress(), ready=_given()), PlainProgress())
     try:
         yield make_cluster(name, workers=2)
     finally:

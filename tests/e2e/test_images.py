@@ -1,45 +1,53 @@
 """Every image runs in a pod and holds what it promises, for both versions of Slurm."""
 
+import json
+
 import pytest
 
 from isthmus.local import lifecycle, supply
 from isthmus.local.images.recipes import reference
 from isthmus.local.progress import PlainProgress
-from tests.bed.cluster import ClusterBed
-
-
-@pytest.fixture(scope="module")
-def loaded(cluster: ClusterBed) -> ClusterBed:
-    """The cluster, with the images that it does not have from the start."""
-    more = ["slurm-24.11", "login-24.11", "jobset", "lws"]
-    lifecycle.load_images(cluster.name, supply.images(more, PlainProgress()))
-    return cluster
+from tests.bed.cluster import ClusterBed, eventually
 
 
 def _run(cluster: ClusterBed, namespace: str, image: str, *command: str) -> str:
-    words = ["run", "once", "--rm", "--attach", "--restart=Never", "--quiet", f"--namespace={namespace}"]
-    return cluster.kubectl(*words, f"--image={reference(image)}", "--command", "--", *command)
+    """Run a program of an image to its end and return what it printed."""
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "once"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "main", "image": reference(image), "imagePullPolicy": "Never", "command": list(command)}
+            ],
+        },
+    }
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=json.dumps(manifest))
+    phase = ["get", "pod", "once", f"--namespace={namespace}", "-o", "jsonpath={.status.phase}"]
+    eventually(lambda: cluster.kubectl(*phase) in ("Succeeded", "Failed"), f"{image} to end")
+    return cluster.kubectl("logs", "once", f"--namespace={namespace}")
 
 
 @pytest.mark.parametrize("version", ["26.05", "24.11"])
-@pytest.mark.parametrize("daemon", ["slurmctld", "slurmd", "slurmdbd", "slurmrestd", "sinfo", "munged"])
-def test_slurm_images_hold_every_daemon(loaded: ClusterBed, namespace: str, version: str, daemon: str) -> None:
-    printed = _run(loaded, namespace, f"slurm-{version}", daemon, "--version" if daemon == "munged" else "-V")
-    assert ("munge-0.5" if daemon == "munged" else f"{version}.") in printed
+def test_slurm_images_hold_every_daemon_and_plugin(cluster: ClusterBed, namespace: str, version: str) -> None:
+    programs = "slurmctld slurmd slurmdbd slurmrestd slurmstepd sackd munged sinfo srun sbatch sacct sacctmgr"
+    plugins = "auth_jwt auth_slurm auth_munge accounting_storage_mysql cgroup_v2 rest_auth_jwt"
+    script = f"""
+slurmctld -V; slurmd -V; slurmrestd -V
+for program in {programs}; do command -v $program >/dev/null || echo MISSING $program; done
+for plugin in {plugins}; do ls /usr/lib/*/slurm-wlm/$plugin.so >/dev/null || echo MISSING $plugin; done
+"""
+    printed = _run(cluster, namespace, f"slurm-{version}", "sh", "-c", script)
+    assert printed.count(f"{version}.") == 3
+    assert "MISSING" not in printed
 
 
 @pytest.mark.parametrize("version", ["26.05", "24.11"])
-def test_slurm_images_hold_the_plugins(loaded: ClusterBed, namespace: str, version: str) -> None:
-    plugins = _run(loaded, namespace, f"slurm-{version}", "sh", "-c", "ls /usr/lib/*/slurm-wlm")
-    for name in ("auth_jwt.so", "auth_slurm.so", "auth_munge.so", "accounting_storage_mysql.so", "cgroup_v2.so"):
-        assert name in plugins
-
-
-@pytest.mark.parametrize("version", ["26.05", "24.11"])
-def test_login_images_hold_what_users_expect(loaded: ClusterBed, namespace: str, version: str) -> None:
+def test_login_images_hold_what_users_expect(cluster: ClusterBed, namespace: str, version: str) -> None:
     tools = "sshd sbatch srun squeue gcc make mpicc python3 vi nano rsync git less tmux"
     script = f"for tool in {tools}; do command -v $tool || echo MISSING $tool; done"
-    assert "MISSING" not in _run(loaded, namespace, f"login-{version}", "sh", "-c", script)
+    assert "MISSING" not in _run(cluster, namespace, f"login-{version}", "sh", "-c", script)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +61,24 @@ def test_login_images_hold_what_users_expect(loaded: ClusterBed, namespace: str,
     ],
 )
 def test_other_images_run(
-    loaded: ClusterBed, namespace: str, image: str, command: tuple[str, ...], said: str
+    cluster: ClusterBed, namespace: str, image: str, command: tuple[str, ...], said: str
 ) -> None:
-    assert said in _run(loaded, namespace, image, *command)
+    assert said in _run(cluster, namespace, image, *command)
 
 
-def test_isthmus_does_not_run_as_root(loaded: ClusterBed, namespace: str) -> None:
-    assert _run(loaded, namespace, "isthmus", "id", "-u").strip() == "65532"
+def test_isthmus_does_not_run_as_root(cluster: ClusterBed, namespace: str) -> None:
+    assert _run(cluster, namespace, "isthmus", "id", "-u").strip() == "65532"
 
 
-def test_no_image_carries_a_key(loaded: ClusterBed, namespace: str) -> None:
+def test_no_image_carries_a_key(cluster: ClusterBed, namespace: str) -> None:
     keys = "ls /etc/munge/*.key /etc/slurm/*.key /etc/ssh/ssh_host_* 2>/dev/null; echo none"
-    assert _run(loaded, namespace, "login-26.05", "sh", "-c", keys).strip() == "none"
+    assert _run(cluster, namespace, "login-26.05", "sh", "-c", keys).strip() == "none"
+
+
+def test_an_image_that_a_node_lacks_is_loaded(cluster: ClusterBed, namespace: str) -> None:
+    for node in cluster.cluster.nodes:
+        listed = node.machine.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
+        names = [name for name in listed if "isthmus.local/lws" in name]
+        node.machine.run("ctr", "--namespace=k8s.io", "images", "remove", "--sync", *names)
+    lifecycle.load_images(cluster.name, supply.images(["lws"], PlainProgress()))
+    assert "health-probe-bind-address" in _run(cluster, namespace, "lws", "/lws", "-help")

@@ -142,7 +142,10 @@ def test_up_completes_what_a_killed_up_began(cluster: ClusterBed) -> None:
 
 
 def test_a_cluster_goes_with_the_process_that_wanted_it() -> None:
-    script = "from tests.bed.cluster import make_cluster; make_cluster('second', workers=1); import os; os.kill(os.getpid(), 9)"
+    script = (
+        f"import os; from tests.bed.cluster import make_cluster; make_cluster({NAME!r}, workers=1);"
+        "os.kill(os.getpid(), 9)"
+    )
     python = Path(__file__).parents[2] / ".venv" / "bin" / "python"
     subprocess.run([python, "-c", script], check=False, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
     eventually(lambda: NAME not in state.names() and not _traces()["processes"], "the guard to remove the cluster")

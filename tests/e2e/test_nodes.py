@@ -12,6 +12,11 @@ def _settle(cluster: ClusterBed, node: str) -> None:
     eventually(lambda: cluster.node_ready(node) == "True", f"{node} to be Ready")
 
 
+def _restarts(cluster: ClusterBed, namespace: str, pod_name: str) -> str:
+    count = "jsonpath={.status.containerStatuses[0].restartCount}"
+    return cluster.kubectl("get", "pod", pod_name, f"--namespace={namespace}", "-o", count)
+
+
 def test_a_stopped_node_is_not_ready_and_comes_back_with_its_pods(cluster: ClusterBed, namespace: str) -> None:
     node = cluster.workers[1]
     cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=pod("stays", node=node))
@@ -25,10 +30,7 @@ def test_a_stopped_node_is_not_ready_and_comes_back_with_its_pods(cluster: Clust
     finally:
         lifecycle.start_node(cluster.name, node)
     _settle(cluster, node)
-    restarts = [
-        "get", "pod", "stays", f"--namespace={namespace}", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"
-    ]  # fmt: skip
-    eventually(lambda: cluster.kubectl(*restarts) == "1", "the pod to be started again")
+    eventually(lambda: _restarts(cluster, namespace, "stays") == "1", "the pod to be started again")
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/stays", "--timeout=60s")
     assert cluster.exec("stays", "hostname", namespace=namespace) == "stays\n"
 
@@ -46,15 +48,7 @@ def test_a_cut_node_goes_on_alone_and_heals(cluster: ClusterBed, namespace: str)
     finally:
         lifecycle.heal_node(cluster.name, node)
     _settle(cluster, node)
-    restarts = cluster.kubectl(
-        "get",
-        "pod",
-        "alone",
-        f"--namespace={namespace}",
-        "-o",
-        "jsonpath={.status.containerStatuses[0].restartCount}",
-    )
-    assert restarts == "0"
+    assert _restarts(cluster, namespace, "alone") == "0"
 
 
 @pytest.mark.parametrize("part", ["containerd", "kubelet", "kube-proxy"])

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,7 +84,7 @@ def ensure(images: Sequence[Image], progress: Progress) -> Store:
             with progress.step(f"Unpacking {len(missing)} images"), cache.explained():
                 with _containerd(root) as socket:
                     _lend_blobs(missing, root, socket=socket)
-                    load(missing, socket)
+                    _import(missing, socket, names=_names)
                 _write_record(root, {**record.images, **{image.reference: image.digest for image in missing}})
         return Store(root)
 
@@ -105,7 +105,12 @@ def seed(store: Store, root: Path) -> None:
 
 
 def load(images: Sequence[Image], socket: Path) -> None:
-    """Import images into a containerd that runs, and unpack them there."""
+    """Import images into a node's containerd, where Kubernetes' side of it adds the other names by itself."""
+    _import(images, socket, names=lambda image: (image.reference,))
+
+
+def _import(images: Sequence[Image], socket: Path, *, names: Callable[[Image], tuple[str, ...]]) -> None:
+    """Have a containerd that runs take images under these names, and unpack them."""
     ctr = _ctr(socket)
     present = frozenset(run([*ctr, "content", "ls", "--quiet"]).split())
     with subprocess.Popen(
@@ -117,7 +122,7 @@ def load(images: Sequence[Image], socket: Path) -> None:
         assert importing.stdin  # noqa: S101 - for the type checker: it is a pipe
         assert importing.stderr  # noqa: S101 - likewise
         try:
-            stream_archive(images, importing.stdin, names=_names, without=present)
+            stream_archive(images, importing.stdin, names=names, without=present)
             importing.stdin.close()
         except BrokenPipeError:
             pass  # it ended early, and says why
@@ -126,7 +131,7 @@ def load(images: Sequence[Image], socket: Path) -> None:
         _drop_damaged(images)
         raise Terminal(f"containerd did not take the images: {said}", remedy=_REMEDY)
     for image in images:
-        for name in _names(image):
+        for name in names(image):
             run([*ctr, "images", "label", name, _MANAGED])
 
 
