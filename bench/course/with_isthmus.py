@@ -9,6 +9,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.store import Store
 from isthmus.kube.watch import watch
+from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
 
 
@@ -28,11 +29,11 @@ class Isthmus:
         store: Store[Pod] = Store({"node": lambda pod: (pod.spec.node_name,)})
         async with aclosing(watch(self._client, PODS, version=version, namespace=namespace)) as batches:
             async for batch in batches:
-                for there, pod in batch.changes:
-                    if there:
-                        store.put(pod)
+                for change in batch.changes:
+                    if isinstance(change, Key):
+                        store.remove(change)
                     else:
-                        store.remove(pod.metadata.key)
+                        store.put(change)
                 count -= len(batch.changes)
                 if count <= 0:
                     return
