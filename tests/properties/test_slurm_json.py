@@ -12,9 +12,8 @@ from isthmus.errors import IsthmusError
 from isthmus.model.slurm import JobState
 from isthmus.slurm import client
 from isthmus.slurm.calls import Answer, Calls
-from isthmus.slurm.client import base_id
 from isthmus.slurm.errors import Garbled, failure
-from isthmus.slurm.submission import key_of
+from isthmus.slurm.submission import base_id, key_of
 
 KINDS = [
     kind

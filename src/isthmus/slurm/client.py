@@ -5,7 +5,6 @@ reading goes on with the next slurmrestd and that `submit` makes sure of exactly
 """
 
 import asyncio
-import re
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -33,15 +32,13 @@ from isthmus.model.slurm import (
 )
 from isthmus.slurm.auth import TokenSource
 from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, present
-from isthmus.slurm.errors import AnswerLost, ControllerAway, Garbled, NotFound, Problem, failure
-from isthmus.slurm.submission import first_with, newer, with_key
+from isthmus.slurm.errors import ControllerAway, Garbled, NotFound, Problem, failure
+from isthmus.slurm.submission import with_key
+from isthmus.slurm.submitter import Submission, Submitter
 from isthmus.slurm.transport import Transport
 from isthmus.slurm.versions import Feature, Server
 
 EXTERNAL_JOB = "EXTERNAL_JOB"
-
-_LOOKS = (0.0, 0.5, 2.0)
-"""Pauses before each look for a job whose answer was lost: slurmctld may still be working off its backlog."""
 
 _DETAILS_AT_ONCE = 8
 _LONG_PATIENCE = 120.0
@@ -49,9 +46,6 @@ _LONG_PATIENCE = 120.0
 
 _IDS_PER_REQUEST = 200
 """Keeps the request line below the 8 KiB that servers of HTTP expect."""
-
-
-_BASE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class _Submitted(Answer, frozen=True):
@@ -104,13 +98,6 @@ class _Diagnosis(Answer, frozen=True):
     statistics: Statistics = Statistics()
 
 
-class Submission(NamedTuple):
-    """A job that Slurm has taken, and what it had to remark about it."""
-
-    job_id: int
-    warnings: tuple[str, ...]
-
-
 class NodeList(NamedTuple):
     """Every node, and the second (of slurmctld's clock) of the last change that the list contains."""
 
@@ -132,9 +119,7 @@ class Client:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self._newest_job: int | None = None
-        self._uncertain: dict[str, int] = {}
-        """Keys that may have been submitted, with the newest job from before that."""
+        self._submitter = Submitter(self)
 
     async def server(self) -> Server:
         """Tell what we talk to."""
@@ -202,30 +187,10 @@ class Client:
         When an answer is lost, the job is looked for by its key, and submitted again only if it is not there. If
         Slurm is away for longer, this raises; calling it again with the same key begins by looking.
         """
-        if self._newest_job is None:
-            for state in await self.job_states():
-                self._saw(base_id(state.job_id))
-        if key not in self._uncertain:
-            self._uncertain[key] = self._newest_job or 0
-            try:
-                return self._certain(key, await self._submit(request, key=key))
-            except (AnswerLost, ControllerAway, Garbled):
-                pass
-            except IsthmusError:
-                del self._uncertain[key]
-                raise
-        for pause in _LOOKS:
-            await asyncio.sleep(pause)
-            if found := await self.find(key, newer_than=self._uncertain[key]):
-                return self._certain(key, Submission(found.job_id, ()))
-        return self._certain(key, await self._submit(request, key=key))
+        return await self._submitter.submit(request, key=key)
 
-    def _certain(self, key: str, submission: Submission) -> Submission:
-        del self._uncertain[key]
-        self._saw(submission.job_id)
-        return submission
-
-    async def _submit(self, request: JobRequest, *, key: str) -> Submission:
+    async def submit_once(self, request: JobRequest, *, key: str) -> Submission:
+        """Submit a job and leave it at that: what a lost answer means is up to the caller."""
         if EXTERNAL_JOB in request.flags:
             (await self.calls.server()).require(Feature.EXTERNAL_JOBS)
         marked = msgspec.structs.replace(request, comment=with_key(request.comment, key))
@@ -234,14 +199,6 @@ class Client:
         if not answer.job_id:
             raise Garbled(f"{what} gave neither a job id nor an error")
         return Submission(answer.job_id, tuple(str(warning) for warning in answer.warnings))
-
-    async def find(self, key: str, *, newer_than: int) -> Job | None:
-        """Find the (first) job that was submitted with this key after the job with the id `newer_than`.
-
-        Only the jobs since then are read in full, so this stays cheap however long the queue is.
-        """
-        ids = {base_id(state.job_id) for state in await self.job_states()}
-        return first_with(await self.details(it for it in ids if newer(it, newer_than)), key)
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
         """Read several jobs in full, a few at a time; jobs that are gone are left out."""
@@ -342,16 +299,6 @@ class Client:
         """Delete a reservation."""
         (await self.calls.server()).require(Feature.RESERVATIONS)
         await self.calls.call("DELETE", f"reservation/{in_path(name)}", Answer, what=f"deleting reservation {name}")
-
-    def _saw(self, job_id: int) -> None:
-        if self._newest_job is None or newer(job_id, self._newest_job):
-            self._newest_job = job_id
-
-
-def base_id(text: str) -> int:
-    """Take the job id out of `17`, `12_3` (a task of an array) or `9+1` (a part of a heterogeneous job)."""
-    match = _BASE_ID.match(text)
-    return int(match[0]) if match else 0
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

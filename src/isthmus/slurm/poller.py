@@ -20,9 +20,10 @@ import msgspec
 
 from isthmus.errors import IsthmusError
 from isthmus.model.slurm import Job, JobState, Node, States
-from isthmus.slurm.client import Client, base_id
+from isthmus.slurm.client import Client
 from isthmus.slurm.errors import Garbled
 from isthmus.slurm.store import Store
+from isthmus.slurm.submission import base_id
 
 _QUICK = 0.1
 _IDLE = 2.0

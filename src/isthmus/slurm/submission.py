@@ -17,6 +17,7 @@ from isthmus.model.slurm import Job
 _MARK = "isthmus-key="
 _KEY = re.compile(r"[A-Za-z0-9_.:/-]{1,200}", re.ASCII)
 _KEY_IN_COMMENT = re.compile(rf"(?:^|\s){_MARK}({_KEY.pattern})$", re.ASCII)
+_BASE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
 _JOB_IDS = 1 << 26
 """Job ids are 26 bits wide; after the last one Slurm begins again."""
 
@@ -39,17 +40,24 @@ def newer(job_id: int, than: int) -> bool:
     return 0 < (job_id - than) % _JOB_IDS < _JOB_IDS // 2
 
 
-def first_with(jobs: Iterable[Job], key: str) -> Job | None:
-    """Pick the oldest job that has this key."""
-    first: Job | None = None
+def base_id(text: str) -> int:
+    """Take the job id out of `17`, `12_3` (a task of an array) or `9+1` (a part of a heterogeneous job)."""
+    match = _BASE_ID.match(text)
+    return int(match[0]) if match else 0
+
+
+def duplicates(jobs: Iterable[Job]) -> list[Job]:
+    """Name the jobs whose key an older one has already: of those with one key, the oldest is the job."""
+    firsts: dict[str, Job] = {}
+    surplus = []
     for job in jobs:
-        if key_of(job.comment) == key and (first is None or newer(first.job_id, job.job_id)):
-            first = job
-    return first
-
-
-def duplicates(jobs: Iterable[Job], key: str) -> list[Job]:
-    """Name the jobs that have this key but are not the first that has it."""
-    alike = [job for job in jobs if key_of(job.comment) == key]
-    first = first_with(alike, key)
-    return [job for job in alike if job is not first]
+        key = key_of(job.comment)
+        if key is None:
+            continue
+        first = firsts.setdefault(key, job)
+        if newer(first.job_id, job.job_id):
+            firsts[key] = job
+            surplus.append(first)
+        elif first is not job:
+            surplus.append(job)
+    return surplus

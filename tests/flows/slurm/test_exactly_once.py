@@ -98,3 +98,16 @@ async def test_slurmctld_freezes_with_the_submission_in_its_backlog(
         await eventually(lambda: jobs_with_key(client, key), bool)
         job_id = (await client.submit(batch_job(), key=key)).job_id
         await assert_one_job(client, key, job_id)
+
+
+async def test_one_look_serves_many_lost_answers(slurm: SlurmBed, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            await shaky.submit(batch_job(), key=new_key())
+            asked = proxy.count(path="*/jobs/state/")
+            proxy.lose_answer(method="POST", path=SUBMIT, times=12)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(12):
+                    group.create_task(shaky.submit(batch_job(), key=new_key()))
+        assert proxy.count(method="POST", path=SUBMIT) == 13
+        assert proxy.count(path="*/jobs/state/") - asked < 12

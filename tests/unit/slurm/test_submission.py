@@ -2,7 +2,7 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.model.slurm import Job
-from isthmus.slurm.submission import duplicates, first_with, key_of, newer, with_key
+from isthmus.slurm.submission import base_id, duplicates, key_of, newer, with_key
 
 
 @pytest.mark.parametrize("comment", [None, "", "night shift", "isthmus-key=old", "a isthmus-key=b c"])
@@ -31,11 +31,17 @@ def test_ids_begin_again_after_the_last() -> None:
     assert not newer(67_043_327, 1)
 
 
-def test_the_older_of_two_jobs_with_one_key_is_the_job() -> None:
-    jobs = [Job(job_id=9, comment=with_key(None, "k")), Job(job_id=7, comment=with_key("x", "k")), Job(job_id=3)]
-    first = first_with(jobs, "k")
-    assert first is not None
-    assert first.job_id == 7
-    assert [job.job_id for job in duplicates(jobs, "k")] == [9]
-    assert first_with(jobs, "other") is None
-    assert duplicates(jobs, "other") == []
+@pytest.mark.parametrize(
+    ("order", "surplus"), [((9, 7, 8), {8, 9}), ((7, 8, 9), {8, 9}), ((8, 9, 7), {8, 9}), ((7,), set())]
+)
+def test_of_several_jobs_with_one_key_the_oldest_is_the_job(order: tuple[int, ...], surplus: set[int]) -> None:
+    jobs = [Job(job_id=job_id, comment=with_key("x", "k")) for job_id in order]
+    others = [Job(job_id=1), Job(job_id=2, comment="x"), Job(job_id=3, comment=with_key(None, "other"))]
+    assert {job.job_id for job in duplicates([*jobs, *others])} == surplus
+
+
+@pytest.mark.parametrize(
+    ("text", "job_id"), [("17", 17), ("12_3", 12), ("9+1", 9), ("12_[4-9]", 12), ("", 0), ("x", 0)]
+)
+def test_an_entry_of_the_queue_belongs_to_a_job(text: str, job_id: int) -> None:
+    assert base_id(text) == job_id
