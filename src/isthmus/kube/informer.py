@@ -168,7 +168,10 @@ class Informer(Generic[T]):
                 remove(change)
             else:
                 put(change)
-        self._version = batch.version
+        if batch.version != self._version:
+            # Only news prove that all is well: a connection that opens, and a list, may be followed by nothing.
+            self._version = batch.version
+            self._pause = FIRST_PAUSE
         self._touch()
 
     def _salvage(self, page: bytes, unreadable: dict[Key, str]) -> Listing[T]:
@@ -194,7 +197,6 @@ class Informer(Generic[T]):
         return not self._version and self._streams and isinstance(error, Invalid | Rejected)
 
     def _touch(self) -> None:
-        self._pause = FIRST_PAUSE
         if not self.contact.in_touch:
             self.contact = Contact(in_touch=True, since=self._clock())
 
