@@ -135,7 +135,9 @@ class TokenFile:
         try:
             token = self._path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise Retry(f"the token file {self._path} cannot be read: {error}") from error
+            if not self._token:
+                raise Retry(f"the token file {self._path} cannot be read: {error}") from error
+            token = self._token  # as good as it was; if the server thinks otherwise, it says so
         self._read_at = self._clock()
         if token == self._token:
             return False

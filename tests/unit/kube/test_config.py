@@ -73,6 +73,18 @@ async def test_a_token_file_is_read_again_by_age(tmp_path: Path) -> None:
     assert (await credentials.headers())["Authorization"] == "Bearer two"
 
 
+async def test_a_token_file_that_vanishes_leaves_the_token_as_it_was(tmp_path: Path) -> None:
+    now = [0.0]
+    path = tmp_path / "token"
+    path.write_text("one")
+    credentials = TokenFile(path, clock=lambda: now[0])
+    first = await credentials.headers()
+    path.unlink()
+    now[0] = 60
+    assert await credentials.headers() is first
+    assert not await credentials.renew()
+
+
 async def test_a_name_and_password(tmp_path: Path) -> None:
     config = load(write(tmp_path / "config", user={"username": "me", "password": "pass:word"}))
     assert await authorization(config) == "Basic " + b64encode(b"me:pass:word").decode()
