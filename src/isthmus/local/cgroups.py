@@ -1,5 +1,6 @@
 """One control group per cluster and node, in every hierarchy that this machine has (version 1, hybrid or 2)."""
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -42,12 +43,11 @@ def exists(path: str) -> bool:
 
 
 def processes(path: str) -> set[int]:
-    """The host's ids of all processes in the group and below it."""
+    """The host's ids of all processes in the group and below it. Every hierarchy has the same: one is read."""
     found: set[int] = set()
-    for hierarchy in _hierarchies():
-        for procs in (hierarchy / path).rglob("cgroup.procs"):
-            with suppress(OSError):
-                found |= {int(line) for line in procs.read_text().split()}
+    for group, _, _ in os.walk(_hierarchies()[0] / path):
+        with suppress(OSError):
+            found |= {int(line) for line in Path(group, "cgroup.procs").read_text().split()}
     return found - {0}
 
 
@@ -61,16 +61,12 @@ def remove_if_empty(path: str) -> None:
 def remove(path: str) -> None:
     """Remove a group with all below it. Its processes are ending: wait until the kernel lets go of them."""
     deadline = time.monotonic() + _GONE_WITHIN
-    while exists(path):
+    while exists(path) and time.monotonic() < deadline:
         for hierarchy in _hierarchies():
-            top = hierarchy / path
-            groups = [directory for directory in top.rglob("*") if directory.is_dir()] if top.exists() else []
-            for group in sorted([*groups, top], key=lambda group: len(group.parts), reverse=True):
+            for group, _, _ in os.walk(hierarchy / path, topdown=False):
                 with suppress(OSError):
-                    group.rmdir()
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.02)
+                    os.rmdir(group)  # noqa: PTH106 - os.walk gives strings
+        time.sleep(0.01)
 
 
 def usage(path: str) -> tuple[int, float]:

@@ -65,6 +65,7 @@ class Election:
         self._client = client
         self._candidate = Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", terms)
         self._terms = terms
+        self._patience = terms.deadline / _REQUESTS_PER_DEADLINE
         self._fuse = fuse
         self._gauge = metrics.leading(lease.name)
         self._trouble = ""
@@ -123,8 +124,8 @@ class Election:
         finally:
             # Here the work is over, whichever way: nothing that it began is still under way.
             self._gauge.set(0)
-            await self._give_back()
             self._fuse.remove()
+            await self._give_back()
 
     async def _renew(self) -> None:
         while self.leads():
@@ -145,8 +146,11 @@ class Election:
 
     async def _carry_out(self, step: Read | Claim) -> None:
         started = clock()
+        patience = self._patience
+        if self._candidate.leads(started):
+            patience = min(patience, self._candidate.leads_until - started)
         try:
-            async with asyncio.timeout(self._terms.deadline / _REQUESTS_PER_DEADLINE):
+            async with asyncio.timeout(patience):
                 if isinstance(step, Read):
                     lease = await self._client.get(LEASES, self.lease)
                     self._candidate.saw(_record(lease), clock())
@@ -191,7 +195,7 @@ class Election:
         claim = self._candidate.resign(clock())
         if claim is not None:
             try:
-                async with asyncio.timeout(self._terms.deadline / _REQUESTS_PER_DEADLINE):
+                async with asyncio.timeout(self._patience):
                     await self._write(claim)
                 log.info("gave the lease back", lease=str(self.lease))
             except (IsthmusError, TimeoutError) as error:

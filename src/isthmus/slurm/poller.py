@@ -25,7 +25,7 @@ from isthmus.slurm.errors import Garbled
 from isthmus.slurm.store import Store
 from isthmus.slurm.submission import base_id
 
-_QUICK = 0.1
+_QUICK = 0.05
 _IDLE = 2.0
 _REST = 1 / 3
 """The shortest pause, as a part of the time that the answer before it took."""
