@@ -1,0 +1,98 @@
+"""How the poller keeps its books; whether Slurm behaves as it thinks is for the flows to say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isthmus.model.slurm import Job, Number
+from isthmus.slurm.poller import Contact, Poller
+
+PENDING, RUNNING = ("PENDING",), ("RUNNING",)
+
+
+@pytest.fixture
+def poller() -> Poller:
+    return quiet_poller()
+
+
+def quiet_poller() -> Poller:
+    """A poller that asks nobody."""
+    return Poller(None, clock=lambda: 0.0)  # type: ignore[arg-type] # books need no client
+
+
+def test_a_job_that_leaves_the_queue_leaves_the_stores(poller: Poller) -> None:
+    poller._take_states({"1": PENDING, "2": RUNNING})
+    poller._take_records(1, [Job(job_id=1)])
+    poller._take_records(2, [Job(job_id=2)])
+    poller._take_states({"2": RUNNING})
+    assert dict(poller.states) == {"2": RUNNING}
+    assert set(poller.jobs) == {2}
+
+
+def test_a_record_that_comes_after_its_job_has_left_is_dropped(poller: Poller) -> None:
+    poller._take_states({"1": PENDING})
+    poller._take_states({})
+    poller._take_records(1, [Job(job_id=1)])
+    assert not poller.jobs
+    assert not poller._stale
+
+
+def test_an_array_that_loses_a_task_is_read_again(poller: Poller) -> None:
+    tasks = [Job(job_id=job_id, array_job_id=Number.of(7)) for job_id in (7, 8)]
+    poller._take_states({"7_1": PENDING, "7_2": PENDING})
+    poller._take_records(7, tasks)
+    poller._stale.clear()
+    poller._take_states({"7_1": PENDING})
+    assert poller._stale == {7}
+    poller._take_records(7, tasks[:1])
+    assert set(poller.jobs) == {7}
+
+
+def test_a_question_about_some_says_nothing_about_others(poller: Poller) -> None:
+    poller._take_states({"1": PENDING, "2": PENDING, "3": PENDING})
+    poller._take_states({"1": RUNNING}, only=frozenset({1, 2}))
+    assert dict(poller.states) == {"1": RUNNING, "3": PENDING}
+
+
+def test_what_was_learnt_of_some_makes_the_last_full_list_old(poller: Poller) -> None:
+    poller._states_text = b"[]"
+    poller._take_states({"1": RUNNING}, only=frozenset({1}))
+    assert poller._states_text == b""
+
+
+def test_contact_is_lost_with_the_first_failure_and_found_with_the_last_success(poller: Poller) -> None:
+    told: list[Contact] = []
+    poller.on_contact(told.append)
+    poller._read_once["states"].set()
+    poller._note("states", "")
+    poller._note("nodes", "no route")
+    poller._note("states", "no route either")
+    poller._note("nodes", "")
+    assert not poller.contact.in_touch
+    poller._note("states", "")
+    assert [(it.in_touch, it.trouble) for it in told] == [(True, ""), (False, "no route"), (True, "")]
+
+
+KEYS = st.sampled_from(["1", "2", "3", "7_1", "7_2", "9+0", "9+1"])
+LISTS = st.dictionaries(KEYS, st.sampled_from([PENDING, RUNNING]))
+
+
+@given(st.lists(LISTS))
+def test_changes_add_up_to_what_slurm_said_last(lists: list[dict[str, tuple[str, ...]]]) -> None:
+    poller = quiet_poller()
+    mirror: dict[str, tuple[str, ...]] = {}
+
+    def follow(key: str, old: tuple[str, ...] | None, new: tuple[str, ...] | None) -> None:
+        assert mirror.get(key) == old
+        assert old != new
+        if new is None:
+            del mirror[key]
+        else:
+            mirror[key] = new
+
+    poller.states.on_change(follow)
+    for states in lists:
+        poller._take_states(states)
+        assert mirror == states == dict(poller.states)
+        assert {key.split("_")[0].split("+")[0] for key in states} == {str(job_id) for job_id in poller._entries}
+        assert poller._stale <= set(poller._entries)
