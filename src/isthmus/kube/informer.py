@@ -144,6 +144,7 @@ class Informer(Generic[T]):
                 for change in batch.changes:
                     if isinstance(change, Key):
                         listed.pop(change, None)
+                        unreadable.pop(change, None)
                     else:
                         listed[change.metadata.key] = change
                 if batch.complete:
@@ -201,7 +202,7 @@ class Informer(Generic[T]):
             self.contact = Contact(in_touch=True, since=self._clock())
 
     def _lost(self, error: IsthmusError) -> None:
-        if self.contact.in_touch or not self.contact.trouble or self.contact.trouble == _NOT_STARTED:
+        if error.what != self.contact.trouble:  # told once, however often it is tried again
             _log.warning("%s: out of touch: %s", self.kind.plural, error)
         since = self._clock() if self.contact.in_touch else self.contact.since
         self.contact = Contact(in_touch=False, since=since, trouble=error.what)
