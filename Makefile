@@ -26,16 +26,20 @@ lint: .venv/ready ## Check style, types and layers.
 unit: .venv/ready ## Test decisions and properties, without any server (seconds).
 	$(PYTEST) tests/unit tests/properties
 
+.PHONY: prepare
+prepare: .venv/ready ## Build binaries and images that the tests need and the cache lacks.
+	.venv/bin/python -m tests.bed.prepare
+
 .PHONY: flows
-flows: .venv/ready ## Test on a real control plane and real Slurm daemons, without nodes (minutes).
+flows: prepare ## Test on a real control plane and real Slurm daemons, without nodes (minutes).
 	$(PYTEST) tests/flows
 
 .PHONY: e2e
-e2e: .venv/ready ## Test on the whole local cluster with real pods (minutes).
+e2e: prepare ## Test on the whole local cluster with real pods (minutes).
 	$(PYTEST) tests/e2e
 
 .PHONY: bench
-bench: .venv/ready ## Measure, and print each figure beside its bar.
+bench: prepare ## Measure, and print each figure beside its bar.
 	@scripts/bench
 
 .PHONY: clean

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import host, lifecycle, supply
+from isthmus.local import binaries, lifecycle
 from isthmus.local.cluster import Cluster
-from isthmus.local.images import store
-from isthmus.local.images.recipes import IMAGES
 from isthmus.local.progress import PlainProgress
+from tests.bed.prepare import prepare
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
 _PATIENCE = 90
@@ -66,24 +65,21 @@ def eventually(condition: Callable[[], object], what: str, *, within: float = _P
         time.sleep(0.2)
 
 
-def _given() -> Path | None:
-    directory = os.environ.get("ISTHMUS_BINARIES")
-    return Path(directory) if directory else None
-
-
 def make_cluster(name: str, *, workers: int) -> ClusterBed:
     """Bring up a cluster that goes away with this process, however that ends."""
     subprocess.run(["setsid", "--fork", _GUARD, str(os.getpid()), name], check=True)
-    return ClusterBed(lifecycle.up(name, workers=workers, publish=[], given=_given(), progress=PlainProgress()))
+    return ClusterBed(
+        lifecycle.up(
+            name, workers=workers, publish=[], given=binaries.given_by_environment(), progress=PlainProgress()
+        )
+    )
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterBed]:
     """One cluster with two workers for all tests; a test puts back what it breaks."""
     name = f"test-{os.getpid()}"
-    host.ensure_packages(PlainProgress())
-    # Every image of the store is in every node from its first start: cheaper than loading some later.
-    store.ensure(supply.images(IMAGES, PlainProgress(), ready=_given()), PlainProgress())
+    prepare(PlainProgress())  # every image of the store is in every node from its first start
     try:
         yield make_cluster(name, workers=2)
     finally:

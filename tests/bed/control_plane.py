@@ -1,7 +1,6 @@
 """A real etcd, kube-apiserver and kube-controller-manager on a loopback address, in seconds, without nodes."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -35,8 +34,7 @@ class ControlPlaneBed:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        given = os.environ.get("ISTHMUS_BINARIES")
-        programs = binaries.ensure(_PROGRAMS, PlainProgress(), given=Path(given) if given else None)
+        programs = binaries.ensure(_PROGRAMS, PlainProgress(), given=binaries.given_by_environment())
         self.directory = Path(tempfile.mkdtemp(prefix="isthmus-control-plane-"))
         self.logs = self.directory / "logs"
         self.logs.mkdir()

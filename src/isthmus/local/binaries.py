@@ -103,6 +103,12 @@ def ensure(programs: Iterable[str], progress: Progress, *, given: Path | None = 
     return {name: found[name] for name in wanted}
 
 
+def given_by_environment() -> Path | None:
+    """The directory of ready binaries that ISTHMUS_BINARIES names, as --binaries would."""
+    directory = os.environ.get("ISTHMUS_BINARIES")
+    return Path(directory) if directory else None
+
+
 def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
     found = {name: directory.resolve() / name for name in sorted(wanted)}
     missing = [name for name, path in found.items() if not os.access(path, os.X_OK)]

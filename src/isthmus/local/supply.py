@@ -21,7 +21,7 @@ PROGRAMS = (
     "kubectl",
 )
 # Images that hold nothing but one of our built programs.
-_OF_ONE_PROGRAM = frozenset({"coredns", "jobset", "lws"})
+OF_ONE_PROGRAM = frozenset({"coredns", "jobset", "lws"})
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def images(names: Iterable[str], progress: Progress, *, ready: Path | None = Non
     found: dict[str, Path] = {}
 
     def build_programs() -> None:
-        needed = _OF_ONE_PROGRAM.intersection(wanted)
+        needed = OF_ONE_PROGRAM.intersection(wanted)
         if needed:
             found.update(binaries.ensure(needed, progress, given=ready))
 
-    from_debian = [name for name in wanted if name not in _OF_ONE_PROGRAM]
+    from_debian = [name for name in wanted if name not in OF_ONE_PROGRAM]
     together([build_programs, lambda: build.build(from_debian, progress)])
     return build.build(wanted, progress, binaries=found)
 

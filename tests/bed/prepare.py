@@ -1,0 +1,34 @@
+"""Builds what the tests stand on, side by side, before the first test: python -m tests.bed.prepare
+
+A test that had to compile Kubernetes would run into its time-out; and while the compiler keeps the processors busy,
+the images can wait for the network.
+"""
+
+from isthmus.local import binaries, host, supply
+from isthmus.local.images import rootfs, store
+from isthmus.local.images.recipes import IMAGES
+from isthmus.local.parallel import together
+from isthmus.local.progress import PlainProgress, Progress
+
+_PROGRAMS = (*supply.PROGRAMS, "helm")
+_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb")
+
+
+def prepare(progress: Progress) -> None:
+    """Build all that the cache lacks."""
+    host.check_system()
+    host.ensure_packages(progress)
+    ready = binaries.given_by_environment()
+    from_debian = [name for name in IMAGES if name not in supply.OF_ONE_PROGRAM]
+
+    def from_packages() -> None:
+        supply.images(from_debian, progress)
+        for root in _ROOTS:
+            rootfs.ensure(root, progress)
+
+    together([lambda: binaries.ensure({*_PROGRAMS, *supply.OF_ONE_PROGRAM}, progress, given=ready), from_packages])
+    store.ensure(supply.images(IMAGES, progress, ready=ready), progress)
+
+
+if __name__ == "__main__":
+    prepare(PlainProgress())
