@@ -6,7 +6,7 @@ PYTEST := .venv/bin/pytest
 .PHONY: help
 help: ## Show what there is.
 	@echo "Isthmus joins Slurm and Kubernetes. Two commands to begin with: make demo, make test"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: .venv/ready ## Bring up a cluster, run Slurm across its nodes, take it down again.
