@@ -3,6 +3,7 @@
 This is what the calls to slurmctld (`client`) and to slurmdbd (`accounting`) have in common.
 """
 
+import asyncio
 from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -37,12 +38,15 @@ class Calls:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._server: Server | None = None
+        self._negotiating = asyncio.Lock()
         self._decoders: dict[type[Answer], Callable[[bytes], Any]] = {}
 
     async def server(self) -> Server:
         """Tell what we talk to; asked once, and again when the server has become another."""
         if self._server is None:
-            self._server = await negotiate(self._transport)
+            async with self._negotiating:
+                if self._server is None:
+                    self._server = await negotiate(self._transport)
         return self._server
 
     async def call(

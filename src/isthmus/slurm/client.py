@@ -139,14 +139,16 @@ class Client:
 
     # Jobs
 
-    async def job_states(self, ids: Iterable[int] = (), *, patience: float = PATIENCE) -> tuple[JobState, ...]:
-        """Read the states of the jobs with these ids, or of all: cheap, a hundredth of what `jobs` costs.
+    async def job_states(
+        self, ids: Iterable[int] | None = None, *, patience: float = PATIENCE
+    ) -> tuple[JobState, ...]:
+        """Read the states of the jobs with these ids, or (None) of all: a hundredth of what `jobs` costs.
 
         Ids that Slurm does not know (any more) are missing from the answer.
         """
-        wanted = list(ids)
-        if not wanted:
+        if ids is None:
             return await self._job_states("", patience=patience)
+        wanted = list(ids)
         states: list[JobState] = []
         for start in range(0, len(wanted), _IDS_PER_REQUEST):
             query = urlencode([("job_id", job_id) for job_id in wanted[start : start + _IDS_PER_REQUEST]])

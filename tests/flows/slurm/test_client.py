@@ -62,6 +62,7 @@ async def test_states_are_of_all_jobs_or_of_those_asked_for(client: Client) -> N
     every = {state.job_id: state.state for state in await client.job_states()}
     assert every[str(first)] == every[str(second)] == ("PENDING",)
     assert [state.job_id for state in await client.job_states([second, 9_999_999])] == [str(second)]
+    assert await client.job_states([]) == ()
     many = await client.job_states([*range(5_000_000, 5_000_450), first])
     assert [state.job_id for state in many] == [str(first)]
 
