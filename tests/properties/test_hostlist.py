@@ -30,9 +30,9 @@ def test_order_does_not_matter_to_a_comparison(lists: tuple[list[str], list[str]
     assert hostlist.same_hosts(hostlist.fold(names), hostlist.fold(shuffled))
 
 
-@given(st.sets(st.integers(0, 200), min_size=1))
-def test_sorted_names_fold_into_as_few_ranges_as_there_are_runs(numbers: set[int]) -> None:
-    names = sorted((f"n{number}" for number in numbers), key=hostlist.natural_key)
+@given(st.sets(st.integers(0, 200) | st.integers(0, 12), min_size=1), st.integers(0, 4))
+def test_sorted_names_fold_into_as_few_ranges_as_there_are_runs(numbers: set[int], width: int) -> None:
+    names = sorted((f"n{number:0{width}d}" for number in numbers), key=hostlist.natural_key)
     runs = sum(number - 1 not in numbers for number in numbers)
     assert hostlist.fold(names).count(",") == runs - 1
 

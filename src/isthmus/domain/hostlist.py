@@ -101,12 +101,12 @@ def same_hosts(one: str, other: str, *, limit: int = LIMIT) -> bool:
 
 
 def natural_key(name: str) -> tuple[str, int, int]:
-    """Sort hosts the way people count: n2 before n10, and padded names by themselves."""
+    """Sort hosts the way people count: n2 before n10, and n099 before n100."""
     stem = name.rstrip(_DIGITS)
     digits = name[len(stem) :]
     if not digits or len(digits) > _MAX_DIGITS:
-        return (name, 0, -1)
-    return (stem, len(digits) if digits[0] == "0" else 0, int(digits))
+        return (name, -1, 0)
+    return (stem, int(digits), len(digits))
 
 
 def _tokens(hosts: str) -> Iterator[str]:

@@ -94,7 +94,8 @@ def test_compares_hosts_and_not_texts() -> None:
 
 
 def test_people_count_two_before_ten() -> None:
-    assert sorted(["n10", "n2", "login", "n01"], key=hostlist.natural_key) == ["login", "n2", "n10", "n01"]
+    assert sorted(["n10", "n2", "login", "n0"], key=hostlist.natural_key) == ["login", "n0", "n2", "n10"]
+    assert sorted(["n100", "n099", "n1000"], key=hostlist.natural_key) == ["n099", "n100", "n1000"]
 
 
 def test_a_hundred_thousand_hosts_cost_milliseconds() -> None:
