@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from isthmus.local import binaries, lifecycle
 from isthmus.local.cluster import Cluster
 from isthmus.local.progress import PlainProgress
+from tests.bed import logs
 from tests.bed.prepare import prepare
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
@@ -76,12 +78,16 @@ def make_cluster(name: str, *, workers: int) -> ClusterBed:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[ClusterBed]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
     """One cluster with two workers for all tests; a test puts back what it breaks."""
     name = f"test-{os.getpid()}"
     prepare(PlainProgress())  # every image of the store is in every node from its first start
     try:
-        yield make_cluster(name, workers=2)
+        bed = make_cluster(name, workers=2)
+        with ExitStack() as shown:
+            for node in bed.cluster.nodes:
+                shown.enter_context(logs.shown(request.config, name=node.name, directory=node.machine.logs))
+            yield bed
     finally:
         lifecycle.down(name, PlainProgress())
 

@@ -17,6 +17,7 @@ import pytest
 from isthmus.local import binaries
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.progress import PlainProgress
+from tests.bed import logs
 from tests.bed.addresses import loopback_address
 
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -153,14 +154,14 @@ class ControlPlaneBed:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlaneBed]:
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
     """One control plane for all tests that only add objects of their own."""
-    with ControlPlaneBed() as bed:
+    with ControlPlaneBed() as bed, logs.shown(request.config, name="control-plane", directory=bed.logs):
         yield bed
 
 
 @pytest.fixture
-def own_control_plane() -> Iterator[ControlPlaneBed]:
+def own_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
     """A control plane that a test may break."""
-    with ControlPlaneBed() as bed:
+    with ControlPlaneBed() as bed, logs.shown(request.config, name="own-control-plane", directory=bed.logs):
         yield bed

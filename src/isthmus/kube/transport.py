@@ -164,7 +164,7 @@ class Transport:
     @asynccontextmanager
     async def websocket(self, target: str, *, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a WebSocket that speaks one subprotocol."""
-        headers = await self._identify(JSON)
+        headers = await self._identify("*/*")
         try:
             async with self._open_session().ws_connect(
                 URL(self.config.server + target, encoded=True),
