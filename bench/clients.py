@@ -101,21 +101,19 @@ async def _bind(bed: ControlPlaneBed, count: int) -> tuple[float, float]:
     if certificate := config.credentials.certificate:
         tls.present(context, certificate)
     ours, bares = 0.0, 0.0
-    async with (
-        Client(config, parallel=parallel) as client,
-        bare.connections(bed.url, context, parallel) as connections,
-    ):
+    async with Client(config, parallel=parallel) as client:
         await workload.make_namespace(client, _BUSY)
         keys = await workload.make_pods(client, _BUSY, 2 * count, running=False)
         turn = count // 10
         turns = [keys[start : start + turn] for start in range(0, 2 * count, turn)]
-        for one, other in zip(turns[::2], turns[1::2], strict=True):
-            with measured("bindings") as times:
-                await workload.all_of(client.bind(key, "node-1") for key in one)
-            ours += times.elapsed
-            began = time.perf_counter()
-            await bare.bind_all(connections, other, node="node-1")
-            bares += time.perf_counter() - began
+        async with bare.connections(bed.url, context, parallel) as connections:
+            for one, other in zip(turns[::2], turns[1::2], strict=True):
+                with measured("bindings") as times:
+                    await workload.all_of(client.bind(key, "node-1") for key in one)
+                ours += times.elapsed
+                began = time.perf_counter()
+                await bare.bind_all(connections, other, node="node-1")
+                bares += time.perf_counter() - began
     return ours, bares
 
 
