@@ -38,6 +38,11 @@ flows: prepare ## Test on a real control plane and real Slurm daemons, without n
 e2e: prepare ## Test on the whole local cluster with real pods (minutes).
 	$(PYTEST) tests/e2e
 
+.PHONY: soak
+soak: prepare ## Run what is random for long: a hundred times the examples, sixty seeds of kills (an hour).
+	ISTHMUS_SEEDS=60 $(PYTEST) tests/e2e/test_leaving_nothing.py
+	$(PYTEST) tests/properties --hypothesis-profile=soak --timeout=3600
+
 .PHONY: bench
 bench: prepare ## Measure, and print each figure beside its bar.
 	@scripts/bench

@@ -1,5 +1,11 @@
 """Fixtures for every ring of tests; each lives in the module of the part that it starts."""
 
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None)  # a shared machine may pause at any moment
+settings.register_profile("soak", max_examples=10_000, deadline=None)
+settings.load_profile("default")
+
 pytest_plugins = [
     "tests.bed.logs",  # first: the others import it, and pytest must see a plugin before anyone else does
     "tests.bed.cluster",
