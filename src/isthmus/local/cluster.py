@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import addons, host, network, shell, state
+from isthmus.local import addons, files, host, network, shell, state
 from isthmus.local.addresses import Addresses
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.images import store
@@ -244,7 +244,7 @@ class Cluster:
 
     def _remember_images(self, node: Node, images: list[Image], before: dict[str, str] | None = None) -> None:
         known = {**(before or {}), **{image.reference: image.digest for image in images}}
-        self._images_of(node).write_bytes(msgspec.json.encode(known))
+        files.write_whole(self._images_of(node), msgspec.json.encode(known))
 
     def _images_of(self, node: Node) -> Path:
         return node.machine.directory / "images.json"

@@ -206,7 +206,7 @@ class ControlPlane:
                 f"--root-ca-file={self.authority.certificate}",
                 f"--service-account-private-key-file={self.signing_key}",
                 f"--cluster-signing-cert-file={self.authority.certificate}",
-                f"--cluster-signing-key-file={self.authority.directory / 'ca.key'}",
+                f"--cluster-signing-key-file={self.authority.key}",
                 "--use-service-account-credentials=true",
                 "--allocate-node-cidrs=false",
                 "--controllers=*,-cloud-node-lifecycle-controller,-node-route-controller,-service-lb-controller",

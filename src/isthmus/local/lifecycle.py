@@ -45,7 +45,10 @@ def up(
         host.ensure_packages(progress)
         progress.plan(*STEPS)
         ready = supply.prepare(settings, progress)
-        state.save(settings)
+        if old:
+            state.save(settings)
+        else:
+            settings = state.save_new(settings)
         cluster = Cluster(settings, ready.programs)
         cluster.start(ready, progress)
     return cluster
@@ -58,14 +61,21 @@ def down(name: str, progress: Progress) -> None:
     if not (directory.exists() or cgroups.exists(group)):
         state.load(name)  # says that it is not there, and which are
     with state.exclusive(name), progress.step(f"Remove the cluster {name}"):
-        if name in state.names():
-            network.unplug_host(Addresses(state.load(name).slot))
+        _unplug_host(name)
         _end_processes(group)
         cgroups.remove(group)
         cgroups.remove_if_empty("isthmus")
         shutil.rmtree(directory, ignore_errors=True)
         if directory.exists():
             raise Terminal(f"{directory} cannot be removed", remedy=f"see what holds it: fuser -vm {directory}")
+
+
+def _unplug_host(name: str) -> None:
+    try:
+        slot = state.load(name).slot
+    except Terminal:
+        return  # settings that are damaged keep nothing from going: the interface follows its switch, a bit later
+    network.unplug_host(Addresses(slot))
 
 
 def stop_node(name: str, node: str) -> None:

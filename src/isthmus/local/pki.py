@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from isthmus.local import files
+
 # A local cluster that is older than this is brought up anew; nothing here is meant to be rotated.
 _LIFETIME = dt.timedelta(days=3650)
 _CLOCK_SKEW = dt.timedelta(minutes=10)
@@ -25,9 +27,7 @@ class Pair:
 
 def write_secret(path: Path, content: bytes) -> None:
     """Write a file that only root can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(content)
+    files.write_whole(path, content, mode=0o600)
 
 
 def make_signing_key(path: Path) -> Path:
@@ -40,28 +40,22 @@ def make_signing_key(path: Path) -> Path:
 
 
 class Authority:
-    """A certificate authority that lives in a directory: made on first use, read again after that."""
+    """A certificate authority that lives in a directory: made on first use, read again after that.
+
+    Several processes may use it at once (`up` and `status`): none sees a key with the certificate of another.
+    """
 
     def __init__(self, directory: Path, name: str) -> None:
         self.directory = directory
         self.certificate = directory / f"{name}.crt"
-        key_file = directory / f"{name}.key"
-        if not (self.certificate.exists() and key_file.exists()):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            key = ec.generate_private_key(ec.SECP256R1())
-            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"isthmus-{name}")])
-            certificate = (
-                _builder(subject, key.public_key(), issuer=subject)
-                .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-                .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-                .add_extension(_key_usage(signs=True), critical=True)
-                .sign(key, hashes.SHA256())
-            )
-            write_secret(key_file, _pem(key))
-            self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        loaded = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+        self.key = directory / f"{name}.key"
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.locked(directory):
+            if not (self.certificate.exists() and self.key.exists()):
+                self._make(f"isthmus-{name}")
+        loaded = serialization.load_pem_private_key(self.key.read_bytes(), password=None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{key_file} does not hold an elliptic curve key")
+            raise TypeError(f"{self.key} does not hold an elliptic curve key")
         self._key = loaded
         self._issuer = x509.load_pem_x509_certificate(self.certificate.read_bytes())
 
@@ -70,8 +64,24 @@ class Authority:
     ) -> Pair:
         """Make a certificate for a client (`common_name` is the user) and, with `hosts`, for a server as well."""
         pair = Pair(self.directory / f"{file_name}.crt", self.directory / f"{file_name}.key")
-        if pair.certificate.exists() and pair.key.exists():
-            return pair
+        with files.locked(self.directory):
+            if not (pair.certificate.exists() and pair.key.exists()):
+                self._sign(pair, common_name, groups=groups, hosts=hosts)
+        return pair
+
+    def _make(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = (
+            _builder(subject, key.public_key(), issuer=subject)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(_key_usage(signs=True), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        _write_pair(Pair(self.certificate, self.key), certificate, key)
+
+    def _sign(self, pair: Pair, common_name: str, *, groups: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
@@ -91,10 +101,14 @@ class Authority:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_alternative_name(host) for host in hosts]), critical=False
             )
-        certificate = builder.sign(self._key, hashes.SHA256())
-        write_secret(pair.key, _pem(key))
-        pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        return pair
+        _write_pair(pair, builder.sign(self._key, hashes.SHA256()), key)
+
+
+def _write_pair(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    """Write the key first: a certificate that is there has its key."""
+    pair.certificate.unlink(missing_ok=True)
+    write_secret(pair.key, _pem(key))
+    files.write_whole(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 def _builder(

@@ -3,13 +3,15 @@
 import fcntl
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated, TextIO
 
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local.addresses import SLOTS
+from isthmus.local import files
+from isthmus.local.addresses import MAX_NODES, SLOTS
 from isthmus.local.paths import state_dir
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
@@ -26,8 +28,8 @@ class Settings(msgspec.Struct, frozen=True):
     """What was asked for when the cluster was made."""
 
     name: str
-    slot: int
-    workers: int
+    slot: Annotated[int, msgspec.Meta(ge=0, lt=SLOTS)]
+    workers: Annotated[int, msgspec.Meta(ge=1, lt=MAX_NODES)]
     slurm: str
     publish: tuple[PublishedPort, ...] = ()
     binaries: str | None = None
@@ -55,28 +57,46 @@ def names() -> list[str]:
 
 def load(name: str) -> Settings:
     """Read a cluster's settings."""
+    settings = _read(name)
+    if settings:
+        return settings
+    others = ", ".join(names())
+    raise Terminal(
+        f"there is no cluster {name!r} on this machine" + (f" (there is: {others})" if others else ""),
+        remedy=f"isthmus up --name {name}" if not others else "choose one with --name, or make one: isthmus up",
+    )
+
+
+def _read(name: str) -> Settings | None:
+    file = directory(name) / "cluster.json"
     try:
-        return msgspec.json.decode((directory(name) / "cluster.json").read_bytes(), type=Settings)
+        return msgspec.json.decode(file.read_bytes(), type=Settings)
     except FileNotFoundError:
-        others = ", ".join(names())
+        return None
+    except msgspec.DecodeError as error:
         raise Terminal(
-            f"there is no cluster {name!r} on this machine" + (f" (there is: {others})" if others else ""),
-            remedy=f"isthmus up --name {name}" if not others else "choose one with --name, or make one: isthmus up",
-        ) from None
+            f"{file} is damaged: {error}", remedy=f"isthmus down --name {name}, then up again"
+        ) from error
 
 
 def save(settings: Settings) -> None:
-    """Write a cluster's settings, whole or not at all."""
+    """Write a cluster's settings."""
     target = directory(settings.name) / "cluster.json"
     target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".unfinished")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
-    unfinished.rename(target)
+    files.write_whole(target, msgspec.json.format(msgspec.json.encode(settings)))
+
+
+def save_new(settings: Settings) -> Settings:
+    """Write the settings of a new cluster, in a slot that is free now: others may have been made meanwhile."""
+    with files.locked(state_dir()):
+        placed = msgspec.structs.replace(settings, slot=free_slot())
+        save(placed)
+    return placed
 
 
 def free_slot() -> int:
     """The first range of addresses that no cluster uses."""
-    taken = {load(name).slot for name in names()}
+    taken = {settings.slot for name in names() if (settings := _read(name))}
     for slot in range(SLOTS):
         if slot not in taken:
             return slot
@@ -87,24 +107,33 @@ def free_slot() -> int:
 def exclusive(name: str) -> Iterator[None]:
     """Let one command at a time change a cluster. The lock goes with its holder, however that ends."""
     path = state_dir() / f".{check_name(name)}.lock"
-    state_dir().mkdir(mode=0o711, parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Terminal(
-                f"another isthmus command is busy with the cluster {name!r}", remedy="wait until it has ended"
-            ) from None
+    with _lock(path, name):
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
-            forget_if_empty()
+            with suppress(OSError):  # leave no empty directory behind when the last cluster is gone
+                state_dir().rmdir()
 
 
-def forget_if_empty() -> None:
-    """Leave no empty directory behind when the last cluster is gone."""
-    try:
-        state_dir().rmdir()
-    except OSError:
-        return
+def _lock(path: Path, name: str) -> TextIO:
+    """Lock the file that `path` names. Whoever holds it removes it: if we had opened that one, take the next."""
+    while True:
+        with suppress(FileExistsError):
+            path.parent.mkdir(mode=0o711, parents=True)
+        try:
+            handle = path.open("w")
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.samefile(f"/proc/self/fd/{handle.fileno()}"):
+                return handle
+        except BlockingIOError:
+            handle.close()
+            raise Terminal(
+                f"another isthmus command is busy with the cluster {name!r}", remedy="wait until it has ended"
+            ) from None
+        except FileNotFoundError:
+            pass
+        handle.close()

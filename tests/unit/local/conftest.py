@@ -1,0 +1,34 @@
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.local import cgroups, state
+
+
+def eventually(condition: Callable[[], object], *, within: float = 10) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within} s"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of clusters of the test's own; it is made when it is needed, as the real one is."""
+    home = tmp_path / "state"
+    monkeypatch.setattr(state, "state_dir", lambda: home)
+    return home
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The path of a control group that nobody else uses; whatever the test makes of it is gone afterwards."""
+    path = f"isthmus/unit-{os.getpid()}-{abs(hash(request.node.nodeid)) % 10**6}"
+    yield path
+    cgroups.remove(path)
+    cgroups.remove_if_empty("isthmus")
+    assert not cgroups.exists(path)
