@@ -11,6 +11,7 @@ known by its id and start time, so a recycled id is not taken for it.
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,9 @@ echo "$self" > "$stat"
 exec catatonit -P
 """
 
+# A Ctrl-C between the start of a daemon and the note of it would leave one that nobody knows.
 _START = r"""
+trap '' INT HUP
 groups=$1 log=$2 stat=$3
 shift 3
 for procs in $groups; do echo 0 > "$procs"; done
@@ -83,7 +86,7 @@ class _Process:
             # The name in parentheses may hold anything; the fields after the last one are numbers.
             fields = text[text.rindex(")") + 2 :].split()
             return _Process(int(text.split(maxsplit=1)[0]), int(fields[19])) if fields[0] != "Z" else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, IndexError):  # gone, or written in part by a machine that died meanwhile
             return None
 
 
@@ -136,14 +139,7 @@ class Machine:
         if not init:
             return
         os.kill(init, signal.SIGKILL)
-        deadline = time.monotonic() + _HALT_WITHIN
-        while self.init:
-            if time.monotonic() > deadline:
-                raise Terminal(
-                    f"{self.hostname} (process {init}) does not end",
-                    remedy="a process in it hangs in the kernel, often on a dead disk: see dmesg",
-                )
-            time.sleep(0.005)
+        self._wait_for_end(lambda: bool(self.init), f"{self.hostname} (process {init})")
 
     def run(self, *argv: str | Path, stdin: str | None = None) -> str:
         """Run a program inside, to its end."""
@@ -169,10 +165,21 @@ class Machine:
         return _Process.read(Path(f"/proc/{init}/root/proc/{recorded.pid}/stat")) == recorded
 
     def kill(self, name: str) -> None:
-        """End a daemon by SIGKILL."""
+        """End a daemon by SIGKILL, and see it gone."""
         recorded = _Process.read(self._part(name))
         if recorded and self.runs(name):
             self.run("kill", "-KILL", str(recorded.pid))
+            self._wait_for_end(lambda: self.runs(name), f"{name} on {self.hostname}")
+
+    def _wait_for_end(self, runs: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _HALT_WITHIN
+        while runs():
+            if time.monotonic() > deadline:
+                raise Terminal(
+                    f"{what} does not end",
+                    remedy="a process in it hangs in the kernel, often on a dead disk: see dmesg",
+                )
+            time.sleep(0.005)
 
     def _part(self, name: str) -> Path:
         return self.directory / "parts" / name

@@ -11,54 +11,49 @@ from isthmus.local.machine import IP_BATCH, Machine
 
 
 def plug_host(switch: Machine, addresses: Addresses) -> None:
-    """Connect the host with the switch, unless it is."""
-    if _has_link("host", switch):
-        return
-    unplug_host(addresses)
+    """Connect the host with the switch. Every step may be repeated: who was stopped half way goes on here."""
     name = _host_interface(addresses)
-    switch.ip("link add br0 type bridge", "link set br0 up")
-    routes = [f"route add {addresses.services} via {addresses.node(0)}"]
-    routes += [f"route add {addresses.pods(index)} via {addresses.node(index)}" for index in range(MAX_NODES)]
-    shell.run(
-        IP_BATCH,
-        stdin="\n".join(
-            (
-                f"link add {name} type veth peer name host netns {switch.init}",
-                f"addr add {addresses.host}/24 dev {name}",
-                f"link set {name} up",
-                *routes,
-            )
-        ),
-    )
-    switch.ip("link set host master br0 up")
+    links = _links(switch)
+    if "br0" not in links:
+        switch.ip("link add br0 type bridge")
+    if "host" not in links:
+        unplug_host(addresses)
+        cable = f"link add {name} address {_hardware(addresses, 0)} type veth peer name host netns {switch.init}"
+        shell.run(IP_BATCH, stdin=cable)
+    routes = [f"route replace {addresses.services} via {addresses.node(0)}"]
+    routes += [f"route replace {addresses.pods(index)} via {addresses.node(index)}" for index in range(MAX_NODES)]
+    setup = (f"addr replace {addresses.host}/24 dev {name}", f"link set {name} up", *routes)
+    shell.run(IP_BATCH, stdin="\n".join(setup))
+    switch.ip("link set br0 up", "link set host master br0 up")
 
 
 def unplug_host(addresses: Addresses) -> None:
     """Remove the host's interface now: by itself it goes some time after the switch, when the kernel gets to it."""
     name = _host_interface(addresses)
-    if _has_link(name):
+    if name in _links():
         shell.run(["ip", "link", "delete", name])
 
 
 def plug_node(switch: Machine, node: Machine, index: int, addresses: Addresses) -> None:
-    """Connect a node with the switch, unless it is."""
-    if _has_link("eth0", node):
-        return
+    """Connect a node with the switch; a cable that was pulled, too. Every step may be repeated."""
+    port = _port(index)
+    if "eth0" not in _links(node):
+        # The cable of a node that was switched off a moment ago may still hang there.
+        stale = [f"link delete {port}"] if port in _links(switch) else []
+        end = f"name eth0 address {_hardware(addresses, 1 + index)} netns {node.init}"
+        switch.ip(*stale, f"link add {port} type veth peer {end}")
+    switch.ip(f"link set {port} master br0 up")
     routes = [
-        f"route add {addresses.pods(other)} via {addresses.node(other)}"
+        f"route replace {addresses.pods(other)} via {addresses.node(other)}"
         for other in range(MAX_NODES)
         if other != index
     ]
-    switch.ip(
-        f"link add {_port(index)} type veth peer name eth0 netns {node.init}",
-        f"link set {_port(index)} master br0 up",
-    )
     node.ip(
         "link set lo up",
-        f"addr add {addresses.node(index)}/24 dev eth0",
+        f"addr replace {addresses.node(index)}/24 dev eth0",
         "link set eth0 up",
         # kube-proxy rewrites the destination later; without a route a packet would not get as far.
-        f"route add {addresses.services} dev eth0",
+        f"route replace {addresses.services} dev eth0",
         *routes,
     )
     node.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
@@ -76,7 +71,7 @@ def heal(switch: Machine, index: int) -> None:
 
 def is_cut(switch: Machine, index: int) -> bool:
     """Whether the node's cable is pulled."""
-    return "state DOWN" in switch.run("ip", "link", "show", _port(index))
+    return _links(switch).get(_port(index), "DOWN") == "DOWN"
 
 
 def _host_interface(addresses: Addresses) -> str:
@@ -84,11 +79,18 @@ def _host_interface(addresses: Addresses) -> str:
     return f"isthmus{addresses.slot}"
 
 
+def _hardware(addresses: Addresses, number: int) -> str:
+    """The same after every boot: neighbours remember it, and would look for the machine in vain for a while."""
+    return f"02:00:00:00:{addresses.slot:02x}:{number:02x}"
+
+
 def _port(index: int) -> str:
     return f"port{index}"
 
 
-def _has_link(name: str, machine: Machine | None = None) -> bool:
+def _links(machine: Machine | None = None) -> dict[str, str]:
+    """The interfaces of a machine, or of the host, and the state of each, such as UP."""
     argv = ("ip", "-brief", "link", "show")
     listing = machine.run(*argv) if machine else shell.run(argv)
-    return any(line.split("@")[0].split()[0] == name for line in listing.splitlines())
+    rows = [line.split() for line in listing.splitlines()]
+    return {row[0].split("@")[0]: row[1] for row in rows}

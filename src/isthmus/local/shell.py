@@ -38,10 +38,13 @@ def run(
                 stdout=sink if log else subprocess.PIPE,
                 stderr=subprocess.STDOUT if log else subprocess.PIPE,
                 text=True,
+                errors="replace",
                 timeout=timeout,
             )
-    except FileNotFoundError as error:
-        raise Terminal(f"the program {words[0]} is not on this machine", remedy=remedy) from error
+    except OSError as error:
+        absent = isinstance(error, FileNotFoundError) and error.filename == words[0]
+        why = "is not on this machine" if absent else f"cannot be run: {error.strerror} ({error.filename})"
+        raise Terminal(f"the program {words[0]} {why}", remedy=remedy) from error
     except subprocess.TimeoutExpired as error:
         raise Terminal(f"{words[0]} did not end within {timeout:.0f} s", remedy=remedy) from error
     if done.returncode:

@@ -1,0 +1,124 @@
+"""Machines are real here: namespaces, mounts and processes, made as root and gone within a second."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.errors import Terminal
+from isthmus.local.controlplane import Part
+from isthmus.local.machine import Machine
+from tests.unit.local.conftest import eventually
+
+SLEEPER = Part("sleeper", ("sleep", "600"), lambda: True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, group: str) -> Iterator[Machine]:
+    machine = Machine(tmp_path / "m", hostname="unit-machine", group=f"{group}/m", keep=(tmp_path,))
+    machine.directory.mkdir()
+    yield machine
+    machine.halt()
+
+
+def test_a_machine_has_a_name_processes_and_a_network_of_its_own(machine: Machine, tmp_path: Path) -> None:
+    (host_side := Path("/run") / f"unit-{os.getpid()}").touch()
+    machine.boot()
+    assert machine.init
+    assert machine.run("hostname").strip() == "unit-machine"
+    assert machine.run("cat", "/proc/1/comm").strip() == "catatonit"
+    assert [line.split()[0] for line in machine.run("ip", "-brief", "link").splitlines()] == ["lo"]
+    assert host_side.name not in machine.run("ls", "/run").split()
+    host_side.unlink()
+    for name in ("containerd", "kubelet", "cni"):
+        machine.run("touch", f"/var/lib/{name}/mark")
+        assert (machine.directory / name / "mark").exists()
+    machine.run("touch", tmp_path / "seen")
+    assert (tmp_path / "seen").exists()
+    assert machine.run("cat", stdin="words\n") == "words\n"
+
+
+def test_booting_a_machine_that_is_on_and_halting_one_that_is_off_change_nothing(machine: Machine) -> None:
+    machine.halt()
+    machine.boot()
+    first = machine.init
+    machine.boot()
+    assert machine.init == first
+    machine.halt()
+    machine.halt()
+    assert machine.init is None
+    assert not Path(f"/proc/{first}/root/proc/1").exists()
+
+
+def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Machine) -> None:
+    machine.boot()
+    assert not machine.runs("sleeper")
+    machine.start(SLEEPER)
+    assert machine.runs("sleeper")
+    machine.start(SLEEPER)
+    assert machine.run("ps", "-C", "sleep", "-o", "comm=").split() == ["sleep"]
+    machine.kill("sleeper")
+    assert not machine.runs("sleeper")
+    machine.kill("sleeper")
+    machine.start(SLEEPER)
+    assert machine.runs("sleeper")
+
+
+def test_a_daemon_that_ends_does_not_run_and_its_words_are_kept(machine: Machine) -> None:
+    machine.boot()
+    machine.start(Part("brief", ("sh", "-c", "echo one; echo two >&2"), lambda: True))
+    eventually(lambda: not machine.runs("brief"))
+    assert (machine.logs / "brief.log").read_text() == "one\ntwo\n"
+
+
+def test_with_the_machine_go_its_daemons(machine: Machine) -> None:
+    machine.boot()
+    machine.start(SLEEPER)
+    root = Path(f"/proc/{machine.init}/root/proc")
+    pids = {entry.name for entry in root.iterdir() if entry.name.isdigit()}
+    assert len(pids) >= 2
+    machine.halt()
+    assert not machine.runs("sleeper")
+    machine.boot()
+    assert not machine.runs("sleeper"), "a daemon of the life before is not of this one"
+
+
+def test_a_recycled_process_id_is_not_taken_for_the_machine_or_the_daemon(machine: Machine) -> None:
+    machine.boot()
+    machine.start(SLEEPER)
+    note = machine.directory / "parts" / "sleeper"
+    before, _, fields = note.read_text().rpartition(")")
+    changed = fields.split()
+    changed[19] = str(int(changed[19]) - 1)
+    note.write_text(f"{before}) {' '.join(changed)}")
+    assert not machine.runs("sleeper")
+    init, stat = machine.init, machine.directory / "init.stat"
+    true = stat.read_text()
+    stat.write_text(Path("/proc/self/stat").read_text().replace(str(os.getpid()), str(init), 1))
+    assert machine.init is None
+    stat.write_text(true)
+    assert machine.init == init
+
+
+@pytest.mark.parametrize("content", ["", "12", "12 (sh", "12 (sh) S 1", "x (sh) S" + " 1" * 40])
+def test_a_note_that_was_cut_off_counts_as_none(machine: Machine, content: str) -> None:
+    (machine.directory / "init.stat").write_text(content)
+    assert machine.init is None
+    machine.boot()
+    assert machine.init
+
+
+def test_a_boot_that_fails_says_why(tmp_path: Path, group: str) -> None:
+    absent = tmp_path / "absent"
+    machine = Machine(tmp_path / "m", hostname="unit-machine", group=f"{group}/m", keep=(absent,))
+    with pytest.raises(Terminal, match=f"unit-machine does not boot: mount: .*{absent}"):
+        machine.boot()
+    assert machine.init is None
+
+
+def test_a_machine_that_is_off_says_how_to_switch_it_on(machine: Machine) -> None:
+    with pytest.raises(Terminal, match=r"unit-machine is switched off\n  → isthmus node start unit-machine"):
+        machine.run("true")
+    assert not machine.runs("sleeper")
+    machine.kill("sleeper")

@@ -1,0 +1,128 @@
+"""Cables between real namespaces. The last slot of addresses is used, which no cluster gets before the other 15."""
+
+import fcntl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from isthmus.local import network
+from isthmus.local.addresses import SLOTS, Addresses
+from isthmus.local.machine import Machine
+
+ADDRESSES = Addresses(SLOTS - 1)
+LOCK = Path("/run/lock/isthmus-unit-network")
+
+
+@dataclass(frozen=True)
+class Plant:
+    switch: Machine
+    nodes: tuple[Machine, Machine]
+
+    def plug(self) -> None:
+        network.plug_host(self.switch, ADDRESSES)
+        for index, node in enumerate(self.nodes):
+            network.plug_node(self.switch, node, index, ADDRESSES)
+
+
+@pytest.fixture
+def plant(tmp_path: Path, group: str) -> Iterator[Plant]:
+    switch, *nodes = (Machine(tmp_path / name, hostname=name, group=f"{group}/{name}") for name in ("s", "a", "b"))
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            for machine in (switch, *nodes):
+                machine.boot()
+            yield Plant(switch, (nodes[0], nodes[1]))
+        finally:
+            network.unplug_host(ADDRESSES)
+            for machine in (switch, *nodes):
+                machine.halt()
+            LOCK.unlink()
+
+
+REFUSED = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), timeout=float(sys.argv[2]))
+except ConnectionRefusedError:
+    print("somebody is there")
+except OSError:
+    print("nobody")
+"""
+
+
+def reaches(address: str, *, machine: Machine | None = None, within: float = 5) -> bool:
+    """Whether somebody at the address refuses a connection, which is an answer, too."""
+    enter = ["nsenter", f"--target={machine.init}", "--net"] if machine else []
+    argv = [*enter, sys.executable, "-c", REFUSED, address, str(within)]
+    return "somebody" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def test_host_and_nodes_reach_each_other_and_nothing_else(plant: Plant) -> None:
+    plant.plug()
+    a, b = plant.nodes
+    assert reaches(ADDRESSES.node(0))
+    assert reaches(ADDRESSES.node(1), machine=a)
+    assert reaches(ADDRESSES.host, machine=b)
+    routes = a.run("ip", "route").splitlines()
+    assert len(routes) == 1 + 1 + 15
+    assert not [route for route in routes if route.startswith("default")]
+
+
+def test_a_pulled_cable_is_seen_and_can_be_plugged_in_again(plant: Plant) -> None:
+    plant.plug()
+    assert not network.is_cut(plant.switch, 1)
+    network.cut(plant.switch, 1)
+    assert network.is_cut(plant.switch, 1)
+    assert not reaches(ADDRESSES.node(1), within=0.3)
+    assert not network.is_cut(plant.switch, 0)
+    network.heal(plant.switch, 1)
+    assert reaches(ADDRESSES.node(1))
+    network.cut(plant.switch, 1)
+    plant.plug()  # as `up` does
+    assert reaches(ADDRESSES.node(1))
+
+
+def test_a_node_that_was_never_plugged_in_counts_as_cut_off(plant: Plant) -> None:
+    assert network.is_cut(plant.switch, 0)
+
+
+def test_whoever_was_stopped_half_way_goes_on(plant: Plant) -> None:
+    a = plant.nodes[0]
+    plant.switch.ip("link add br0 type bridge")
+    plant.switch.ip(f"link add port0 type veth peer name eth0 netns {a.init}")
+    subprocess.run(
+        ["ip", "link", "add", f"isthmus{ADDRESSES.slot}", "type", "veth", "peer", "name", "host", "netns",
+         str(plant.switch.init)],
+        check=True,
+    )  # fmt: skip
+    plant.plug()
+    assert reaches(ADDRESSES.node(0))
+    assert reaches(ADDRESSES.node(0), machine=plant.nodes[1])
+
+
+def test_a_node_that_is_switched_off_and_on_at_once_gets_a_new_cable(plant: Plant) -> None:
+    plant.plug()
+    a = plant.nodes[0]
+    for _ in range(3):
+        a.halt()
+        a.boot()
+        network.plug_node(plant.switch, a, 0, ADDRESSES)
+        assert reaches(ADDRESSES.node(0))
+
+
+def test_a_new_switch_takes_over_the_interface_that_the_old_one_left(plant: Plant) -> None:
+    plant.plug()
+    for machine in (plant.switch, *plant.nodes):
+        machine.halt()
+        machine.boot()
+    plant.plug()
+    assert reaches(ADDRESSES.node(1))
+    network.unplug_host(ADDRESSES)
+    network.unplug_host(ADDRESSES)
+    links = subprocess.run(["ip", "-brief", "link"], check=True, capture_output=True, text=True).stdout
+    assert f"isthmus{ADDRESSES.slot}@" not in links
