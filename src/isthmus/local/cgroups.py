@@ -5,6 +5,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from isthmus.errors import Terminal
+
 _ROOT = Path("/sys/fs/cgroup")
 _GONE_WITHIN = 5
 
@@ -61,11 +63,16 @@ def remove_if_empty(path: str) -> None:
 def remove(path: str) -> None:
     """Remove a group with all below it. Its processes are ending: wait until the kernel lets go of them."""
     deadline = time.monotonic() + _GONE_WITHIN
-    while exists(path) and time.monotonic() < deadline:
+    while exists(path):
         for hierarchy in _hierarchies():
             for group, _, _ in os.walk(hierarchy / path, topdown=False):
                 with suppress(OSError):
                     os.rmdir(group)  # noqa: PTH106 - os.walk gives strings
+        if time.monotonic() > deadline:
+            raise Terminal(
+                f"the control group {path} cannot be removed",
+                remedy=f"see what is in it, then try again; processes: {sorted(processes(path)) or 'none'}",
+            )
         time.sleep(0.01)
 
 
