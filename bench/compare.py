@@ -11,6 +11,7 @@ from isthmus.errors import Terminal
 from isthmus.local.images import cache
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress
+from stopwatch import PROFILE
 
 OTHERS = ("lightkube", "kubernetes_asyncio", "kr8s")
 
@@ -41,11 +42,14 @@ def run(script: str, *words: str, kubeconfig: Path) -> Any:
     """Run a script of the course, and return the JSON that it printed."""
     # Isthmus itself comes from the working tree, for which the environment has all that it needs.
     path = os.pathsep.join(map(str, (_ROOT / "src", _COURSE.parent)))
+    env = {**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig)}
+    if script.removeprefix("with_") in OTHERS:
+        env.pop(PROFILE, None)  # where their time goes is not our business
+        env["PYTHONWARNINGS"] = "ignore"  # one of them always warns that it does not know our Kubernetes yet
     done = subprocess.run(
         [python(), _COURSE / f"{script}.py", *words],
         check=False,
-        # Some library always warns that it does not know our version of Kubernetes yet.
-        env={**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig), "PYTHONWARNINGS": "ignore"},
+        env=env,
         stdout=subprocess.PIPE,
         timeout=_PATIENCE,
     )
