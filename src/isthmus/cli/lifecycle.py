@@ -49,7 +49,8 @@ def up(
             given=binaries,
             progress=shown,
         )
-    typer.echo(f"Cluster {made.settings.name} is up: {made.settings.workers} workers, Slurm {made.settings.slurm}.")
+    workers = f"{made.settings.workers} worker{'s' if made.settings.workers != 1 else ''}"
+    typer.echo(f"Cluster {made.settings.name} is up: {workers}, Slurm {made.settings.slurm}.")
     typer.echo("  isthmus kubectl get nodes")
     typer.echo("  export KUBECONFIG=$(isthmus kubeconfig)")
 

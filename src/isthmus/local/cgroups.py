@@ -12,10 +12,9 @@ _GONE_WITHIN = 5
 
 
 def _hierarchies() -> list[Path]:
-    """The mount points: one with version 2, one per controller with version 1."""
+    """The mount points: one with version 2, one per controller with version 1, all of them on a hybrid."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    version_1 = [Path(mount[1]) for mount in mounts if mount[2] == "cgroup"]
-    return version_1 or [_ROOT]
+    return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
 
 
 def make(path: str) -> None:
@@ -25,13 +24,14 @@ def make(path: str) -> None:
         for name in path.split("/"):
             parent, group = group, group / name
             group.mkdir(exist_ok=True)
+            if (parent / "cgroup.controllers").exists():
+                for controller in (parent / "cgroup.controllers").read_text().split():
+                    (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+                continue
             for setting in ("cpuset.cpus", "cpuset.mems"):
                 # With version 1 a group starts with no CPU at all, and nothing can run in it.
-                if (group / "cgroup.procs").exists() and (group / setting).exists() and hierarchy != _ROOT:
+                if (group / setting).exists():
                     (group / setting).write_text((parent / setting).read_text())
-            if hierarchy == _ROOT:
-                controllers = (parent / "cgroup.controllers").read_text().split()
-                (parent / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
 
 
 def members(path: str) -> list[Path]:

@@ -1,5 +1,6 @@
 """Every call of the client, on a real API server."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -170,10 +171,15 @@ async def test_delete_spares_another_object_of_the_same_name(client: Client, nam
 
 
 async def test_delete_can_leave_the_owned_objects(client: Client, namespace: str) -> None:
-    await client.create(CONFIG_MAPS, config_map(namespace, "owner"))
+    owner = await client.create(CONFIG_MAPS, config_map(namespace, "owner"))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    owned = config_map(namespace, "owned")
+    owned["metadata"]["ownerReferences"] = [reference]
+    await client.create(CONFIG_MAPS, owned)
     await client.delete(CONFIG_MAPS, Key(namespace, "owner"), propagation="Orphan")
-    owner = await client.get(CONFIG_MAPS, Key(namespace, "owner"))
-    assert "orphan" in owner["metadata"]["finalizers"]
+    async with asyncio.timeout(30):
+        while "ownerReferences" in (await client.get(CONFIG_MAPS, Key(namespace, "owned")))["metadata"]:  # noqa: ASYNC110 - the server is asked: nobody tells us
+            await asyncio.sleep(0.05)
 
 
 async def test_delete_all_takes_the_selected(client: Client, namespace: str) -> None:

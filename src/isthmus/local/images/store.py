@@ -81,7 +81,7 @@ def ensure(images: Sequence[Image], progress: Progress) -> Store:
         missing = [image for image in images if record.images.get(image.reference) != image.digest]
         if missing:
             cache.check_can_build(room=2 * sum(image.size for image in missing))
-            with progress.step(f"Unpacking {len(missing)} images"), cache.explained():
+            with progress.step(f"Unpacking {', '.join(image.name for image in missing)}"), cache.explained():
                 with _containerd(root) as socket:
                     _lend_blobs(missing, root, socket=socket)
                     _import(missing, socket, names=_names)
