@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import DEFAULT_NAME, Name, chosen
+from isthmus.cli.options import Name, chosen
 from isthmus.errors import Terminal
 
 _LAST_PORT = 65535
@@ -42,7 +42,7 @@ def up(
     ports = None if publish is None else [PublishedPort(*_port_pair(text)) for text in publish]
     with progress() as shown:
         made = lifecycle.up(
-            name or DEFAULT_NAME,
+            chosen(name),
             workers=nodes,
             slurm=slurm.value if slurm else None,
             publish=ports,
