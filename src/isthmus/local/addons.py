@@ -59,4 +59,4 @@ def _resolves(name: str, server: str) -> bool:
             answer = probe.recv(512)
         except OSError:
             return False
-    return answer[:2] == identity and struct.unpack(">H", answer[6:8])[0] > 0
+    return answer[:2] == identity and int.from_bytes(answer[6:8], "big") > 0

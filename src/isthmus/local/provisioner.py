@@ -68,7 +68,12 @@ def volume_for(claim: Claim, directory: Path) -> dict[str, Any]:
                 f"claim {claim.metadata.key}: a local volume is on one node, not {claim.spec.access_modes}",
                 remedy="use the storage class `shared`",
             )
-        node = claim.metadata.annotations[_SELECTED_NODE]
+        node = claim.metadata.annotations.get(_SELECTED_NODE)
+        if not node:
+            raise Terminal(
+                f"claim {claim.metadata.key}: no node was chosen for its local volume",
+                remedy="its storage class needs volumeBindingMode: WaitForFirstConsumer",
+            )
         here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
     return {

@@ -6,17 +6,15 @@ with the cluster: python -m isthmus.local.publish 198.18.0.2 30022:30022 …
 
 import asyncio
 import sys
-from contextlib import suppress
 
 _CHUNK = 65536
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(ConnectionError):
-        while data := await reader.read(_CHUNK):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
 
 
 async def _serve(address: str, host_port: int, node_port: int) -> None:
@@ -27,7 +25,12 @@ async def _serve(address: str, host_port: int, node_port: int) -> None:
             writer.close()
             return
         try:
-            await asyncio.gather(_pump(reader, there_writer), _pump(there_reader, writer))
+            # An end of one direction is passed on and the other lives; a failure of one is the end of both.
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(_pump(reader, there_writer))
+                directions.create_task(_pump(there_reader, writer))
+        except* OSError:
+            pass
         finally:
             writer.close()
             there_writer.close()
