@@ -46,17 +46,16 @@ def check_system() -> None:
         )
 
 
-def check_disk(directory: Path) -> None:
+def check_disk(directory: Path, *, needed: int = _FREE_DISK_NEEDED) -> None:
     """A cluster that runs out of disk in the middle is worse than one that does not start."""
     existing = directory
     while not existing.exists():
         existing = existing.parent
     free = shutil.disk_usage(existing).free
-    if free < _FREE_DISK_NEEDED:
+    if free < needed:
         raise Terminal(
-            f"the disk of {directory} has {free / 1024**3:.1f} GiB free, a cluster needs "
-            f"{_FREE_DISK_NEEDED / 1024**3:.0f} GiB",
-            remedy="free some space, or put the cache elsewhere with XDG_CACHE_HOME",
+            f"the disk of {directory} has {free / 2**30:.1f} GiB free, a cluster needs {needed / 2**30:.0f} GiB",
+            remedy="free some space there (the cache can lie elsewhere: XDG_CACHE_HOME)",
         )
 
 

@@ -14,7 +14,7 @@ from isthmus.local import cgroups, host, network, state, supply
 from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.cluster import STEPS, Cluster, group_of
 from isthmus.local.images.build import Image
-from isthmus.local.paths import state_dir
+from isthmus.local.paths import cache_dir, state_dir
 from isthmus.local.progress import Progress
 from isthmus.local.state import PublishedPort, Settings
 
@@ -41,15 +41,18 @@ def up(
         settings = _with_ports(settings, old, publish, progress)
         if given:
             settings = _replace(settings, binaries=str(given.resolve()))
-        host.check_disk(state_dir())
+        for directory in (state_dir(), cache_dir()):
+            host.check_disk(directory)
         host.ensure_packages(progress)
         progress.plan(*STEPS)
         ready = supply.prepare(settings, progress)
-        if old:
-            state.save(settings)
-        else:
+        if not old:
+            _clear(name)  # what an interrupted `down` left is no beginning
             settings = state.save_new(settings)
         cluster = Cluster(settings, ready.programs)
+        if old and old.publish != settings.publish:
+            cluster.switch.kill("publish")  # to be started anew, with the other ports
+        state.save(settings)
         cluster.start(ready, progress)
     return cluster
 
@@ -57,17 +60,23 @@ def up(
 def down(name: str, progress: Progress) -> None:
     """Remove a cluster, whatever state it is in."""
     host.check_root()
-    directory, group = state.directory(name), group_of(name)
-    if not (directory.exists() or cgroups.exists(group)):
+    if not (state.directory(name).exists() or cgroups.exists(group_of(name))):
         state.load(name)  # says that it is not there, and which are
     with state.exclusive(name), progress.step(f"Remove the cluster {name}"):
         _unplug_host(name)
-        _end_processes(group)
-        cgroups.remove(group)
-        cgroups.remove_if_empty("isthmus")
-        shutil.rmtree(directory, ignore_errors=True)
-        if directory.exists():
-            raise Terminal(f"{directory} cannot be removed", remedy=f"see what holds it: fuser -vm {directory}")
+        _clear(name)
+
+
+def _clear(name: str) -> None:
+    """End and remove all that is there. The settings go before the rest: what has none is no cluster."""
+    directory, group = state.directory(name), group_of(name)
+    _end_processes(group)
+    cgroups.remove(group)
+    cgroups.remove_if_empty("isthmus")
+    state.forget(name)
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():
+        raise Terminal(f"{directory} cannot be removed", remedy=f"see what holds it: fuser -vm {directory}")
 
 
 def _unplug_host(name: str) -> None:
@@ -148,7 +157,10 @@ def _with_ports(
             return _replace(settings, publish=(_SSH,))
         progress.note(f"port {_SSH.host} of localhost is in use: for SSH choose another with --publish PORT:30022")
         return settings
+    wanted = [port.host for port in asked]
     for port in asked:
+        if wanted.count(port.host) > 1:
+            raise Terminal(f"port {port.host} of localhost is asked for twice", remedy="give each --publish a port")
         if port.host not in mine and not host.port_is_free(port.host):
             raise Terminal(
                 f"port {port.host} of localhost is in use",

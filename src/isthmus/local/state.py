@@ -94,6 +94,11 @@ def save_new(settings: Settings) -> Settings:
     return placed
 
 
+def forget(name: str) -> None:
+    """Remove a cluster's settings, and with them its slot."""
+    (directory(name) / "cluster.json").unlink(missing_ok=True)
+
+
 def free_slot() -> int:
     """The first range of addresses that no cluster uses."""
     taken = {settings.slot for name in names() if (settings := _read(name))}
