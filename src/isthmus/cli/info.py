@@ -1,21 +1,20 @@
 """`isthmus status`, `kubeconfig` and `logs`: looking at a cluster without changing it."""
 
-import sys
+import os
 from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import Name, chosen
+from isthmus.cli.options import Name, chosen, every
 from isthmus.errors import Terminal
 
 
 def status(name: Name = None) -> None:
     """Show the clusters of this machine, their nodes, and what does not run."""
     from isthmus.cli.render import table
-    from isthmus.local import state
     from isthmus.local.cluster import Cluster
 
-    names = [state.check_name(name)] if name else state.names()
+    names = [chosen(name)] if name else every()
     if not names:
         typer.echo("No cluster on this machine. Make one: isthmus up")
         return
@@ -55,8 +54,6 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines are added.")] = False,
 ) -> None:
     """Show the log of a component, of all nodes that have one; without a name, which logs there are."""
-    import subprocess
-
     from isthmus.local.cluster import Cluster
 
     cluster = Cluster.load(chosen(name))
@@ -70,5 +67,5 @@ def logs(
     if not files:
         raise Terminal(f"there is no log of {component!r}", remedy=f"choose one of: {', '.join(components)}")
     # tail names each file when there are several, and can follow them all.
-    words = ["tail", *(["--follow"] if follow else []), "--lines", "+1" if not follow else "20", *files]
-    sys.exit(subprocess.run(words, check=False).returncode)
+    words = ("--follow", "--lines=20") if follow else ("--lines=+1",)
+    os.execvp("tail", ("tail", *words, *files))  # noqa: S606 - no shell in between, as it should be

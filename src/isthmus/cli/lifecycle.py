@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.options import Name, chosen
+from isthmus.cli.options import Name, chosen, every
 from isthmus.errors import Terminal
 
 _LAST_PORT = 65535
@@ -62,10 +62,10 @@ def down(
 ) -> None:
     """Remove a cluster and everything that it left on this machine; the cache stays."""
     from isthmus.cli.render import progress
-    from isthmus.local import lifecycle, state
+    from isthmus.local import lifecycle
 
     with progress() as shown:
-        for each in state.names() if everything else [chosen(name)]:
+        for each in every() if everything else [chosen(name)]:
             lifecycle.down(each, shown)
 
 

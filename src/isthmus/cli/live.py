@@ -47,20 +47,20 @@ class LiveProgress:
             self._active[number] = step
             if title in self._coming:
                 self._coming.remove(title)
-        mark = "[green]✓[/]"
+        mark = ("✓", "green")
         try:
             yield step
         except BaseException:
-            mark = "[red]✗[/]"
+            mark = ("✗", "red")
             raise
         finally:
             with self._lock:
                 del self._active[number]
-            self._console.print(f"{mark} {title} [dim]{step.seconds:.1f} s[/]")
+            self._console.print(Text.assemble(mark, f" {title} ", (f"{step.seconds:.1f} s", "dim")))
 
     def note(self, text: str) -> None:
         """Leave a line above the live part."""
-        self._console.print(f"[yellow]·[/] {text}")
+        self._console.print(Text.assemble(("·", "yellow"), f" {text}"))
 
     def _draw(self) -> RenderableType:
         with self._lock:
@@ -87,6 +87,6 @@ class _LiveStep:
 
     def draw(self) -> RenderableType:
         """Draw a line with a turning mark, the title, the time and the detail."""
-        text = f"{self._title} [dim]{self.seconds:.0f} s{f' · {self._detail}' if self._detail else ''}[/]"
-        self._spinner.update(text=text)
+        busy = f" {self.seconds:.0f} s{f' · {self._detail}' if self._detail else ''}"
+        self._spinner.update(text=Text.assemble(self._title, (busy, "dim")))
         return self._spinner

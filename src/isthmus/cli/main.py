@@ -51,6 +51,3 @@ def main() -> None:
     except IsthmusError as error:
         print(f"isthmus: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("\nisthmus: stopped; run the same command again to go on, or: isthmus down", file=sys.stderr)
-        sys.exit(130)

@@ -18,7 +18,15 @@ def chosen(name: str | None) -> str:
     """The cluster that is meant: the one named, the default one, or the only one there is."""
     from isthmus.local import state
 
+    there = every()
     if name:
         return state.check_name(name)
-    there = state.names()
     return there[0] if len(there) == 1 else DEFAULT_NAME
+
+
+def every() -> list[str]:
+    """All clusters of this machine. To others than root there would seem to be none: they are told so instead."""
+    from isthmus.local import host, state
+
+    host.check_root()
+    return state.names()

@@ -11,7 +11,17 @@ from isthmus.local.progress import PlainProgress, Progress
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Live on a terminal, plain lines when not."""
+    """Live on a terminal, plain lines when not. Whoever presses Ctrl-C is told how to go on."""
+    try:
+        with _shown() as shown:
+            yield shown
+    except KeyboardInterrupt:
+        typer.echo("\nisthmus: stopped; run the same command again to go on, or: isthmus down", err=True)
+        raise
+
+
+@contextmanager
+def _shown() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield PlainProgress()
         return
