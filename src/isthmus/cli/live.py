@@ -19,11 +19,12 @@ class LiveProgress:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=8, transient=True)
         self._lock = threading.Lock()
         self._active: dict[int, _LiveStep] = {}
         self._coming: list[str] = []
         self._count = 0
+        # Draws for the first time at once, so all the rest must be there.
+        self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
