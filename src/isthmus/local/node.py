@@ -2,14 +2,13 @@
 
 import ipaddress
 import json
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from isthmus.local import host
+from isthmus.local import cri, host
 from isthmus.local.addresses import Addresses
 from isthmus.local.controlplane import ControlPlane, Part, answers
 from isthmus.local.machine import Machine
@@ -89,7 +88,7 @@ class Node:
         return Part(
             "containerd",
             ("containerd", "--config", str(self.machine.directory / "containerd.toml"), "--log-level", "warn"),
-            self._containerd_answers,
+            lambda: cri.is_ready(self.socket),
         )
 
     def kubelet(self) -> Part:
@@ -196,11 +195,3 @@ class Node:
             "nodeLeaseDurationSeconds": 12,
             "logging": {"verbosity": 0},
         }
-
-    def _containerd_answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(self.socket))
-            except OSError:
-                return False
-        return True

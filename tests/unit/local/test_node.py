@@ -33,11 +33,12 @@ def plane(directory: Path) -> ControlPlane:
     )
 
 
-def node(directory: Path, index: int) -> Node:
+def node(directory: Path, index: int, *, machine: Machine | None = None) -> Node:
+    never_booted = Machine(directory / "node", hostname="demo-worker", group="isthmus/demo/demo-worker")
     return Node(
         name="demo-worker",
         index=index,
-        machine=Machine(directory / "node", hostname="demo-worker", group="isthmus/demo/demo-worker"),
+        machine=machine or never_booted,
         plane=plane(directory),
         addresses=ADDRESSES,
         pause_image="isthmus.local/pause:1",
