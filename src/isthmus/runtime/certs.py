@@ -12,21 +12,19 @@ So at any time all servers show a certificate that all clients trust, also while
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from isthmus.errors import Terminal
+from isthmus.runtime import signing
 
 # A certificate holds from an hour before it was made, for clients whose clocks are behind.
 _SKEW = timedelta(hours=1)
 _RENEW_BELOW = 1 / 3
-_MAX_COMMON_NAME = 64
 
 
 class Lives(msgspec.Struct, frozen=True):
@@ -75,8 +73,8 @@ def renew(material: Material | None, names: Sequence[str], *, now: datetime, liv
     # Keys older than the one that signs are of no more use, and what is gone cannot be stolen.
     signers = signers[: signers.index(signer) + 1]
 
-    bundle = b"".join(_pem(found.certificate) for found in authorities)
-    keys = b"".join(_key_pem(found.key) for found in signers if found.key)
+    bundle = b"".join(signing.pem(found.certificate) for found in authorities)
+    keys = b"".join(signing.key_pem(found.key) for found in signers if found.key)
     if material and _still_good(material, names, signer, now=now, lives=lives):
         if (material.bundle, material.authority_keys) == (bundle, keys):
             return material
@@ -118,82 +116,25 @@ def _still_good(
         return False
     return (
         key.public_key() == shown.public_key()
-        and list(alternatives) == _alternatives(names)
+        and list(alternatives) == signing.alternatives(names)
         and shown.not_valid_after_utc - now >= lives.serving * _RENEW_BELOW
     )
 
 
 def _make_authority(now: datetime, lives: Lives) -> _Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"isthmus {now:%Y-%m-%d %H:%M:%S}")])
-    builder = _builder(name, name, key, now=now, ends=now + lives.authority)
-    usage = _usage(key_cert_sign=True, crl_sign=True)
-    certificate = (
-        builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .sign(key, hashes.SHA256())
+    made = signing.make_authority(
+        f"isthmus {now:%Y-%m-%d %H:%M:%S}", begins=now - _SKEW, ends=now + lives.authority
     )
-    return _Authority(certificate, key)
+    return _Authority(made.certificate, made.key)
 
 
 def _make_serving(signer: _Authority, names: Sequence[str], *, now: datetime, lives: Lives) -> tuple[bytes, bytes]:
     if signer.key is None:
         raise Terminal("an authority without its key was asked to sign")
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:_MAX_COMMON_NAME])])
+    by = signing.Signed(signer.certificate, signer.key)
     ends = min(now + lives.serving, signer.ends)
-    builder = _builder(subject, signer.certificate.subject, key, now=now, ends=ends)
-    certificate = (
-        builder.add_extension(x509.SubjectAlternativeName(_alternatives(names)), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key()), critical=False)
-        .sign(signer.key, hashes.SHA256())
-    )
-    return _pem(certificate), _key_pem(key)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, *, now: datetime, ends: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(ends)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-
-
-def _usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _alternatives(names: Sequence[str]) -> list[x509.GeneralName]:
-    return [_alternative(name) for name in names]
-
-
-def _alternative(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    made = signing.issue(by, names[0], hosts=names, begins=now - _SKEW, ends=ends)
+    return signing.pem(made.certificate), signing.key_pem(made.key)
 
 
 def _split_keys(text: bytes) -> Iterator[ec.EllipticCurvePrivateKey]:
@@ -202,13 +143,3 @@ def _split_keys(text: bytes) -> Iterator[ec.EllipticCurvePrivateKey]:
         key = serialization.load_pem_private_key(part + end, password=None)
         if isinstance(key, ec.EllipticCurvePrivateKey):
             yield key
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
