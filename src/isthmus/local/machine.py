@@ -147,7 +147,7 @@ class Machine:
 
     def ip(self, *commands: str) -> None:
         """Run commands of `ip` on the machine's network; processes in them are counted as the host does."""
-        shell.run(["nsenter", f"--target={self.init}", "--net", "--", *IP_BATCH], stdin="\n".join(commands))
+        shell.run([*self._nsenter(), "--net", "--", *IP_BATCH], stdin="\n".join(commands))
 
     def start(self, part: Part) -> None:
         """Start a daemon inside, unless it runs."""
@@ -188,8 +188,11 @@ class Machine:
         return " ".join(str(path) for path in cgroups.members(f"{self.group}/system"))
 
     def _enter(self, *, network: bool = True) -> tuple[str, ...]:
+        namespaces = ("--pid", "--mount", "--uts", "--ipc", *(("--net",) if network else ()))
+        return (*self._nsenter(), *namespaces, "--")
+
+    def _nsenter(self) -> tuple[str, ...]:
         init = self.init
         if not init:
-            raise Terminal(f"{self.hostname} is switched off", remedy=f"isthmus node start {self.hostname}")
-        namespaces = ("--pid", "--mount", "--uts", "--ipc", *(("--net",) if network else ()))
-        return ("nsenter", f"--target={init}", *namespaces, "--")
+            raise Terminal(f"{self.hostname} is switched off", remedy="switch on whatever is off: isthmus up")
+        return ("nsenter", f"--target={init}")
