@@ -1,6 +1,5 @@
 """Cables between real namespaces. The last slot of addresses is used, which no cluster gets before the other 15."""
 
-import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import network
+from isthmus.local import files, network
 from isthmus.local.addresses import SLOTS, Addresses
 from isthmus.local.machine import Machine
 
 ADDRESSES = Addresses(SLOTS - 1)
-LOCK = Path("/run/lock/isthmus-unit-network")
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,7 @@ class Plant:
 @pytest.fixture
 def plant(tmp_path: Path, group: str) -> Iterator[Plant]:
     switch, *nodes = (Machine(tmp_path / name, hostname=name, group=f"{group}/{name}") for name in ("s", "a", "b"))
-    with LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with files.locked(Path("/run/lock")):  # the interface on the host has one name for all who test
         try:
             for machine in (switch, *nodes):
                 machine.boot()
@@ -41,7 +38,6 @@ def plant(tmp_path: Path, group: str) -> Iterator[Plant]:
             network.unplug_host(ADDRESSES)
             for machine in (switch, *nodes):
                 machine.halt()
-            LOCK.unlink()
 
 
 REFUSED = """
