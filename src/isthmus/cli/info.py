@@ -26,14 +26,17 @@ def status(name: Name = None) -> None:
             (view.name, view.role, view.address, view.machine, view.kubernetes, ", ".join(view.stopped) or "-")
             for view in cluster.look()
         ]
-        healthy = healthy and all(row[3] == "on" and row[5] == "-" for row in rows)
+        healthy = healthy and all(row[3] == "on" and row[4].startswith("Ready") and row[5] == "-" for row in rows)
         ports = ", ".join(f"localhost:{port.host} → node port {port.node}" for port in settings.publish)
         typer.echo(
             f"Cluster {each}: Slurm {settings.slurm}, API {cluster.plane.url}{f', {ports}' if ports else ''}"
         )
         table(("NODE", "ROLE", "ADDRESS", "MACHINE", "KUBERNETES", "NOT RUNNING"), rows)
+        if settings.publish and not cluster.switch.runs("publish"):
+            healthy = False
+            typer.echo("The ports of localhost are not served: publish does not run.")
     if not healthy:
-        typer.echo("Something does not run. Repair it: isthmus up")
+        typer.echo("Not all is well. Repair what does not run: isthmus up")
         raise typer.Exit(1)
 
 
