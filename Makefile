@@ -20,6 +20,7 @@ lint: .venv/ready ## Check style, types and layers.
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/mypy bench
 	.venv/bin/lint-imports
 
 .PHONY: unit

@@ -1,6 +1,7 @@
 """A real etcd, kube-apiserver and kube-controller-manager on a loopback address, in seconds, without nodes."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,15 @@ from tests.bed.addresses import loopback_address
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 _READY_WITHIN = 60
 _GRACE = 10
+_PREFIX = "isthmus-control-plane-"
+
+
+def _sweep() -> None:
+    """Remove what runs that were killed could not: the parts die with their run, its directory does not."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        owner = directory.name.removeprefix(_PREFIX).partition("-")[0]
+        if not Path("/proc", owner).exists():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 class ControlPlaneBed:
@@ -36,7 +46,8 @@ class ControlPlaneBed:
 
     def __enter__(self) -> Self:
         programs = binaries.ensure(_PROGRAMS, PlainProgress(), given=binaries.given_by_environment())
-        self.directory = Path(tempfile.mkdtemp(prefix="isthmus-control-plane-"))
+        _sweep()
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self.logs = self.directory / "logs"
         self.logs.mkdir()
         self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
