@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import cgroups, state
+from isthmus.local import cgroups, host, state
+from isthmus.local.progress import PlainProgress
 
 
 def eventually(condition: Callable[[], object], *, within: float = 10) -> None:
@@ -14,6 +15,12 @@ def eventually(condition: Callable[[], object], *, within: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {within} s"
         time.sleep(0.005)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages() -> None:
+    """Machines need a few Debian packages, also on a machine on which nothing was ever run."""
+    host.ensure_packages(PlainProgress())
 
 
 @pytest.fixture
