@@ -186,49 +186,34 @@ class ControlPlane:
 
     def controller_manager(self) -> Part:
         """The controllers of Kubernetes itself."""
-        config = self.user("controller-manager", "system:kube-controller-manager")
-        server = self.authority.issue("controller-manager-server", "controller-manager", hosts=(self.address,))
-        health, context = (
-            f"https://{self.address}:{_CONTROLLER_MANAGER_PORT}/healthz",
-            self.client_context(self.authority),
-        )
-        return Part(
-            "kube-controller-manager",
-            (
-                str(self.binaries["kube-controller-manager"]),
-                f"--kubeconfig={config}",
-                f"--authentication-kubeconfig={config}",
-                f"--authorization-kubeconfig={config}",
-                f"--bind-address={self.address}",
-                f"--tls-cert-file={server.certificate}",
-                f"--tls-private-key-file={server.key}",
-                f"--client-ca-file={self.authority.certificate}",
-                f"--root-ca-file={self.authority.certificate}",
-                f"--service-account-private-key-file={self.signing_key}",
-                f"--cluster-signing-cert-file={self.authority.certificate}",
-                f"--cluster-signing-key-file={self.authority.key}",
-                "--use-service-account-credentials=true",
-                "--allocate-node-cidrs=false",
-                "--controllers=*,-cloud-node-lifecycle-controller,-node-route-controller,-service-lb-controller",
-                "--leader-elect=false",
-                # A stopped node is noticed in seconds, as tests and people want it, not after most of a minute.
-                "--node-monitor-period=1s",
-                "--node-monitor-grace-period=12s",
-                f"--feature-gates={_FEATURE_GATES}",
-                "--profiling=false",
-            ),
-            lambda: answers(health, context),
+        return self._client_of_the_api(
+            "controller-manager",
+            _CONTROLLER_MANAGER_PORT,
+            f"--root-ca-file={self.authority.certificate}",
+            f"--service-account-private-key-file={self.signing_key}",
+            f"--cluster-signing-cert-file={self.authority.certificate}",
+            f"--cluster-signing-key-file={self.authority.key}",
+            "--use-service-account-credentials=true",
+            "--allocate-node-cidrs=false",
+            "--controllers=*,-cloud-node-lifecycle-controller,-node-route-controller,-service-lb-controller",
+            # A stopped node is noticed in seconds, as tests and people want it, not after most of a minute.
+            "--node-monitor-period=1s",
+            "--node-monitor-grace-period=12s",
         )
 
     def scheduler(self) -> Part:
         """The stock scheduler, for everything that is not Slurm's to place."""
-        config = self.user("scheduler", "system:kube-scheduler")
-        server = self.authority.issue("scheduler-server", "scheduler", hosts=(self.address,))
-        health, context = f"https://{self.address}:{_SCHEDULER_PORT}/healthz", self.client_context(self.authority)
+        return self._client_of_the_api("scheduler", _SCHEDULER_PORT)
+
+    def _client_of_the_api(self, name: str, port: int, *flags: str) -> Part:
+        """A daemon that works through the API and lets it decide who may read its health and metrics."""
+        config = self.user(name, f"system:kube-{name}")
+        server = self.authority.issue(f"{name}-server", name, hosts=(self.address,))
+        health, context = f"https://{self.address}:{port}/healthz", self.client_context(self.authority)
         return Part(
-            "kube-scheduler",
+            f"kube-{name}",
             (
-                str(self.binaries["kube-scheduler"]),
+                str(self.binaries[f"kube-{name}"]),
                 f"--kubeconfig={config}",
                 f"--authentication-kubeconfig={config}",
                 f"--authorization-kubeconfig={config}",
@@ -239,6 +224,7 @@ class ControlPlane:
                 "--leader-elect=false",
                 f"--feature-gates={_FEATURE_GATES}",
                 "--profiling=false",
+                *flags,
             ),
             lambda: answers(health, context),
         )

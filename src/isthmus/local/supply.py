@@ -5,21 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.local import binaries
+from isthmus.local.binaries import MODULES
 from isthmus.local.images import build, store
 from isthmus.local.images.build import Image
 from isthmus.local.parallel import together
 from isthmus.local.progress import Progress
 from isthmus.local.state import Settings
 
-PROGRAMS = (
-    "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "kubectl",
-)
+PROGRAMS = ("etcd", *MODULES["kubernetes"].programs)
 # Images that hold nothing but one of our built programs.
 OF_ONE_PROGRAM = frozenset({"coredns", "jobset", "lws"})
 

@@ -12,7 +12,6 @@ may throw away its `.partial`: the maker that left it is dead, or the lock would
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
+from isthmus.local import files
 from isthmus.local.paths import cache_dir
 
 _KEY_LENGTH = 16
@@ -49,8 +49,7 @@ def key_of(*inputs: object) -> str:
 @contextmanager
 def locked(name: str) -> Iterator[None]:
     """Wait until nobody else, in this process or another, makes the thing of this name."""
-    with directory("locks").joinpath(name).open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with files.locked(directory("locks") / name):
         yield
 
 
