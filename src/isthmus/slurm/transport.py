@@ -7,7 +7,6 @@ answer is lost.
 
 import asyncio
 import ssl
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -18,9 +17,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from isthmus.errors import Terminal
+from isthmus.http1.connection import Connection, Pool, Response
 from isthmus.slurm.auth import TokenSource
 from isthmus.slurm.errors import AnswerLost, Unreachable
-from isthmus.slurm.http1 import Connection, Response
 
 _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 30.0
@@ -136,13 +135,11 @@ class _Endpoint:
                 remedy="write http://host:6820, https://host:6820 or unix:///path/to/socket",
             )
         self.name = endpoint
-        self._resting: list[tuple[float, Connection]] = []
+        self._pool = Pool(longest_rest=_IDLE_SECONDS)
         self._gate = asyncio.Semaphore(_PARALLEL_REQUESTS)
 
     def close(self) -> None:
-        for _, connection in self._resting:
-            connection.close()
-        self._resting.clear()
+        self._pool.close()
 
     async def request(self, method: str, path: str, payload: bytes, *, token: str, patience: float) -> Response:
         head = (
@@ -154,7 +151,7 @@ class _Endpoint:
         )
         request = head.encode("ascii") + payload
         async with self._gate:
-            connection = self._rested()
+            connection = self._pool.take()
             if connection and method == "GET":
                 # The other end may have closed it while it rested; reading once more does no harm.
                 with suppress(ConnectionError):
@@ -164,17 +161,12 @@ class _Endpoint:
 
     async def _exchange(self, connection: Connection, request: bytes, *, patience: float) -> Response:
         response = await connection.exchange(request, patience=patience)
-        if connection.usable:
-            self._resting.append((time.monotonic(), connection))
-        return response
-
-    def _rested(self) -> Connection | None:
-        while self._resting:
-            since, connection = self._resting.pop()
-            if connection.usable and time.monotonic() - since < _IDLE_SECONDS:
-                return connection
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            # slurmrestd 26.05 sends two answers to every request that fails, and after a time-out of its own older
+            # ones do, too: the second may come at any moment.
             connection.close()
-        return None
+        self._pool.put(connection)
+        return response
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()

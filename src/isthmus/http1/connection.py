@@ -1,0 +1,251 @@
+"""A connection on which one request after the other is answered, and those that rest between requests.
+
+The first answer to a request counts, and a connection that carries a byte nobody asked for is dead: slurmrestd
+answers some requests twice, and the second answer must not be taken for that to the next request.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
+from isthmus.http1.answer import Answer, Head, ProtocolError
+
+LARGEST = 1 << 30
+"""No whole answer is longer: 100,000 pods or half a million jobs in full are not."""
+
+_ENOUGH = 4 << 20
+"""So many bytes of a stream may lie here unread before the server has to wait."""
+
+
+class Response(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names are in lower case."""
+    body: bytes
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a server. Whatever goes wrong on it, it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._answer: Answer | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._whole = False
+        """Whether only the end of the answer is worth waking up for."""
+        self._paused = False
+        self._trouble: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        # One alarm serves many requests: it is looked at when it rings, not set anew for each of them.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._patience = 0.0
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request may be sent."""
+        transport = self._transport
+        return (
+            transport is not None and self._answer is None and self._trouble is None and not transport.is_closing()
+        )
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """What the bytes go through."""
+        if self._transport is None:
+            raise ConnectionResetError("the connection is closed")
+        return self._transport
+
+    async def exchange(self, request: bytes, *, patience: float, tunnel: bool = False) -> Response:
+        """Send a request and wait for its whole answer. `tunnel` says that the request is a CONNECT."""
+        self._whole = True
+        answer = self._send(request, tunnel=tunnel)
+        self._expect(patience)
+        try:
+            while not answer.complete:
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        head = cast("Head", answer.head)
+        body = self._take()
+        self._finish(answer)
+        return Response(head.status, head.headers, body)
+
+    async def begin(self, request: bytes, *, patience: float | None) -> Head:
+        """Send a request and wait for the head of its answer, whose body is then to be `read`."""
+        self._whole = False
+        answer = self._send(request)
+        try:
+            while answer.head is None:
+                self._expect(patience)
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return answer.head
+
+    async def read(self, *, patience: float | None) -> bytes:
+        """Wait for more of the body; nothing is its end. Gives up after `patience` seconds without a byte."""
+        answer = self._answer
+        if answer is None:
+            return b""
+        try:
+            while not self._pieces and not answer.complete:
+                self._expect(patience)
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        if self._pieces:
+            return self._take()
+        self._finish(answer)
+        return b""
+
+    def close(self) -> None:
+        """End the connection without waiting for anything that is still under way."""
+        if self._alarm:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._transport:
+            self._transport.abort()
+
+    def _send(self, request: bytes, *, tunnel: bool = False) -> Answer:
+        if not self.usable or self._transport is None:
+            raise ConnectionResetError("the connection is closed")
+        self._answer = answer = Answer(tunnel=tunnel)
+        self._transport.write(request)
+        return answer
+
+    def _finish(self, answer: Answer) -> None:
+        self._answer = None
+        if answer.excess or answer.head is None or answer.head.last:
+            self.close()
+
+    def _take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        self._size = 0
+        if self._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+        self._paused = False
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    # Waiting
+
+    async def _wait(self) -> None:
+        """Wait until something came or went wrong: whoever waits for more than that waits again."""
+        if self._trouble:
+            raise self._trouble
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, trouble: Exception) -> None:
+        if self._trouble is None:
+            self._trouble = trouble
+        self._wake()
+        self.close()
+
+    def _expect(self, patience: float | None) -> None:
+        """Fail whoever still waits after so many seconds."""
+        if patience is None:
+            self._deadline = float("inf")
+            return
+        self._patience = patience
+        self._deadline = self._loop.time() + patience
+        if self._alarm and self._alarm.when() > self._deadline:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = self._loop.call_at(self._deadline, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        if self._waiter is None or self._deadline == float("inf"):
+            return
+        if self._loop.time() >= self._deadline:
+            self._fail(TimeoutError(f"no answer within {self._patience:g} s"))
+        else:
+            self._alarm = self._loop.call_at(self._deadline, self._ring)
+
+    # What asyncio tells us
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or begin again inside of a tunnel."""
+        # Not checked but believed: the streams of uvloop are none of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the answer."""
+        answer = self._answer
+        if answer is None:
+            self._fail(ProtocolError("the server sends what nobody asked for"))
+            return
+        try:
+            pieces = answer.feed(data)
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        for piece in pieces:
+            self._pieces.append(piece)
+            self._size += len(piece)
+        if not self._whole:
+            if self._size > _ENOUGH and not self._paused:
+                self._paused = True
+                self.transport.pause_reading()
+            self._wake()
+        elif answer.complete:
+            self._wake()
+        elif self._size > LARGEST:
+            self._fail(ProtocolError(f"the answer is longer than {LARGEST >> 20} MiB"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End; an answer without a stated length is complete now."""
+        answer = self._answer
+        if answer and not answer.complete and error is None:
+            answer.end()
+        if answer and answer.complete:
+            self._trouble = self._trouble or ConnectionResetError("the connection is closed")
+            self._wake()
+        else:
+            self._fail(error or ConnectionResetError("the connection was cut before the answer"))
+
+
+class Pool:
+    """Connections that rest, to be used again, the latest first."""
+
+    def __init__(self, *, longest_rest: float) -> None:
+        """Keep each for so many seconds: the other end may close one at the very moment we use it."""
+        self._longest_rest = longest_rest
+        self._resting: list[tuple[float, Connection]] = []
+
+    def take(self) -> Connection | None:
+        """Find a connection that rested not too long."""
+        while self._resting:
+            since, connection = self._resting.pop()
+            if connection.usable and time.monotonic() - since < self._longest_rest:
+                return connection
+            connection.close()
+        return None
+
+    def put(self, connection: Connection) -> None:
+        """Let a connection rest, if it can be used again."""
+        if connection.usable:
+            self._resting.append((time.monotonic(), connection))
+
+    def close(self) -> None:
+        """End all that rest."""
+        for _, connection in self._resting:
+            connection.close()
+        self._resting.clear()
