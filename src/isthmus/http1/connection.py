@@ -240,9 +240,11 @@ class Pool:
         return None
 
     def put(self, connection: Connection) -> None:
-        """Let a connection rest, if it can be used again."""
+        """Let a connection rest if it can be used again, else end it."""
         if connection.usable:
             self._resting.append((time.monotonic(), connection))
+        else:
+            connection.close()
 
     def close(self) -> None:
         """End all that rest."""

@@ -45,7 +45,7 @@ async def logs(
     # A container may be silent for days; TCP keep-alive still finds out when the server is gone.
     silence = None if follow else 60.0
     async with client.stream(with_query(f"{pod_path(pod)}/log", query), silence=silence, accept="*/*") as reader:
-        while chunk := await reader.readany():
+        async for chunk in reader:
             yield chunk
 
 

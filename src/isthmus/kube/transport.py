@@ -6,37 +6,54 @@ the others. What goes wrong leaves as an error of `kube.errors`, whichever way i
 """
 
 import asyncio
-import socket
+import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, NamedTuple, Self
 
 import aiohttp
 from yarl import URL
 
 from isthmus import __version__
+from isthmus.errors import Terminal
+from isthmus.http1.answer import Head
+from isthmus.http1.connection import Connection, Pool, Response
 from isthmus.kube import errors, tls
 from isthmus.kube.config import Config
+from isthmus.kube.route import CONNECT_TIMEOUT, Route
 
 JSON: Final = "application/json"
 
-CONNECT_TIMEOUT: Final = 10.0
 TIMEOUT: Final = 65.0
 """The API server itself gives up after 60 s, and says so; less would only hide from us what became of a request."""
 
 PATIENCE: Final = 30.0
 """How long a request waits in all when the server says "later", before its caller has to know."""
 
+_LONGEST_REST = 75.0
+"""The API server closes connections that rested for longer than two minutes or so."""
+
+_AGENT = f"isthmus/{__version__}"
 _UNAUTHORIZED = 401
 _LATER = frozenset({429, 503})
 _SUCCESS = range(200, 300)
 _GZIP = zlib.MAX_WBITS | 16
+_TROUBLE = (OSError, zlib.error)
 
 Observer = Callable[[str, int, float], None]
 """Told of every answer: method, HTTP code (0 for none), seconds."""
+
+
+class _Identity(NamedTuple):
+    """Who we are at the moment, and the connections on which we are known as that."""
+
+    proof: Mapping[str, str]
+    headers: str
+    tls: ssl.SSLContext
+    pool: Pool
 
 
 class Transport:
@@ -51,38 +68,29 @@ class Transport:
         observe: Observer | None = None,
     ) -> None:
         self.config = config
-        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        self._route = Route(config, patience=min(timeout, CONNECT_TIMEOUT))
+        self._timeout = timeout
         self._slots = asyncio.Semaphore(parallel)
         self._observe = observe
-        self._session: aiohttp.ClientSession | None = None
-        self._proof: Mapping[str, str] | None = None
         self._tls = tls.trust(config.ca, insecure=config.insecure)
+        self._identity: _Identity | None = None
+        self._open = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.config.server!r})"
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(
-            limit=0,  # `_slots` bounds requests; watches must not count among them
-            keepalive_timeout=75,
-            socket_factory=_socket,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            headers={"User-Agent": f"isthmus/{__version__}", "Accept-Encoding": "identity"},
-            skip_auto_headers=("Accept",),
-            read_bufsize=1 << 20,
-        )
+        self._open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._session:
-            await self._session.close()
-            self._session = None
+        self._open = False
+        if self._identity:
+            self._identity.pool.close()
+            self._identity = None
+            await asyncio.sleep(0)  # sockets are closed in the loop's next round
 
     async def send(
         self,
@@ -103,10 +111,11 @@ class Transport:
         waited = 0.0
         async with self._slots:
             while True:
-                headers = await self._identify(accept, content if body is not None else None)
-                if compressed:
-                    headers["Accept-Encoding"] = "gzip"
-                code, answer, later = await self._once(method, target, headers, body)
+                identity = await self._identify()
+                request = self._request(
+                    method, target, identity, body=body, content=content, accept=accept, compressed=compressed
+                )
+                code, answer, later = await self._once(method, target, request, identity)
                 if code in _SUCCESS:
                     return answer
                 if code == _UNAUTHORIZED and not renewed:
@@ -120,60 +129,91 @@ class Transport:
                 await asyncio.sleep(later)
 
     async def _once(
-        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
+        self, method: str, target: str, request: bytes, identity: _Identity
     ) -> tuple[int, bytes, float | None]:
         started = time.perf_counter()
         code = 0
         try:
-            async with self._request(method, target, headers, self._timeout, body=body) as response:
-                answer = await response.read()
-                code = response.status
-                if response.headers.get("Content-Encoding") == "gzip":
-                    answer = zlib.decompress(answer, wbits=_GZIP)
-                return code, answer, _retry_after(response.headers) if code in _LATER else None
-        except (aiohttp.ClientError, TimeoutError, OSError, zlib.error) as error:
+            response = await self._exchange(request, identity, again=method == "GET")
+            code, headers, answer = response
+            if headers.get("content-encoding") == "gzip":
+                answer = zlib.decompress(answer, wbits=_GZIP)
+            return code, answer, _retry_after(headers) if code in _LATER else None
+        except _TROUBLE as error:
             raise self._unreachable(error, f"{method} {target}") from error
         finally:
             if self._observe:
                 self._observe(method, code, time.perf_counter() - started)
 
+    async def _exchange(self, request: bytes, identity: _Identity, *, again: bool) -> Response:
+        """Send a request over a connection that rested, or over a new one.
+
+        The server may have closed the first while it rested: what may be sent `again` then is.
+        """
+        if connection := identity.pool.take():
+            try:
+                return await self._exchange_over(connection, request, identity)
+            except OSError as error:
+                if not again or isinstance(error, TimeoutError):
+                    raise
+        return await self._exchange_over(await self._route.connect(identity.tls), request, identity)
+
+    async def _exchange_over(self, connection: Connection, request: bytes, identity: _Identity) -> Response:
+        response = await connection.exchange(request, patience=self._timeout)
+        self._rest(connection, identity)
+        return response
+
     @asynccontextmanager
-    async def stream(
-        self, target: str, *, silence: float | None, accept: str = JSON
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    async def stream(self, target: str, *, silence: float | None, accept: str = JSON) -> AsyncIterator["Stream"]:
         """Open a GET whose answer goes on; reading it fails after `silence` seconds without a byte."""
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=silence)
         renewed = False
         while True:
-            headers = await self._identify(accept)
+            identity = await self._identify()
+            request = self._request("GET", target, identity, accept=accept)
             try:
-                async with self._request("GET", target, headers, timeout) as response:
-                    if response.status in _SUCCESS:
-                        yield response.content
+                connection, head = await self._begin(request, identity, silence=silence)
+                reader = Stream(connection, silence=silence)
+                try:
+                    if head.status in _SUCCESS:
+                        yield reader
                         return
-                    answer = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    answer = b"".join([piece async for piece in reader])
+                finally:
+                    self._rest(connection, identity)
+            except _TROUBLE as error:
                 raise self._unreachable(error, f"GET {target}") from error
-            if response.status == _UNAUTHORIZED and not renewed:
+            if head.status == _UNAUTHORIZED and not renewed:
                 renewed = True
                 if await self.config.credentials.renew():
                     continue
-            later = _retry_after(response.headers)
-            raise errors.from_answer(response.status, answer, request=f"GET {target}", retry_after=later)
+            later = _retry_after(head.headers)
+            raise errors.from_answer(head.status, answer, request=f"GET {target}", retry_after=later)
+
+    async def _begin(
+        self, request: bytes, identity: _Identity, *, silence: float | None
+    ) -> tuple[Connection, Head]:
+        if connection := identity.pool.take():
+            with suppress(ConnectionError):
+                return connection, await connection.begin(request, patience=silence)
+        connection = await self._route.connect(identity.tls)
+        return connection, await connection.begin(request, patience=silence)
 
     @asynccontextmanager
     async def websocket(self, target: str, *, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open a WebSocket that speaks one subprotocol."""
-        headers = await self._identify("*/*")
+        identity = await self._identify()
         try:
-            async with self._open_session().ws_connect(
-                URL(self.config.server + target, encoded=True),
-                protocols=(protocol,),
-                headers=headers,
-                ssl=self._tls,
-                proxy=self.config.proxy,
-                server_hostname=self.config.tls_server_name,
-            ) as opened:
+            async with (
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+                session.ws_connect(
+                    URL(self.config.server + target, encoded=True),
+                    protocols=(protocol,),
+                    headers={"User-Agent": _AGENT, **identity.proof},
+                    ssl=identity.tls,
+                    proxy=self.config.proxy,
+                    server_hostname=self.config.tls_server_name,
+                ) as opened,
+            ):
                 yield opened
         except aiohttp.WSServerHandshakeError as error:
             raise errors.from_answer(error.status, error.message.encode(), request=f"GET {target}") from error
@@ -184,50 +224,71 @@ class Transport:
         self,
         method: str,
         target: str,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
+        identity: _Identity,
         *,
+        accept: str,
         body: bytes | None = None,
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        return self._open_session().request(
-            method,
-            URL(self.config.server + target, encoded=True),
-            data=body,
-            headers=headers,
-            timeout=timeout,
-            allow_redirects=False,
-            ssl=self._tls,
-            proxy=self.config.proxy,
-            server_hostname=self.config.tls_server_name,
-        )
+        content: str = JSON,
+        compressed: bool = False,
+    ) -> bytes:
+        if not target.startswith("/") or not target.isascii() or not target.isprintable() or " " in target:
+            raise Terminal(f"{target!r} is no path at an API server", remedy="quote what is no plain letter")
+        head = f"{method} {self._route.prefix}{target} HTTP/1.1\r\n{identity.headers}Accept: {accept}\r\n"
+        if compressed:
+            head += "Accept-Encoding: gzip\r\n"
+        if body is None:
+            return f"{head}\r\n".encode("ascii")
+        return f"{head}Content-Type: {content}\r\nContent-Length: {len(body)}\r\n\r\n".encode("ascii") + body
 
-    async def _identify(self, accept: str, content: str | None = None) -> dict[str, str]:
-        """Make the headers of a request; where the proof of who we are is new, put it to use first."""
+    async def _identify(self) -> _Identity:
+        """Say who we are; where the proof of it is new, put it to use first."""
+        if not self._open:
+            raise RuntimeError("the client is not open: use it in `async with`")
         proof = await self.config.credentials.headers()
-        if proof is not self._proof:
-            self._proof = proof
+        identity = self._identity
+        if identity is None or proof is not identity.proof:
             if certificate := self.config.credentials.certificate:
-                # Other settings, not changed ones: connections are shared among requests with the same settings,
-                # so that none goes over a connection on which we are still known by the old certificate.
                 self._tls = tls.trust(self.config.ca, insecure=self.config.insecure)
                 tls.present(self._tls, certificate)
-        if content is None:
-            return {"Accept": accept, **proof}
-        return {"Accept": accept, "Content-Type": content, **proof}
+            given = {"Host": self._route.authority, "User-Agent": _AGENT, **proof}
+            headers = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+            if identity:
+                # No request may go over a connection on which we are still known by the old certificate.
+                identity.pool.close()
+            identity = self._identity = _Identity(proof, headers, self._tls, Pool(longest_rest=_LONGEST_REST))
+        return identity
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise RuntimeError("the client is not open: use it in `async with`")
-        return self._session
+    def _rest(self, connection: Connection, identity: _Identity) -> None:
+        if identity is self._identity:
+            identity.pool.put(connection)
+        else:
+            connection.close()
 
     def _unreachable(self, error: Exception, request: str) -> errors.Unreachable:
         said = str(error) or type(error).__name__
         return errors.Unreachable(f"{request}: no answer from {self.config.server}: {said}")
 
 
+class Stream:
+    """An answer that goes on."""
+
+    def __init__(self, connection: Connection, *, silence: float | None) -> None:
+        self._connection = connection
+        self._silence = silence
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Give all that came since the last time; fail after so much silence."""
+        if piece := await self._connection.read(patience=self._silence):
+            return piece
+        raise StopAsyncIteration
+
+
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     try:
-        return max(0.0, float(headers["Retry-After"]))
+        return max(0.0, float(headers["retry-after"]))
     except (KeyError, ValueError):
         return None
 
@@ -235,15 +296,3 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 def _by_budget(error: errors.ApiError) -> bool:
     """Tell a disruption budget's refusal, which may last for hours, from a busy server's."""
     return any(cause.reason == "DisruptionBudget" for cause in error.status.causes)
-
-
-def _socket(info: tuple[Any, ...]) -> socket.socket:
-    """Make a socket that finds out within half a minute that its peer is gone, also when nothing is sent."""
-    family, type_, protocol, _, _ = info
-    made = socket.socket(family, type_, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
-    return made

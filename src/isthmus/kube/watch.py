@@ -168,6 +168,6 @@ async def watch(
     async with client.stream(with_query(where, query), silence=silence) as reader:
         yield Batch(version)
         # A line that the server did not finish is dropped: the object comes again when the watch resumes.
-        while chunk := await reader.readany():
+        async for chunk in reader:
             if complete := lines.feed(chunk):
                 yield frames.batch(complete)
