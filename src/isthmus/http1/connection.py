@@ -6,7 +6,7 @@ answers some requests twice, and the second answer must not be taken for that to
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from isthmus.http1.answer import Answer, Head, ProtocolError
@@ -27,6 +27,10 @@ class Response(NamedTuple):
     body: bytes
 
 
+Peek = Callable[[Head, Sequence[bytes]], bool]
+"""Looks at the beginning of an answer, its head and the pieces of its body; says whether it has seen enough."""
+
+
 class Connection(asyncio.Protocol):
     """A connection to a server. Whatever goes wrong on it, it is closed."""
 
@@ -38,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._size = 0
         self._whole = False
         """Whether only the end of the answer is worth waking up for."""
+        self._peek: Peek | None = None
         self._paused = False
         self._trouble: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -61,9 +66,16 @@ class Connection(asyncio.Protocol):
             raise ConnectionResetError("the connection is closed")
         return self._transport
 
-    async def exchange(self, request: bytes, *, patience: float, tunnel: bool = False) -> Response:
-        """Send a request and wait for its whole answer. `tunnel` says that the request is a CONNECT."""
+    async def exchange(
+        self, request: bytes, *, patience: float, peek: Peek | None = None, tunnel: bool = False
+    ) -> Response:
+        """Send a request and wait for its whole answer.
+
+        `peek` is shown what there is of the answer whenever more comes, until it says that it has seen enough.
+        `tunnel` says that the request is a CONNECT.
+        """
         self._whole = True
+        self._peek = peek
         answer = self._send(request, tunnel=tunnel)
         self._expect(patience)
         try:
@@ -72,6 +84,8 @@ class Connection(asyncio.Protocol):
         except BaseException:
             self.close()
             raise
+        finally:
+            self._peek = None
         head = cast("Head", answer.head)
         body = self._take()
         self._finish(answer)
@@ -207,6 +221,8 @@ class Connection(asyncio.Protocol):
             self._wake()
         elif answer.complete:
             self._wake()
+        elif self._peek and answer.head and self._peek(answer.head, self._pieces):
+            self._peek = None
         elif self._size > LARGEST:
             self._fail(ProtocolError(f"the answer is longer than {LARGEST >> 20} MiB"))
 

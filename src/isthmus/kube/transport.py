@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -20,7 +20,7 @@ from yarl import URL
 from isthmus import __version__
 from isthmus.errors import Terminal
 from isthmus.http1.answer import Head
-from isthmus.http1.connection import Connection, Pool, Response
+from isthmus.http1.connection import Connection, Peek, Pool, Response
 from isthmus.kube import errors, tls
 from isthmus.kube.config import Config
 from isthmus.kube.route import CONNECT_TIMEOUT, Route
@@ -36,6 +36,7 @@ PATIENCE: Final = 30.0
 _LONGEST_REST = 75.0
 """The API server closes connections that rested for longer than two minutes or so."""
 
+_BEGINNING = 1 << 16
 _AGENT = f"isthmus/{__version__}"
 _UNAUTHORIZED = 401
 _LATER = frozenset({429, 503})
@@ -101,11 +102,13 @@ class Transport:
         content: str = JSON,
         accept: str = JSON,
         compressed: bool = False,
+        peek: Callable[[bytes], bool] | None = None,
     ) -> bytes:
         """Send one request and return its answer. `target` is a path with its query, already quoted.
 
         Ask for answers `compressed` where they are large. The server sends a list in thousands of small TLS
-        records, and unpacking a tenth of them costs less than decrypting all.
+        records, and unpacking a tenth of them costs less than decrypting all. `peek` is shown the beginning of a
+        successful answer while the rest is still to come, again and again until it says that it has seen enough.
         """
         renewed = False
         waited = 0.0
@@ -115,7 +118,7 @@ class Transport:
                 request = self._request(
                     method, target, identity, body=body, content=content, accept=accept, compressed=compressed
                 )
-                code, answer, later = await self._once(method, target, request, identity)
+                code, answer, later = await self._once(method, target, request, identity, peek=peek)
                 if code in _SUCCESS:
                     return answer
                 if code == _UNAUTHORIZED and not renewed:
@@ -129,12 +132,20 @@ class Transport:
                 await asyncio.sleep(later)
 
     async def _once(
-        self, method: str, target: str, request: bytes, identity: _Identity
+        self,
+        method: str,
+        target: str,
+        request: bytes,
+        identity: _Identity,
+        *,
+        peek: Callable[[bytes], bool] | None,
     ) -> tuple[int, bytes, float | None]:
         started = time.perf_counter()
         code = 0
         try:
-            response = await self._exchange(request, identity, again=method == "GET")
+            response = await self._exchange(
+                request, identity, again=method == "GET", peek=_unpacked(peek) if peek else None
+            )
             code, headers, answer = response
             if headers.get("content-encoding") == "gzip":
                 answer = zlib.decompress(answer, wbits=_GZIP)
@@ -145,21 +156,23 @@ class Transport:
             if self._observe:
                 self._observe(method, code, time.perf_counter() - started)
 
-    async def _exchange(self, request: bytes, identity: _Identity, *, again: bool) -> Response:
+    async def _exchange(self, request: bytes, identity: _Identity, *, again: bool, peek: Peek | None) -> Response:
         """Send a request over a connection that rested, or over a new one.
 
         The server may have closed the first while it rested: what may be sent `again` then is.
         """
         if connection := identity.pool.take():
             try:
-                return await self._exchange_over(connection, request, identity)
+                return await self._exchange_over(connection, request, identity, peek=peek)
             except OSError as error:
                 if not again or isinstance(error, TimeoutError):
                     raise
-        return await self._exchange_over(await self._route.connect(identity.tls), request, identity)
+        return await self._exchange_over(await self._route.connect(identity.tls), request, identity, peek=peek)
 
-    async def _exchange_over(self, connection: Connection, request: bytes, identity: _Identity) -> Response:
-        response = await connection.exchange(request, patience=self._timeout)
+    async def _exchange_over(
+        self, connection: Connection, request: bytes, identity: _Identity, *, peek: Peek | None
+    ) -> Response:
+        response = await connection.exchange(request, patience=self._timeout, peek=peek)
         self._rest(connection, identity)
         return response
 
@@ -284,6 +297,23 @@ class Stream:
         if piece := await self._connection.read(patience=self._silence):
             return piece
         raise StopAsyncIteration
+
+
+def _unpacked(peek: Callable[[bytes], bool]) -> Peek:
+    """Let one who looks for plain bytes look at the beginning of an answer that may be compressed."""
+
+    def look(head: Head, pieces: Sequence[bytes]) -> bool:
+        if head.status not in _SUCCESS:
+            return True
+        beginning = b"".join(pieces)[:_BEGINNING]
+        if head.headers.get("content-encoding") == "gzip":
+            try:
+                beginning = zlib.decompressobj(wbits=_GZIP).decompress(beginning, _BEGINNING)
+            except zlib.error:
+                return True  # whoever unpacks the whole says so
+        return peek(beginning)
+
+    return look
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

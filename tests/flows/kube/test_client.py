@@ -84,6 +84,19 @@ async def test_list_gives_all_pages_at_one_version(client: Client, namespace: st
     assert listed.metadata.continue_ == ""
 
 
+async def test_the_next_page_is_asked_for_before_this_one_is_complete(
+    client: Client, namespace: str, through: Through
+) -> None:
+    for number in range(6):
+        await client.create(CONFIG_MAPS, config_map(namespace, f"m{number}", text="x" * 1000))
+    async with through() as (proxy, config), Client(config) as behind:
+        proxy.hang(after_bytes=2000, path="*/configmaps?limit=3", times=1)
+        async with asyncio.TaskGroup() as group:
+            listing = group.create_task(behind.list(CONFIG_MAPS, namespace=namespace, limit=3))
+            await proxy.until_seen(path="*continue=*")
+            listing.cancel()
+
+
 async def test_list_selects_by_labels_and_fields(client: Client, namespace: str) -> None:
     for name, colour in [("a", "red"), ("b", "blue")]:
         manifest = config_map(namespace, name)

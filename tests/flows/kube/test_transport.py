@@ -3,6 +3,7 @@
 import asyncio
 import json
 import stat
+from base64 import b64encode
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -175,6 +176,28 @@ async def test_a_write_whose_answer_is_lost_is_not_sent_twice(
     assert (await client.get(CONFIG_MAPS, f"{namespace}/once"))["metadata"]["name"] == "once"
 
 
+async def test_a_connection_that_broke_while_it_rested_is_replaced_for_reading_only(
+    namespace: str, through: Through
+) -> None:
+    async with through() as (proxy, config), Client(config) as client:
+        await client.raw("/version")
+        proxy.cut(path=ONE, times=1)
+        assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+        assert proxy.count(path=ONE) == 2
+        proxy.cut(method="POST", times=1)
+        with pytest.raises(Unreachable):
+            await client.create(CONFIG_MAPS, config_map(namespace, "perhaps"))
+        assert proxy.count(method="POST") == 1
+
+
+async def test_an_answer_that_comes_twice_is_taken_once(through: Through) -> None:
+    async with through() as (proxy, config), Client(config) as client:
+        proxy.duplicate(path=ONE, times=1)
+        for _ in range(2):
+            assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
+        assert b"gitVersion" in await client.raw("/version")
+
+
 async def test_an_answer_that_is_no_object_is_garbled(through: Through) -> None:
     async with through() as (proxy, config), Client(config) as client:
         proxy.respond(200, body=b"<html>log in first</html>", path=ONE)
@@ -276,6 +299,24 @@ async def test_requests_and_watches_go_through_a_proxy(config: Config) -> None:
         await eventually(lambda: len(ended) == len(asked))
     address = config.server.removeprefix("https://").encode()
     assert set(asked) == {b"CONNECT " + address + b" HTTP/1.1"}
+
+
+async def test_a_proxy_that_refuses_is_named(config: Config) -> None:
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        proxy = f"http://me:p%40ss@127.0.0.1:{port}"
+        async with Client(msgspec.structs.replace(config, proxy=proxy)) as client:
+            with pytest.raises(Unreachable, match=rf"proxy 127\.0\.0\.1:{port} answers with HTTP 407") as refused:
+                await client.raw("/version")
+    assert b64encode(b"me:p@ss") in asked[0]
+    assert "p@ss" not in str(refused.value)
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
