@@ -1,6 +1,11 @@
 """Fixtures for every ring of tests; each lives in the module of the part that it starts."""
 
+import signal
+
 from hypothesis import settings
+
+# Whoever starts the tests in the background ignores Ctrl-C, and so would every program that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None)  # a shared machine may pause at any moment
 settings.register_profile("soak", max_examples=10_000, deadline=None)
