@@ -155,10 +155,15 @@ class Client:
             states.extend(await self._job_states(f"?{query}", patience=patience))
         return tuple(states)
 
-    async def job_states_text(self, *, patience: float = PATIENCE) -> bytes:
-        """Read the states of all jobs as the JSON list that Slurm wrote, for who wants to compare it first."""
+    async def job_states_text(self, ids: Iterable[int] = (), *, patience: float = PATIENCE) -> bytes:
+        """Read states, of these jobs or of all, as the JSON list that Slurm wrote: to compare it before reading it.
+
+        Ask for a few hundred ids at most, since all of them stand in the first line of the request.
+        """
         what = "reading the states of jobs"
-        answer = await self.calls.call("GET", "jobs/state/", _StatesText, what=what, patience=patience)
+        query = "&".join([f"job_id={job_id:d}" for job_id in ids])
+        path = f"jobs/state/?{query}" if query else "jobs/state/"
+        answer = await self.calls.call("GET", path, _StatesText, what=what, patience=patience)
         text = bytes(answer.jobs)
         if not text.startswith(b"["):
             raise Garbled(f"{what} failed: the answer holds no list")

@@ -2,7 +2,7 @@
 
 Three loops share one picture of the cluster, none of which ever has two requests under way:
 
-    states     job states by `jobs/state`: quick for the jobs that somebody waits for, slow for all
+    states     job states by `jobs/state`: quick for the jobs that somebody waits for, slice by slice, slow for all
     details    the full record of each job whose state changed, a few at a time; of all at once after a start
     nodes      every node, which costs nothing while none changed
 
@@ -27,11 +27,21 @@ from isthmus.slurm.submission import base_id
 
 _QUICK = 0.05
 _IDLE = 2.0
-_REST = 1 / 3
+_REST = 1 / 2
 """The shortest pause, as a part of the time that the answer before it took."""
 
-_FEW = 500
-"""Up to so many jobs are asked for by their ids; slurmrestd spends 16 µs on each job that it lists."""
+_SLICE = 400
+"""So many of the jobs that somebody waits for are asked about at a time, by their ids: 8 KiB of them at most.
+
+A change that just missed a list of 10,000 jobs would wait for the rest of that list and for all of the next one. In
+slices it waits for one round, and slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
+"""
+
+_ALL_SHARE = 20
+"""While somebody waits, all jobs are listed for no more than one part in so many of the time."""
+
+_ALL_LATEST = 10.0
+"""But a list of all that took long because Slurm was away is not put off for longer than this."""
 
 _BACKOFF_FIRST = 0.2
 _BACKOFF_MOST = 5.0
@@ -92,6 +102,10 @@ class Poller:
         self._troubles: dict[str, str] = {}
         self._states_text = b""
         self._all_states_due = clock()
+        self._slices: list[tuple[int, ...]] = []
+        """What is still to be asked about in this round, of so many slices."""
+        self._slices_per_round = 1
+        self._slice_texts: dict[tuple[int, ...], bytes] = {}
         self._decode_states = msgspec.json.Decoder(list[JobState]).decode
         # A job id stands for several entries and records when it is an array's.
         self._entries: Counter[int] = Counter()
@@ -126,11 +140,15 @@ class Poller:
     async def run(self) -> None:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._loop("states", self._poll_states, quick=self._quick))
-            group.create_task(self._loop("nodes", self._poll_nodes, quick=max(self._quick, _NODES_PAUSE)))
+            group.create_task(
+                self._loop("states", self._poll_states, quick=lambda: self._quick / self._slices_per_round)
+            )
+            group.create_task(self._loop("nodes", self._poll_nodes, quick=lambda: max(self._quick, _NODES_PAUSE)))
             group.create_task(self._loop("details", self._read_details))
 
-    async def _loop(self, name: str, ask: Callable[[], Awaitable[None]], *, quick: float | None = None) -> None:
+    async def _loop(
+        self, name: str, ask: Callable[[], Awaitable[None]], *, quick: Callable[[], float] | None = None
+    ) -> None:
         """Ask over and over; a loop without `quick` waits for its work by itself."""
         backoff = _BACKOFF_FIRST
         while True:
@@ -145,7 +163,7 @@ class Poller:
             self._note(name, "")
             backoff = _BACKOFF_FIRST
             if quick is not None:
-                pause = quick if self._waiting() else max(quick, self._idle)
+                pause = quick() if self._waiting() else max(quick(), self._idle)
                 await self._pause(name, max(pause, _REST * (self._clock() - began)))
 
     async def _pause(self, name: str, seconds: float) -> None:
@@ -172,34 +190,50 @@ class Poller:
 
     async def _poll_states(self) -> None:
         waiting = self._waiting()
-        if 0 < len(waiting) <= _FEW and self._clock() < self._all_states_due:
-            entries = await self._client.job_states(waiting, patience=_PATIENCE)
-            self._take_states({entry.job_id: entry.state for entry in entries}, only=frozenset(waiting))
+        began = self._clock()
+        if waiting and began < self._all_states_due:
+            await self._poll_slice(waiting)
         else:
             await self._poll_all_states()
-            self._all_states_due = self._clock() + self._idle
+            now = self._clock()
+            self._all_states_due = now + max(self._idle, min(_ALL_LATEST, _ALL_SHARE * (now - began)))
         self._read_once["states"].set()
         self._wake_details()
+
+    async def _poll_slice(self, waiting: Collection[int]) -> None:
+        if not self._slices:
+            all_ids = sorted(waiting)
+            self._slices = [tuple(all_ids[at : at + _SLICE]) for at in range(0, len(all_ids), _SLICE)]
+            self._slices_per_round = len(self._slices)
+            self._slice_texts = {ids: text for ids in self._slices if (text := self._slice_texts.get(ids))}
+        ids = self._slices.pop()
+        text = await self._client.job_states_text(ids, patience=_PATIENCE)
+        if text != self._slice_texts.get(ids):
+            self._take_states(self._read(text), only=frozenset(ids))
+            self._slice_texts[ids] = text
 
     async def _poll_all_states(self) -> None:
         text = await self._client.job_states_text(patience=_PATIENCE)
         # Most of the time nothing changed, and comparing bytes is all there is to do.
-        if text == self._states_text:
-            return
+        if text != self._states_text:
+            self._take_states(self._read(text))
+            self._states_text = text
+
+    def _read(self, text: bytes) -> dict[str, States]:
         try:
-            fresh = {entry.job_id: entry.state for entry in self._decode_states(text)}
+            return {entry.job_id: entry.state for entry in self._decode_states(text)}
         except msgspec.DecodeError as error:
             raise Garbled(f"the list of job states cannot be read: {error}") from error
-        self._take_states(fresh)
-        self._states_text = text
 
     def _take_states(self, fresh: dict[str, States], *, only: frozenset[int] | None = None) -> None:
         """Compare with what is known: of all jobs, or of these alone."""
         known = self.states
         changed = [(key, state) for key, state in fresh.items() if known.get(key) != state]
         gone = [key for key in known if key not in fresh] if only is None else self._gone_of(only, fresh)
-        if only is not None and (changed or gone):
-            self._states_text = b""  # the last full list is no longer what we know
+        if changed or gone:
+            # What was said before is no longer what we know: if Slurm says it again, that is news.
+            self._states_text = b""
+            self._slice_texts.clear()
         for key, _ in changed:
             job_id = base_id(key)
             if key not in known:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+import pytest
+
 from isthmus.model.slurm import Job, NodeChange, States
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
@@ -113,6 +115,31 @@ async def test_who_is_waited_for_is_asked_about_by_id(slurm: SlurmBed, client: C
             await until(lambda: poller.states[str(job_id)] == ("CANCELLED",))
             task.cancel()
         assert everything == 1
+
+
+async def test_many_who_are_waited_for_are_asked_about_in_slices(
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("isthmus.slurm.poller._SLICE", 2)
+    ids = [(await client.submit(batch_job(), key=new_key())).job_id for _ in range(5)]
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as watched,
+    ):
+        poller = Poller(watched, waiting=lambda: ids, quick=0.02, idle=3600)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(poller.run())
+            await poller.synced()
+            told: list[str] = []
+            poller.states.on_change(lambda key, _, new: told.append(key) if new == ("CANCELLED",) else None)
+            for first, second in ((ids[0], ids[1]), (ids[2], ids[3])):
+                await proxy.until_seen(path=f"*/jobs/state/[?]job_id={first}&job_id={second}", times=2)
+            await proxy.until_seen(path=f"*/jobs/state/[?]job_id={ids[4]}", times=2)
+            for job_id in reversed(ids):
+                await client.cancel_job(job_id)
+                await until(lambda: str(job_id) in told)  # noqa: B023 - awaited here
+            task.cancel()
+        assert told == [str(job_id) for job_id in reversed(ids)]
 
 
 async def test_never_two_questions_of_a_kind_at_once(slurm: SlurmBed, faults: Faults) -> None:
