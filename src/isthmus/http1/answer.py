@@ -93,7 +93,9 @@ class Answer:
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         last = words[0] == "HTTP/1.0" or headers.get("connection", "").lower() == "close"
         coding = headers.get("transfer-encoding", "").lower()
-        if status in _WITHOUT_BODY or (self._tunnel and status < HTTPStatus.MULTIPLE_CHOICES):
+        if self._tunnel and status < HTTPStatus.MULTIPLE_CHOICES:
+            last = False  # whatever the proxy says of itself: from here on the connection is another one's
+        elif status in _WITHOUT_BODY:
             self._left = 0
         elif coding == "chunked":
             self._chunked = True

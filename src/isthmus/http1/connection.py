@@ -14,8 +14,12 @@ from isthmus.http1.answer import Answer, Head, ProtocolError
 LARGEST = 1 << 30
 """No whole answer is longer: 100,000 pods or half a million jobs in full are not."""
 
-_ENOUGH = 4 << 20
-"""So many bytes of a stream may lie here unread before the server has to wait."""
+_BREATH = 0.002
+"""A stream is read again this many seconds after it last brought something, and not at every byte.
+
+A server that sends event after event wakes us up for each, which costs more than reading it. What comes meanwhile
+is read at once, and what comes after a pause is not delayed.
+"""
 
 
 class Response(NamedTuple):
@@ -44,6 +48,8 @@ class Connection(asyncio.Protocol):
         """Whether only the end of the answer is worth waking up for."""
         self._peek: Peek | None = None
         self._paused = False
+        """Whether nothing more of a stream is wanted before what came has been read."""
+        self._breathe_until = 0.0
         self._trouble: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         # One alarm serves many requests: it is looked at when it rings, not set anew for each of them.
@@ -112,6 +118,8 @@ class Connection(asyncio.Protocol):
         try:
             while not self._pieces and not answer.complete:
                 self._expect(patience)
+                if self._paused:
+                    self._loop.call_at(self._breathe_until, self._resume)
                 await self._wait()
         except BaseException:
             self.close()
@@ -138,16 +146,19 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, answer: Answer) -> None:
         self._answer = None
+        self._resume()
         if answer.excess or answer.head is None or answer.head.last:
             self.close()
 
     def _take(self) -> bytes:
         pieces, self._pieces = self._pieces, []
         self._size = 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _resume(self) -> None:
         if self._paused and not self.transport.is_closing():
             self.transport.resume_reading()
         self._paused = False
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     # Waiting
 
@@ -215,8 +226,9 @@ class Connection(asyncio.Protocol):
             self._pieces.append(piece)
             self._size += len(piece)
         if not self._whole:
-            if self._size > _ENOUGH and not self._paused:
+            if answer.head and not self._paused:
                 self._paused = True
+                self._breathe_until = self._loop.time() + _BREATH
                 self.transport.pause_reading()
             self._wake()
         elif answer.complete:

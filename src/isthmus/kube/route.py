@@ -5,10 +5,11 @@ import socket
 import ssl
 from base64 import b64encode
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from isthmus.http1.connection import Connection
+from isthmus.http1.tls import Secured
 from isthmus.kube.config import Config
 
 CONNECT_TIMEOUT: Final = 10.0
@@ -41,14 +42,17 @@ class Route:
             raise TimeoutError(f"no connection within {self._patience:g} s") from None
 
     async def _connect(self, tls: ssl.SSLContext) -> Connection:
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            Connection,
-            self._host,
-            self._port,
-            ssl=tls if self._encrypted else None,
-            server_hostname=self._name if self._encrypted else None,
+        loop = asyncio.get_running_loop()
+        connection = Connection()
+        if not self._encrypted:
+            transport, _ = await loop.create_connection(lambda: connection, self._host, self._port)
+            _notice_death(transport)
+            return connection
+        transport, secured = await loop.create_connection(
+            lambda: Secured(connection, tls, server_name=self._name), self._host, self._port
         )
         _notice_death(transport)
+        await secured.handshake()
         return connection
 
     async def _connect_through(self, proxy: SplitResult, tls: ssl.SSLContext) -> Connection:
@@ -61,8 +65,10 @@ class Route:
         try:
             answer = await connection.exchange(self._ask_for_tunnel(proxy), patience=self._patience, tunnel=True)
             if answer.status == HTTPStatus.OK and self._encrypted:
-                inner = await loop.start_tls(connection.transport, connection, tls, server_hostname=self._name)
-                connection.connection_made(cast("asyncio.Transport", inner))  # asyncio does not say it again
+                secured = Secured(connection, tls, server_name=self._name)
+                transport.set_protocol(secured)
+                secured.connection_made(transport)
+                await secured.handshake()
         except BaseException:
             connection.close()
             raise

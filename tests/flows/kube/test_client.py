@@ -84,6 +84,13 @@ async def test_list_gives_all_pages_at_one_version(client: Client, namespace: st
     assert listed.metadata.continue_ == ""
 
 
+async def test_a_large_object_goes_both_ways(client: Client, namespace: str) -> None:
+    text = "x" * 700_000
+    created = await client.create(CONFIG_MAPS, config_map(namespace, "large", text=text))
+    assert created["data"] == {"text": text}
+    assert await client.get(CONFIG_MAPS, f"{namespace}/large") == created
+
+
 async def test_the_next_page_is_asked_for_before_this_one_is_complete(
     client: Client, namespace: str, through: Through
 ) -> None:

@@ -64,8 +64,10 @@ def test_what_did_not_change_has_no_body() -> None:
 
 def test_an_open_tunnel_has_no_body() -> None:
     answer = Answer(tunnel=True)
-    answer.feed(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    answer.feed(b"HTTP/1.0 200 Connection established\r\n\r\n")
     assert answer.complete
+    assert answer.head is not None
+    assert not answer.head.last
 
 
 def test_a_server_of_old_closes_after_its_answer() -> None:
