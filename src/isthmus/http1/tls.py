@@ -103,16 +103,19 @@ class Secured(asyncio.Protocol, asyncio.Transport):
 
     def _read(self) -> None:
         pieces: list[bytes] = []
-        read = self._tls.read
         ended = False
         try:
-            while piece := read(_RECORD):
+            while self._incoming.pending or self._tls.pending():
+                piece = self._tls.read(_RECORD)
+                if not piece:
+                    ended = True
+                    break
                 pieces.append(piece)
-            ended = True
         except ssl.SSLWantReadError:
-            self._flush()  # an answer to the other side's wish for new keys
+            pass
         except ssl.SSLError as error:
             self._fail(error)
+        self._flush()  # an answer to the other side's wish for new keys, if it has it
         if pieces:
             self._above.data_received(b"".join(pieces))
         if ended and self._below:
