@@ -13,7 +13,7 @@ demo: .venv/ready ## Bring up a cluster, run Slurm across its nodes, take it dow
 	@scripts/demo
 
 .PHONY: test
-test: lint unit flows e2e ## Run all the checks and tests (as root; 15 minutes, twice that on the first run).
+test: lint unit flows e2e ## Run all the checks and tests (as root; about 10 minutes, 30 on the first run).
 
 .PHONY: lint
 lint: .venv/ready ## Check style, types and layers.
