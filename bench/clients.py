@@ -156,4 +156,4 @@ def _timed_fold(names: list[str]) -> tuple[float, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main({"pods": pods, "bindings": bindings, "jobs": jobs, "hostlists": hostlists}, about=__doc__))
+    sys.exit(main({"hostlists": hostlists, "pods": pods, "bindings": bindings, "jobs": jobs}, about=__doc__))

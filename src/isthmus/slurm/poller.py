@@ -27,10 +27,10 @@ from isthmus.slurm.submission import base_id
 
 _QUICK = 0.05
 _IDLE = 2.0
-_REST = 1 / 2
+_REST = 2 / 3
 """The shortest pause, as a part of the time that the answer before it took."""
 
-_SLICE = 400
+_SLICE = 500
 """So many of the jobs that somebody waits for are asked about at a time, by their ids: 8 KiB of them at most.
 
 A change that just missed a list of 10,000 jobs would wait for the rest of that list and for all of the next one. In
