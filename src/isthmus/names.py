@@ -10,6 +10,67 @@ class MetricName(NamedTuple):
     help: str
 
 
+# The bridge: what its users write, and what it writes onto pods and nodes. The names are slurm-bridge's.
+SCHEDULER_NAME = "slurm-bridge-scheduler"
+"""The `schedulerName` of pods that Slurm places, unless the configuration gives another."""
+
+JOB_ANNOTATIONS = "slurmjob.slinky.slurm.net/"
+"""The prefix of annotations that ask for something of Slurm: `slurmjob.slinky.slurm.net/partition` and so on."""
+
+JOB_ANNOTATIONS_OLD = "slinky.slurm.net/"
+"""The prefix that these annotations had before slurm-bridge 1.0; still read, where the newer one is not there."""
+
+JOB_ID_LABEL = "scheduler.slinky.slurm.net/slurm-jobid"
+"""On a pod: the id of its Slurm job. All pods of one job share it; it is written with the binding."""
+
+POD_NODE_ANNOTATION = "slinky.slurm.net/slurm-node"
+"""On a pod: the Kubernetes node that Slurm's choice came to."""
+
+POD_JOB_ANNOTATION = "slurm.job.id"
+"""On a pod: the id of its Slurm job, as an annotation."""
+
+POD_SLURM_NODE_ANNOTATION = "slurm.node"
+"""On a pod: the Slurm node that Slurm chose."""
+
+NODE_NAME_LABEL = "slinky.slurm.net/slurm-nodename"
+"""On a node: its name in Slurm, where that is not its name in Kubernetes. Also read as an annotation."""
+
+EXTERNAL_NODE_LABEL = "scheduler.slinky.slurm.net/external-node"
+"""On a node: register it in Slurm as an external node. The value does not matter."""
+
+NODE_PARTITIONS_ANNOTATION = "scheduler.slinky.slurm.net/external-node-partitions"
+"""On an external node: the features, separated by commas, by which partitions take it in."""
+
+NODE_TOPOLOGY_ANNOTATION = "topology.slinky.slurm.net/spec"
+"""On a node: its place in Slurm's topology, such as `topo-switch:s2,topo-block:b2`."""
+
+MANAGED_TAINT = "slinky.slurm.net/managed-node"
+"""The taint that keeps the pods of others away from nodes that Slurm manages; its value is the scheduler name."""
+
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+"""On a pod: the PodGroup of scheduler-plugins that it belongs to."""
+
+LWS_NAME_LABEL = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
+"""On a pod of a LeaderWorkerSet: the set, the group within the set, and its place within the group."""
+
+JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-global-index"
+"""On a pod of a JobSet: the set, and the number of its Job within the set."""
+
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""On a pod of a Job: the Job, and its index if the Job is indexed."""
+
+STATEFUL_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+"""On a pod of a StatefulSet: its ordinal."""
+
+SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+"""On a claim that waits for its first consumer: the node on which the volume is to be made."""
+
+FIELD_MANAGER = "isthmus"
+
 # Queues. The names are client-go's, so that dashboards and alerts made for Go controllers work unchanged.
 QUEUE_DEPTH = MetricName("workqueue_depth", "Keys that are due and wait for a worker.")
 QUEUE_ADDS = MetricName("workqueue_adds_total", "Keys that were asked for, before duplicates are folded together.")

@@ -47,6 +47,7 @@ class ObjectMeta(Data, frozen=True):
     generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: Mapping[str, str] = EMPTY
     annotations: Mapping[str, str] = EMPTY
     owner_references: tuple[OwnerReference, ...] = ()

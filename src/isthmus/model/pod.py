@@ -12,10 +12,11 @@ from isthmus.model.meta import ConditionStatus, ObjectMeta
 class Resources(Data, frozen=True):
     """What is asked for, as quantities (`domain.quantity`).
 
-    Limits are not read: where a limit stands without a request, the API server makes it the request.
+    Of containers, limits are not needed: where one stands without a request, the API server makes it the request.
     """
 
     requests: Mapping[str, str] = EMPTY
+    limits: Mapping[str, str] = EMPTY
 
 
 class ContainerPort(Data, frozen=True):
@@ -71,10 +72,53 @@ class NodeAffinity(Data, frozen=True):
     required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
+class LabelSelector(Data, frozen=True):
+    """Which objects, by their labels; all of it must hold, and an empty one selects everything."""
+
+    match_labels: Mapping[str, str] = EMPTY
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class PodAffinityTerm(Data, frozen=True):
+    """Near, or away from, pods with these labels, in the sense of a label of nodes."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Data, frozen=True):
+    """Which other pods must be near, or must not be."""
+
+    required: tuple[PodAffinityTerm, ...] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+
+
 class Affinity(Data, frozen=True):
     """Where the pod wants to be."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(Data, frozen=True):
+    """How pods are to be spread; `when_unsatisfiable` is DoNotSchedule or ScheduleAnyway."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class SchedulingGroup(Data, frozen=True):
+    """The built-in PodGroup that a pod belongs to."""
+
+    pod_group_name: str = ""
+
+
+class ResourceClaimUse(Data, frozen=True):
+    """A device claim of the pod."""
+
+    name: str = ""
 
 
 class SchedulingGate(Data, frozen=True):
@@ -89,11 +133,16 @@ class ClaimSource(Data, frozen=True):
     claim_name: str
 
 
+class Ephemeral(Data, frozen=True):
+    """Says that the volume's claim is made for the pod, as `POD-VOLUME`."""
+
+
 class Volume(Data, frozen=True):
-    """A volume of a pod, of which only claims bear on placement."""
+    """A volume of a pod, of which only claims bear on placement. An ephemeral one has a claim named after it."""
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Ephemeral | None = None
 
 
 class PodSpec(Data, frozen=True):
@@ -110,7 +159,15 @@ class PodSpec(Data, frozen=True):
     overhead: Mapping[str, str] = EMPTY
     volumes: tuple[Volume, ...] = ()
     priority: int = 0
+    priority_class_name: str = ""
     host_network: bool = False
+    service_account_name: str = ""
+    active_deadline_seconds: int = 0
+    scheduling_group: SchedulingGroup | None = None
+    resources: Resources = Resources()
+    """Of the pod as a whole; where given, it stands for the sum of its containers."""
+    resource_claims: tuple[ResourceClaimUse, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
 
 
 class PodCondition(Data, frozen=True):
@@ -122,6 +179,28 @@ class PodCondition(Data, frozen=True):
     message: str = ""
 
 
+class Terminated(Data, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Data, frozen=True):
+    """Where a container stands; only its end is read."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Data, frozen=True):
+    """What became of a container."""
+
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Data, frozen=True):
     """What became of it."""
 
@@ -131,6 +210,7 @@ class PodStatus(Data, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     pod_ip: str = field(name="podIP", default="")
     start_time: datetime | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Data, frozen=True):
@@ -144,6 +224,16 @@ class Pod(Data, frozen=True):
     def finished(self) -> bool:
         """Whether all its containers ended for good."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def bound(self) -> bool:
+        """Whether it has a node."""
+        return bool(self.spec.node_name)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether somebody asked it to go."""
+        return self.metadata.deletion_timestamp is not None
 
 
 PODS = Kind(Pod, "v1", "pods", "Pod")

@@ -1,7 +1,11 @@
-"""Workloads, as far as their size needs."""
+"""Workloads, as far as placing their pods and their size needs."""
+
+from collections.abc import Mapping
+
+from msgspec import field
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import ObjectMeta, Partial
 
 
 class ScaleSpec(Data, frozen=True):
@@ -25,4 +29,138 @@ class Scale(Data, frozen=True):
     status: ScaleStatus = ScaleStatus()
 
 
+class JobSpec(Data, frozen=True):
+    """How many pods a Job runs at a time, how many must succeed, and for how long it may run."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    active_deadline_seconds: int = 0
+
+
+class JobStatus(Data, frozen=True):
+    """How many pods of a Job are done."""
+
+    succeeded: int = 0
+    failed: int = 0
+
+
+class Job(Data, frozen=True):
+    """A Job of Kubernetes; Slurm's is `model.slurm.Job`."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+class JobTemplate(Data, frozen=True):
+    """What each Job of a ReplicatedJob is."""
+
+    spec: JobSpec = JobSpec()
+
+
+class ReplicatedJob(Data, frozen=True):
+    """Several Jobs from one template."""
+
+    name: str = ""
+    replicas: int = 1
+    template: JobTemplate = JobTemplate()
+
+
+class JobSetSpec(Data, frozen=True):
+    """The Jobs of a JobSet."""
+
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+
+
+class JobSet(Data, frozen=True):
+    """A JobSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSetSpec = JobSetSpec()
+
+
+class PodGroupSpec(Data, frozen=True):
+    """How many members must start together."""
+
+    min_member: int = 0
+    min_resources: Mapping[str, str] = field(default_factory=dict)
+    schedule_timeout_seconds: int = 0
+
+
+class PodGroup(Data, frozen=True):
+    """A PodGroup of scheduler-plugins (`scheduling.x-k8s.io`)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class Gang(Data, frozen=True):
+    """All or nothing, for so many pods."""
+
+    min_count: int = 1
+
+
+class SchedulingPolicy(Data, frozen=True):
+    """Either a gang or (basic) pods one by one."""
+
+    gang: Gang | None = None
+
+
+class WorkloadRef(Data, frozen=True):
+    """Where the template of a built-in PodGroup stands."""
+
+    workload_name: str = ""
+    pod_group_template_name: str = ""
+
+
+class TemplateRef(Data, frozen=True):
+    """What a built-in PodGroup was made from."""
+
+    workload: WorkloadRef | None = None
+
+
+class BuiltinPodGroupSpec(Data, frozen=True):
+    """How the pods of a built-in PodGroup are placed."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    pod_group_template_ref: TemplateRef | None = None
+
+
+class BuiltinPodGroup(Data, frozen=True):
+    """A PodGroup of Kubernetes itself (`scheduling.k8s.io`)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: BuiltinPodGroupSpec = BuiltinPodGroupSpec()
+
+
+class LeaderWorkerTemplate(Data, frozen=True):
+    """How many pods a group has, the leader among them."""
+
+    size: int = 1
+
+
+class LeaderWorkerSetSpec(Data, frozen=True):
+    """Groups of a leader and its workers; `startup_policy` is LeaderCreated or LeaderReady."""
+
+    leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+    startup_policy: str = "LeaderCreated"
+
+
+class LeaderWorkerSet(Data, frozen=True):
+    """A LeaderWorkerSet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+
+
 SCALES = Kind(Scale, "autoscaling/v1", "scales", "Scale")
+JOBS = Kind(Job, "batch/v1", "jobs", "Job")
+JOBSETS = Kind(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
+POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+BUILTIN_POD_GROUPS = Kind(BuiltinPodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", "PodGroup")
+WORKLOADS = Kind(Partial, "scheduling.k8s.io/v1alpha2", "workloads", "Workload")
+LEADER_WORKER_SETS = Kind(LeaderWorkerSet, "leaderworkerset.x-k8s.io/v1", "leaderworkersets", "LeaderWorkerSet")
+DEPLOYMENTS = Kind(Partial, "apps/v1", "deployments", "Deployment")
+REPLICA_SETS = Kind(Partial, "apps/v1", "replicasets", "ReplicaSet")
+STATEFUL_SETS = Kind(Partial, "apps/v1", "statefulsets", "StatefulSet")
