@@ -5,7 +5,7 @@ Slurm leaves fields out, or sends null, when it has nothing to say, so everythin
 """
 
 import math
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -51,6 +51,63 @@ class ExitCode(msgspec.Struct, frozen=True, gc=False):
     signal: Signal = Signal()
 
 
+class NodeShare(NamedTuple):
+    """What a job has of one node: CPUs, and memory in MiB."""
+
+    name: str
+    cpus: int
+    memory: int
+
+
+class SharedCpus(msgspec.Struct, frozen=True, gc=False):
+    """The CPUs of a node that are a job's."""
+
+    count: int = 0
+
+
+class SharedMemory(msgspec.Struct, frozen=True, gc=False):
+    """The memory of a node that is a job's, in MiB."""
+
+    allocated: int = 0
+
+
+class AllocatedNode(msgspec.Struct, frozen=True, gc=False):
+    """One node of an allocation, as v0.0.41 and newer write it."""
+
+    name: str
+    cpus: SharedCpus = SharedCpus()
+    memory: SharedMemory = SharedMemory()
+
+
+class AllocatedNodes(msgspec.Struct, frozen=True, gc=False):
+    """The nodes of an allocation; `whole` says that nobody else may use them meanwhile."""
+
+    whole: bool = False
+    allocation: tuple[AllocatedNode, ...] = ()
+
+
+class AllocatedSocket(msgspec.Struct, frozen=True, gc=False):
+    """A socket of a node, as v0.0.40 writes it: the job's cores by their numbers."""
+
+    cores: dict[str, str] = {}
+
+
+class AllocatedNodeV40(msgspec.Struct, frozen=True, gc=False):
+    """One node of an allocation, as v0.0.40 writes it. It tells no CPUs, but the cores."""
+
+    nodename: str
+    memory_allocated: int = 0
+    sockets: dict[str, AllocatedSocket] = {}
+
+
+class JobResources(msgspec.Struct, frozen=True, gc=False):
+    """What a job has, in the shape of either API; read it by `Job.shares` and `Job.has_whole_nodes`."""
+
+    nodes: AllocatedNodes | str | None = None
+    """v0.0.40 has a host list here."""
+    allocated_nodes: tuple[AllocatedNodeV40, ...] = ()
+
+
 class Job(msgspec.Struct, frozen=True, gc=False):
     """A job that slurmctld knows."""
 
@@ -81,6 +138,21 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     submit_time: Number = NOTHING
     start_time: Number = NOTHING
     end_time: Number = NOTHING
+    eligible_time: Number = NOTHING
+    preempt_time: Number = NOTHING
+    suspend_time: Number = NOTHING
+    deadline: Number = NOTHING
+    """Times are seconds since 1970, and 0 where there is none."""
+    tasks: Number = NOTHING
+    cpus_per_task: Number = NOTHING
+    memory_per_node: Number = NOTHING
+    memory_per_cpu: Number = NOTHING
+    features: str | None = None
+    """What `constraints` is when the job is submitted."""
+    licenses: str | None = None
+    wckey: str | None = None
+    dependency: str | None = None
+    batch_flag: bool = False
     hold: bool = False
     restarts: int = msgspec.field(name="restart_cnt", default=0)
     exit_code: ExitCode = ExitCode()
@@ -90,6 +162,31 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     work_directory: str | None = msgspec.field(name="current_working_directory", default=None)
     standard_output: str | None = None
     standard_error: str | None = None
+    resources: JobResources | None = msgspec.field(name="job_resources", default=None)
+
+    @property
+    def shares(self) -> tuple[NodeShare, ...]:
+        """What the job has of each of its nodes; nothing while it waits."""
+        if self.resources is None:
+            return ()
+        if isinstance(self.resources.nodes, AllocatedNodes):
+            return tuple(
+                NodeShare(node.name, node.cpus.count, node.memory.allocated)
+                for node in self.resources.nodes.allocation
+            )
+        return tuple(
+            NodeShare(node.nodename, sum(len(it.cores) for it in node.sockets.values()), node.memory_allocated)
+            for node in self.resources.allocated_nodes
+        )
+
+    @property
+    def has_whole_nodes(self) -> bool:
+        """Whether nobody else may use the job's nodes; v0.0.40 does not tell."""
+        return (
+            self.resources is not None
+            and isinstance(self.resources.nodes, AllocatedNodes)
+            and self.resources.nodes.whole
+        )
 
 
 class JobState(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +236,22 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     priority: Number | None = None
     nice: int | None = None
     hold: bool | None = None
+    begin_time: Number | None = None
+    """The second since 1970 before which the job does not start. A change to 1 (0 changes nothing) lets it go."""
+    deadline: int | None = None
+    """The second since 1970 by which the job has to be over."""
+    prefer: str | None = None
+    """Constraints that Slurm fulfils if it costs no waiting."""
+    distribution: str | None = None
+    contiguous: bool | None = None
+    threads_per_core: int | None = None
+    time_minimum: Number | None = None
+    requeue: bool | None = None
+    kill_on_node_fail: bool | None = None
+    """False lets a job go on with the nodes that are left."""
+    extra: str | None = None
+    standard_output: str | None = None
+    standard_error: str | None = None
     user_id: str | None = None
     group_id: str | None = None
 

@@ -230,11 +230,18 @@ class Client:
         """Change a job."""
         await self.calls.call("POST", f"job/{job_id:d}", Answer, what=f"changing job {job_id}", body=change)
 
-    async def cancel_job(self, job_id: int, *, signal: str | None = None) -> None:
-        """End a job, or send a signal such as TERM or USR1 to its processes."""
+    async def cancel_job(self, job_id: int, *, signal: str | None = None, batch: bool = False) -> None:
+        """End a job, or send a signal such as TERM or USR1 to its processes.
+
+        With `batch` the signal surely reaches the batch script and what it has started, so that a script with a
+        `trap` can end the job with the exit code of its choice even while it waits for a `sleep`.
+        """
         what = f"sending {signal} to job {job_id}" if signal else f"cancelling job {job_id}"
-        query = f"?{urlencode({'signal': signal})}" if signal else ""
-        answer = await self.calls.call("DELETE", f"job/{job_id:d}{query}", _Signalled, what=what)
+        # BATCH_JOB would be for the shell alone, which heeds a signal only after its present command.
+        wishes = {"signal": signal, "flags": "FULL_JOB" if batch else None}
+        query = urlencode({name: wish for name, wish in wishes.items() if wish})
+        path = f"job/{job_id:d}?{query}" if query else f"job/{job_id:d}"
+        answer = await self.calls.call("DELETE", path, _Signalled, what=what)
         # This call reports its failures in a place of its own, under a status of success.
         problems = [Problem(error_number=status.error.code, error=status.error.string) for status in answer.status]
         if error := failure(what, status=HTTPStatus.OK, problems=[it for it in problems if it.error_number]):

@@ -74,7 +74,8 @@ async def test_an_array_has_a_state_for_each_task(client: Client) -> None:
     assert {job.array_job_id.value for job in await client.job(job_id)} == {job_id}
 
 
-async def test_slurm_knows_every_field_that_we_send(client: Client) -> None:
+async def test_slurm_knows_every_field_that_we_send(slurm: SlurmBed, client: Client) -> None:
+    tomorrow = int(time.time()) + 86_400
     request = batch_job(
         comment="x",
         admin_comment='{"pods": []}',
@@ -90,20 +91,68 @@ async def test_slurm_knows_every_field_that_we_send(client: Client) -> None:
         nice=3,
         user_id="0",
         group_id="0",
-        time_limit=Number.of(math.inf),
+        time_limit=Number.of(5),
+        time_minimum=Number.of(2),
         dependency="",
         licenses="",
         wckey="",
         tres_per_job="",
+        begin_time=Number.of(tomorrow),
+        deadline=tomorrow + 86_400,
+        prefer="",
+        distribution="block",
+        contiguous=True,
+        threads_per_core=1,
+        requeue=False,
+        kill_on_node_fail=False,
+        extra="{}",
+        standard_output="/dev/null",
+        standard_error="/dev/null",
     )
     submission = await client.submit(request, key=new_key())
-    assert not [warning for warning in submission.warnings if "unknown field" in warning]
+    assert not [warning for warning in submission.warnings if "nknown" in warning]
     (job,) = await client.job(submission.job_id)
     assert job.excluded_nodes == "n2"
     assert job.admin_comment == '{"pods": []}'
     assert job.mcs_label == "blue"
-    assert job.time_limit.value == math.inf
+    assert (job.eligible_time.value, job.deadline.value) == (tomorrow, tomorrow + 86_400)
+    # How a job shares its nodes is told by no field that every version has.
+    assert "=MCS" in slurm.scontrol("show", "job", str(job.job_id))
+    assert (job.tasks.value, job.cpus_per_task.value, job.memory_per_node.value) == (1, 1, 16)
+    assert job.standard_output == "/dev/null"
+    assert job.batch_flag
     assert job.hold
+    assert job.shares == ()
+
+
+async def test_a_time_limit_may_be_infinite(client: Client) -> None:
+    job_id = (await client.submit(batch_job(time_limit=Number.of(math.inf)), key=new_key())).job_id
+    assert (await client.job(job_id))[0].time_limit.value == math.inf
+
+
+async def test_a_job_tells_what_it_has_of_each_node(client: Client) -> None:
+    request = batch_job(hold=None, minimum_nodes=2, tasks=3, memory_per_node=Number.of(24))
+    job = await job_in_state(client, (await client.submit(request, key=new_key())).job_id, "RUNNING")
+    await client.cancel_job(job.job_id)
+    assert {(share.name, share.memory) for share in job.shares} == {("n1", 24), ("n2", 24)}
+    assert sum(share.cpus for share in job.shares) == 3
+    assert not job.has_whole_nodes
+
+
+async def test_a_job_may_have_whole_nodes(client: Client) -> None:
+    request = batch_job(hold=None, shared=("none",))
+    job = await job_in_state(client, (await client.submit(request, key=new_key())).job_id, "RUNNING")
+    await client.cancel_job(job.job_id)
+    assert job.has_whole_nodes
+    assert [share.cpus for share in job.shares] == [4]
+
+
+async def test_a_job_that_begins_later_can_be_let_go(client: Client) -> None:
+    later = Number.of(int(time.time()) + 3600)
+    job_id = (await client.submit(batch_job("exit 0", hold=None, begin_time=later), key=new_key())).job_id
+    assert (await client.job(job_id))[0].eligible_time == later
+    await client.update_job(job_id, JobRequest(begin_time=Number.of(1)))
+    await job_in_state(client, job_id, "COMPLETED")
 
 
 async def test_a_job_is_changed(client: Client) -> None:
@@ -136,6 +185,23 @@ async def test_a_signal_reaches_a_running_job(slurm: SlurmBed, client: Client) -
     job = await job_in_state(client, job_id, "FAILED")
     assert job.exit_code.status == ("SIGNALED",)
     assert job.exit_code.signal.name == "USR1"
+
+
+@pytest.mark.parametrize(("signal", "state"), [("USR1", "COMPLETED"), ("USR2", "FAILED")])
+async def test_a_script_ends_with_the_exit_code_that_a_signal_stands_for(
+    slurm: SlurmBed, client: Client, signal: str, state: str
+) -> None:
+    begun = slurm.path(f"/tmp/{new_key().replace('/', '-')}")  # noqa: S108 - in the bed
+    script = f"trap 'exit 0' USR1\ntrap 'exit 1' USR2\ntouch /tmp/{begun.name}\nsleep 600"
+    job_id = (await client.submit(batch_job(script, hold=None), key=new_key())).job_id
+
+    async def has_begun() -> bool:
+        return begun.exists()
+
+    await eventually(has_begun, bool)
+    await client.cancel_job(job_id, signal=signal, batch=True)
+    job = await job_in_state(client, job_id, state)
+    assert job.exit_code.return_code.value == (state == "FAILED")
 
 
 async def test_a_signal_to_a_job_that_waits_has_to_wait(client: Client) -> None:
