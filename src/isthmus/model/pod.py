@@ -66,10 +66,15 @@ class NodeSelector(Data, frozen=True):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
+class Preference(Data, frozen=True):
+    """A wish that may go unfulfilled: only that there is one is read."""
+
+
 class NodeAffinity(Data, frozen=True):
-    """Which nodes the pod can run on at all."""
+    """Which nodes the pod can run on at all, and which it would like."""
 
     required: NodeSelector | None = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[Preference, ...] = field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
 
 
 class LabelSelector(Data, frozen=True):
@@ -89,9 +94,10 @@ class PodAffinityTerm(Data, frozen=True):
 
 
 class PodAffinity(Data, frozen=True):
-    """Which other pods must be near, or must not be."""
+    """Which other pods must be near, or must not be, and which had better."""
 
     required: tuple[PodAffinityTerm, ...] = field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+    preferred: tuple[Preference, ...] = field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
 
 
 class Affinity(Data, frozen=True):
@@ -151,6 +157,7 @@ class PodSpec(Data, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
+    hostname: str = ""
     scheduler_name: str = ""
     node_selector: Mapping[str, str] = EMPTY
     affinity: Affinity | None = None

@@ -80,14 +80,28 @@ class PersistentVolume(Data, frozen=True):
     status: VolumeStatus = VolumeStatus()
 
 
+class TopologyRequirement(Data, frozen=True):
+    """A label that a node must have, with one of these values."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Data, frozen=True):
+    """All of these must hold."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] = ()
+
+
 class StorageClass(Data, frozen=True):
-    """A way to make volumes."""
+    """A way to make volumes; of `allowed_topologies`, one must hold for the node that the volume is made for."""
 
     provisioner: str
     metadata: ObjectMeta = ObjectMeta()
     parameters: Mapping[str, str] = EMPTY
     reclaim_policy: str = "Delete"
     volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
 CLAIMS = Kind(Claim, "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
