@@ -110,8 +110,9 @@ class World:
 
     def expect(self, job_id: int) -> None:
         """Ask about this job often for a while, because it is about to start or to end."""
+        if not self._hot:
+            self.poller.nudge()
         self._hot[job_id] = self._clock() + _HOT_SECONDS
-        self.poller.nudge_states()
 
     def _hot_jobs(self) -> Collection[int]:
         now = self._clock()

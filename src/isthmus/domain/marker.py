@@ -35,6 +35,10 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
     pods: tuple[str, ...] = ()
     """As `namespace/name`, the way slurm-bridge writes it."""
     uids: tuple[str, ...] = ()
+    slots: int = 1
+    """How many pods it has room for."""
+    packed: bool = False
+    """Whether several of them may be on one node."""
     isthmus: int = _VERSION
 
     @property
@@ -52,7 +56,9 @@ _decode = msgspec.json.Decoder(Marker).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def mark(group: GroupKey, uid: str, pods: Sequence[Pod], *, cluster: str) -> Marker:
+def mark(
+    group: GroupKey, uid: str, pods: Sequence[Pod], *, cluster: str, slots: int = 1, packed: bool = False
+) -> Marker:
     """Make the marker of a job for these pods."""
     return Marker(
         cluster=cluster,
@@ -62,6 +68,8 @@ def mark(group: GroupKey, uid: str, pods: Sequence[Pod], *, cluster: str) -> Mar
         uid=uid,
         pods=tuple(str(pod.metadata.key) for pod in pods),
         uids=tuple(pod.metadata.uid for pod in pods),
+        slots=slots,
+        packed=packed,
     )
 
 

@@ -1,0 +1,111 @@
+"""What a group of pods asks of Slurm: gathered from the pods and from all that stands above them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from isthmus.bridge.owners import Owner, Owners
+from isthmus.bridge.world import World
+from isthmus.domain import grouping, jobask, tenancy
+from isthmus.domain.grouping import GroupKey
+from isthmus.domain.jobask import Ask
+from isthmus.domain.placement import ALONE, Demand
+from isthmus.errors import Wait
+from isthmus.model.meta import Key
+from isthmus.model.pod import Pod
+from isthmus.model.workload import (
+    BuiltinPodGroup,
+    Job,
+    JobSet,
+    LeaderWorkerSet,
+    PodGroup,
+)
+
+_LOOK_AGAIN = 2.0
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """The object behind a group, as far as placement cares: who it is, and how many pods it wants."""
+
+    uid: str
+    demand: Demand
+    object: Any = None
+
+
+async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners) -> Gang:
+    """Find what makes these pods one group. A pod alone needs nobody."""
+    if group.single:
+        return Gang(pods[0].metadata.uid, ALONE)
+    found = await owners.group(group)
+    if found is None:
+        key = group.object
+        raise Wait(
+            f"{group.kind} {key} does not exist",
+            after=_LOOK_AGAIN,
+            remedy=f"create it, or remove what names it from the pods of {group.namespace}",
+        )
+    uid = found.metadata.uid
+    if group.kind == grouping.LEADER_WORKER_SET:
+        uid = f"{uid}/{group.name.rpartition('-')[2]}"
+    return Gang(uid, demand_of(found), found)
+
+
+def demand_of(found: Any) -> Demand:
+    """Tell how many pods must be there before any of a gang starts, and how many may come."""
+    match found:
+        case PodGroup():
+            size = max(1, found.spec.min_member)
+            return Demand(size, size)
+        case BuiltinPodGroup():
+            size = found.spec.scheduling_policy.gang.min_count if found.spec.scheduling_policy.gang else 1
+            return Demand(size, size)
+        case LeaderWorkerSet():
+            size = found.spec.leader_worker_template.size
+            # Workers of such a set are made when their leader is ready, so the leader cannot wait for them.
+            late = found.spec.startup_policy == "LeaderReady"
+            return Demand(1 if late else size, size)
+        case JobSet():
+            size = sum(
+                job.replicas * _at_a_time(job.template.spec.parallelism, job.template.spec.completions)
+                for job in found.spec.replicated_jobs
+            )
+            return Demand(size, size)
+        case Job():
+            size = _at_a_time(found.spec.parallelism, found.spec.completions, done=found.status.succeeded)
+            return Demand(size, size)
+        case _:
+            return ALONE
+
+
+def _at_a_time(parallelism: int, completions: int | None, *, done: int = 0) -> int:
+    return max(1, parallelism if completions is None else min(parallelism, completions - done))
+
+
+async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners) -> tuple[Ask, int]:
+    """Gather what is asked of Slurm, within what is allowed; and the time limit in seconds, 0 for none.
+
+    Raises `Terminal` with what is wrong.
+    """
+    first = pods[0]
+    chain = await owners.of(first)
+    above = await owners.above_group(group, gang.object)
+    asks = [jobask.parse(owner.object.metadata.annotations, where=_where(owner)) for owner in chain]
+    if gang.object is not None and all(owner.object.metadata.uid != gang.object.metadata.uid for owner in chain):
+        asks.insert(0, jobask.parse(gang.object.metadata.annotations, where=str(group)))
+    asks.append(jobask.parse(first.metadata.annotations, where=f"pod {first.metadata.key}"))
+    asks += [jobask.parse(owner.object.metadata.annotations, where=_where(owner)) for owner in above]
+    namespace = world.namespaces.get(Key("", group.namespace))
+    grant = tenancy.grant_for(
+        world.policies.values(),
+        namespace=group.namespace,
+        namespace_labels=namespace.metadata.labels if namespace else {},
+        service_account=first.spec.service_account_name or "default",
+    )
+    limits = [owner.object.spec.active_deadline_seconds for owner in chain if isinstance(owner.object, Job)]
+    limits += [pod.spec.active_deadline_seconds for pod in pods]
+    return tenancy.apply(grant, jobask.merge(*asks)), min((limit for limit in limits if limit), default=0)
+
+
+def _where(owner: Owner) -> str:
+    return f"{owner.kind} {owner.object.metadata.key}"
