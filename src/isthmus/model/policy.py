@@ -1,0 +1,102 @@
+"""Who may ask Slurm for what: the administrator's rules for namespaces and service accounts.
+
+`domain.tenancy` decides by them, `bridge.policies` installs the kind.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from isthmus.model.base import EMPTY, Data, Kind
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.schema import Rule, rules
+
+GROUP = "isthmus.dev"
+VERSION = "v1alpha1"
+
+ANY = "*"
+"""Among allowed values: every value."""
+
+_Value = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\s,]+$")]
+_DefaultValue = Annotated[str, Meta(max_length=256, pattern=r"^[^\s,*]*$")]
+
+
+class Choice(Data, frozen=True):
+    """What may be asked for, and what is taken where nothing is asked for."""
+
+    default: _DefaultValue = ""
+    """Taken where nothing is asked for. It is always allowed."""
+    allowed: Annotated[tuple[_Value, ...], Meta(max_length=256)] = ()
+    """What may be asked for; "*" allows everything (but never the user and group root, which have to be named)."""
+
+
+# Who is limited to some values must be given one of them: asking for nothing must be no way around the limit.
+_with_default = rules(
+    Rule(
+        "(has(self.default) && self.default != '') || (has(self.allowed) && '*' in self.allowed)",
+        'give a default, or allow "*": a pod that asks for nothing would get what is not allowed',
+    )
+)
+
+
+class LabelRequirement(Data, frozen=True):
+    """One comparison with a label."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class NamespaceSelector(Data, frozen=True):
+    """Which namespaces, by their labels; all of it must hold, and an empty one selects all."""
+
+    match_labels: Mapping[str, str] = EMPTY
+    match_expressions: tuple[LabelRequirement, ...] = ()
+
+
+class BridgePolicySpec(Data, frozen=True):
+    """Whom the policy is for, and what they may ask for. What is not mentioned is not limited, except as told."""
+
+    namespaces: Annotated[tuple[_Value, ...], Meta(max_length=1024)] = ()
+    """The namespaces that it is for, by name."""
+    namespace_selector: NamespaceSelector | None = None
+    """The namespaces that it is for, by their labels; {} selects all. One that names the namespace goes first."""
+    service_accounts: Annotated[tuple[_Value, ...], Meta(max_length=1024)] = ()
+    """Only pods with one of these service accounts; empty means all. One that names the account goes first."""
+    users: Annotated[Choice, _with_default] | None = None
+    """Slurm users that jobs may run as. Not mentioned: nobody else than the bridge's own."""
+    groups: Annotated[Choice, _with_default] | None = None
+    """Groups that jobs may run as. Not mentioned: none but the user's own."""
+    accounts: Annotated[Choice, _with_default] | None = None
+    """Accounts that jobs may be charged to."""
+    partitions: Annotated[Choice, _with_default] | None = None
+    """Partitions that jobs may go to."""
+    qos: Choice | None = None
+    """Qualities of service that jobs may have."""
+    reservations: Choice | None = None
+    """Reservations that jobs may use."""
+    mcs_labels: Choice | None = None
+    """MCS labels that jobs may carry. Not mentioned: none but the bridge's own."""
+    exclusive: bool | None = None
+    """Whether jobs get whole nodes where nothing is asked for; not mentioned: as the bridge is configured."""
+    priority: bool = False
+    """Whether jobs may set their own priority, which passes over fair share."""
+
+
+class BridgePolicy(Data, frozen=True):
+    """What pods of some namespaces, or of some service accounts in them, may ask of Slurm."""
+
+    spec: Annotated[
+        BridgePolicySpec,
+        rules(
+            Rule(
+                "has(self.namespaceSelector) || (has(self.namespaces) && size(self.namespaces) > 0)",
+                "name namespaces, or give a namespaceSelector ({} selects all)",
+            )
+        ),
+    ]
+    metadata: ObjectMeta = ObjectMeta()
+
+
+POLICIES = Kind(BridgePolicy, f"{GROUP}/{VERSION}", "bridgepolicies", "BridgePolicy", namespaced=False)
