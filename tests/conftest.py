@@ -12,9 +12,12 @@ settings.register_profile("soak", max_examples=10_000, deadline=None)
 settings.load_profile("default")
 
 pytest_plugins = [
-    "tests.bed.logs",  # first: the others import it, and pytest must see a plugin before anyone else does
+    # Who is imported by others comes first: pytest must see a plugin before anyone else does.
+    "tests.bed.logs",
     "tests.bed.cluster",
     "tests.bed.control_plane",
     "tests.bed.faults",
     "tests.bed.slurm",
+    "tests.bed.bridge_ground",
+    "tests.bed.workload_controllers",
 ]

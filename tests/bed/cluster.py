@@ -79,11 +79,11 @@ def make_cluster(name: str, *, workers: int) -> ClusterBed:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
-    """One cluster with two workers for all tests; a test puts back what it breaks."""
+    """One cluster with three workers for all tests; a test puts back what it breaks."""
     name = f"test-{os.getpid()}"
     prepare(PlainProgress())  # every image of the store is in every node from its first start
     try:
-        bed = make_cluster(name, workers=2)
+        bed = make_cluster(name, workers=3)
         with ExitStack() as shown:
             for node in bed.cluster.nodes:
                 shown.enter_context(logs.shown(request.config, name=node.name, directory=node.machine.logs))

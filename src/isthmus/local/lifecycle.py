@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import cgroups, host, network, state, supply
+from isthmus.local import cgroups, host, network, state, supply, workloads
 from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.cluster import STEPS, Cluster, group_of
 from isthmus.local.images.build import Image
@@ -118,6 +118,13 @@ def load_images(name: str, images: list[Image]) -> None:
     """Put images into every node of a running cluster."""
     with state.exclusive(name):
         Cluster.load(name).load_images(images)
+
+
+def install_addons(name: str, names: Sequence[str], progress: Progress) -> None:
+    """Bring add-ons into a running cluster."""
+    addons = workloads.chosen(names)
+    with state.exclusive(name):
+        workloads.install(Cluster.load(name), addons, progress)
 
 
 def _new(name: str, workers: int | None, slurm: str | None) -> Settings:

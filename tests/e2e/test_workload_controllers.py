@@ -1,0 +1,126 @@
+"""The ground of the bridge by itself: workloads that the stock scheduler places, and a Slurm beside them."""
+
+import http.client
+import json
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.bed.bridge_ground import PARTITION, BridgeGround
+from tests.bed.cluster import ClusterBed, eventually
+from tests.e2e.pods import TOOLS
+from tests.e2e.test_command_line import isthmus
+
+
+@pytest.fixture(params=["bridge_ground", "hybrid_ground"])
+def ground(request: pytest.FixtureRequest) -> BridgeGround:
+    """Both versions of Slurm."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, BridgeGround)
+    return found
+
+
+def _pod(command: str) -> dict[str, object]:
+    return {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": TOOLS, "command": ["sh", "-euc", command]}],
+    }
+
+
+def test_a_jobset_runs_to_its_end_and_its_pods_find_each_other(workload_addons: ClusterBed, namespace: str) -> None:
+    until_found = "until getent hosts tried-workers-1-0.tried; do sleep 0.2; done"
+    job = {"backoffLimit": 0, "template": {"spec": {**_pod(until_found), "restartPolicy": "Never"}}}
+    document = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "tried", "namespace": namespace},
+        "spec": {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": job}}]},
+    }
+    workload_addons.apply(json.dumps(document))
+    workload_addons.kubectl(
+        "wait", f"--namespace={namespace}", "--for=condition=Completed", "jobset/tried", "--timeout=90s"
+    )
+    phases = workload_addons.kubectl(
+        "get", "pods", f"--namespace={namespace}", "-o", "jsonpath={.items[*].status.phase}"
+    )
+    assert phases.split() == ["Succeeded", "Succeeded"]
+
+
+def test_a_leaderworkerset_gets_ready_and_its_workers_know_their_leader(
+    workload_addons: ClusterBed, namespace: str
+) -> None:
+    document = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "tried", "namespace": namespace},
+        "spec": {
+            "replicas": 2,
+            "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": _pod("exec sleep infinity")}},
+        },
+    }
+    workload_addons.apply(json.dumps(document))
+    workload_addons.kubectl(
+        "wait", f"--namespace={namespace}", "--for=condition=Available", "lws/tried", "--timeout=90s"
+    )
+    leader = workload_addons.exec("tried-1-1", "printenv", "LWS_LEADER_ADDRESS", namespace=namespace)
+    assert leader == f"tried-1.tried.{namespace}\n"
+
+
+def test_addons_are_listed_installed_again_and_refused(workload_addons: ClusterBed) -> None:
+    assert "podgroup" in isthmus("addon", "list").stdout
+    again = isthmus("addon", "install", "--name", workload_addons.name, "podgroup", "jobset")
+    assert again.returncode == 0, again.stderr
+    wrong = isthmus("addon", "install", "--name", workload_addons.name, "nonsense")
+    assert wrong.returncode == 1
+    assert "choose from: jobset, lws, podgroup" in wrong.stderr
+
+
+def test_a_native_job_runs_and_is_accounted_for(ground: BridgeGround) -> None:
+    job = ground.slurm("sbatch", "--parsable", "--nodes=2", "--wrap=srun true").strip()
+    states = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--format=jobid,state,nodelist"]
+    # The whole job, its batch script and its step: slurmctld tells slurmdbd of each by itself.
+    eventually(lambda: ground.slurm(*states).count("|COMPLETED|") == 3, f"all of job {job} in sacct")
+    assert f"{job}|COMPLETED|slurmd-[0-1]" in ground.slurm(*states).splitlines()
+    placed = {ground.kubernetes_node(f"slurmd-{number}") for number in (0, 1)}
+    assert len(placed) == 2
+    assert placed <= set(ground.cluster.workers)
+
+
+def test_slurmrestd_is_reached_from_the_host_with_the_token_of_the_secret(ground: BridgeGround) -> None:
+    stored = ground.kubectl("get", "secret", "slurm-bridge-token", f"--namespace={ground.namespace}", "-o", "json")
+    assert list(json.loads(stored)["data"]) == ["auth-token"]
+    where = urlsplit(ground.rest_url)
+    assert where.hostname
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=10)
+    try:
+        for token, status in ((ground.token, 200), ("nonsense", 401)):
+            headers = {"X-SLURM-USER-NAME": "slurm", "X-SLURM-USER-TOKEN": token}
+            connection.request("GET", f"/slurm/v0.0.42/partition/{PARTITION}", headers=headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            assert answer.status == status, content
+            if token == ground.token:
+                assert json.loads(content)["partitions"][0]["nodes"]["configured"] == "ALL"
+    finally:
+        connection.close()
+
+
+def test_jobs_outlive_slurmctld(ground: BridgeGround) -> None:
+    job = ground.slurm("sbatch", "--parsable", "--hold", "--wrap=true").strip()
+    there = f"--namespace={ground.namespace}"
+    ground.slurm("scontrol", "shutdown", "slurmctld")
+    restarts = ["get", "pod", "slurmctld-0", there, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"]
+    eventually(lambda: ground.kubectl(*restarts) != "0", "the container to start again")
+    ground.kubectl("wait", there, "--for=condition=Ready", "pod/slurmctld-0", "--timeout=60s")
+    try:
+        assert job in ground.slurm("squeue", "--noheader", "--format=%i").split()
+    finally:
+        ground.slurm("scancel", job)
+
+
+def test_slurmd_pods_look_like_those_of_a_nodeset_where_pods_follow_them(hybrid_ground: BridgeGround) -> None:
+    worker = "--selector=app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
+    names = hybrid_ground.kubectl(
+        "get", "pods", "--all-namespaces", worker, "-o", "jsonpath={.items[*].spec.hostname}"
+    )
+    assert sorted(names.split()) == ["slurmd-0", "slurmd-1"]

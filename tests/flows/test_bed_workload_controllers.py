@@ -1,0 +1,72 @@
+"""The controllers of JobSet and LeaderWorkerSet really work on a control plane without nodes."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.bed.cluster import eventually
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.workload_controllers import WorkloadControllers, apply_kinds
+
+_POD = {"containers": [{"name": "main", "image": "none"}]}
+
+
+def pods(bed: ControlPlaneBed, selector: str) -> list[Any]:
+    listed: list[Any] = json.loads(bed.kubectl("get", "pods", f"--selector={selector}", "-o", "json"))["items"]
+    return listed
+
+
+def apply(
+    bed: ControlPlaneBed, version: str, kind: str, name: str, spec: Mapping[str, object]
+) -> Callable[[], str]:
+    document = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    bed.kubectl("apply", "--filename=-", stdin=json.dumps(document))
+    group, _, number = version.partition("/")
+    # In full: Kubernetes has a PodGroup of its own, too.
+    return lambda: bed.kubectl("delete", f"{kind}.{number}.{group}", name)
+
+
+def test_a_jobset_becomes_indexed_pods_that_know_it(workload_controllers: ControlPlaneBed) -> None:
+    bed, mine = workload_controllers, "jobset.sigs.k8s.io/jobset-name=tried"
+    job = {"parallelism": 2, "completions": 2, "template": {"spec": {**_POD, "restartPolicy": "Never"}}}
+    spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": job}}]}
+    delete = apply(bed, "jobset.x-k8s.io/v1alpha2", "JobSet", "tried", spec)
+    eventually(lambda: len(pods(bed, mine)) == 4, "2 jobs of 2 pods")
+    delete()
+    eventually(lambda: not pods(bed, mine), "the pods to go with their JobSet")
+
+
+def test_a_leaderworkerset_becomes_groups_of_leader_and_worker(workload_controllers: ControlPlaneBed) -> None:
+    bed, mine = workload_controllers, "leaderworkerset.sigs.k8s.io/name=tried"
+    spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": _POD}}}
+    delete = apply(bed, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "tried", spec)
+    eventually(lambda: len(pods(bed, mine)) == 4, "2 groups of 2 pods")
+    labels = [pod["metadata"]["labels"] for pod in pods(bed, mine)]
+    places = {(each["leaderworkerset.sigs.k8s.io/group-index"], _index(each)) for each in labels}
+    assert places == {("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")}
+    assert len({each["leaderworkerset.sigs.k8s.io/group-key"] for each in labels}) == 2
+    delete()
+    eventually(lambda: not pods(bed, mine), "the pods to go with their LeaderWorkerSet")
+
+
+def _index(labels: dict[str, str]) -> str:
+    return labels["leaderworkerset.sigs.k8s.io/worker-index"]
+
+
+def test_the_podgroup_kind_is_served(workload_controllers: ControlPlaneBed) -> None:
+    delete = apply(workload_controllers, "scheduling.x-k8s.io/v1alpha1", "PodGroup", "tried", {"minMember": 2})
+    assert (
+        workload_controllers.kubectl(
+            "get", "podgroups.scheduling.x-k8s.io", "tried", "-o", "jsonpath={.spec.minMember}"
+        )
+        == "2"
+    )
+    delete()
+
+
+def test_controllers_take_their_webhooks_with_them(own_control_plane: ControlPlaneBed) -> None:
+    with WorkloadControllers(own_control_plane, ["jobset"]):
+        pass
+    apply_kinds(own_control_plane)
+    spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": _POD}}}}]}
+    apply(own_control_plane, "jobset.x-k8s.io/v1alpha2", "JobSet", "unheeded", spec)
