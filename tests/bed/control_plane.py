@@ -65,7 +65,12 @@ class ControlPlaneBed:
             plane.etcd(),
             # An endpoint on a loopback address is refused by the API itself, and no pod is there to use it.
             plane.apiserver("--endpoint-reconciler-type=none", *self._flags),
-            *([plane.controller_manager()] if self._controllers else []),
+            # Node objects here have no kubelet that says it lives, and are to be what tests make them.
+            *(
+                [plane.controller_manager("--controllers=-node-lifecycle-controller,-taint-eviction-controller")]
+                if self._controllers
+                else []
+            ),
         ]
         self._parts = {part.name: part for part in parts}
         self._stack.callback(self._end_all)

@@ -184,7 +184,7 @@ class ControlPlane:
             lambda: answers(health, context),
         )
 
-    def controller_manager(self) -> Part:
+    def controller_manager(self, *extra: str) -> Part:
         """The controllers of Kubernetes itself."""
         return self._client_of_the_api(
             "controller-manager",
@@ -199,6 +199,7 @@ class ControlPlane:
             # A stopped node is noticed in seconds, as tests and people want it, not after most of a minute.
             "--node-monitor-period=1s",
             "--node-monitor-grace-period=12s",
+            *extra,
         )
 
     def scheduler(self) -> Part:
