@@ -16,8 +16,6 @@ from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
 
 _VERSION: Final = 1
-_LONGEST_COMMENT: Final = 700
-"""Slurm takes 1,024 characters in a comment; the submission key needs its share."""
 
 
 class Marker(msgspec.Struct, frozen=True, gc=False):
@@ -90,8 +88,7 @@ def read(admin_comment: str | None) -> Marker | None:
     return marker if marker.isthmus == _VERSION and marker.cluster and marker.uid else None
 
 
-def comment(pods: Sequence[Pod], *, asked: str | None = None) -> str:
-    """Write the comment that people see in `scontrol show job` and `sacct`: which pods, and what they asked for."""
+def comment(pods: Sequence[Pod]) -> str:
+    """Write the comment that people see in `scontrol show job` and `sacct`: which pods it is for."""
     first = str(pods[0].metadata.key)
-    told = first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"
-    return f"{told}: {asked}"[:_LONGEST_COMMENT] if asked else told[:_LONGEST_COMMENT]
+    return first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"

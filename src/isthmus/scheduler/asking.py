@@ -11,7 +11,6 @@ from isthmus.domain import grouping, jobask, tenancy
 from isthmus.domain.grouping import GroupKey
 from isthmus.domain.jobask import Ask
 from isthmus.domain.placement import ALONE, Demand
-from isthmus.errors import Wait
 from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
 from isthmus.model.workload import (
@@ -21,8 +20,7 @@ from isthmus.model.workload import (
     LeaderWorkerSet,
     PodGroup,
 )
-
-_LOOK_AGAIN = 2.0
+from isthmus.scheduler.holding import Hold
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -40,9 +38,9 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners) -> Gang:
     found = await owners.group(group)
     if found is None:
         key = group.object
-        raise Wait(
+        raise Hold(
             f"{group.kind} {key} does not exist",
-            after=_LOOK_AGAIN,
+            reason="WaitingForGang",
             remedy=f"create it, or remove what names it from the pods of {group.namespace}",
         )
     uid = found.metadata.uid
@@ -89,12 +87,7 @@ async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World,
     """
     first = pods[0]
     chain = await owners.of(first)
-    above = await owners.above_group(group, gang.object)
-    asks = [jobask.parse(owner.object.metadata.annotations, where=_where(owner)) for owner in chain]
-    if gang.object is not None and all(owner.object.metadata.uid != gang.object.metadata.uid for owner in chain):
-        asks.insert(0, jobask.parse(gang.object.metadata.annotations, where=str(group)))
-    asks.append(jobask.parse(first.metadata.annotations, where=f"pod {first.metadata.key}"))
-    asks += [jobask.parse(owner.object.metadata.annotations, where=_where(owner)) for owner in above]
+    asks = [_read(source) for source in await _sources(group, gang, first, chain, owners)]
     namespace = world.namespaces.get(Key("", group.namespace))
     grant = tenancy.grant_for(
         world.policies.values(),
@@ -107,5 +100,15 @@ async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World,
     return tenancy.apply(grant, jobask.merge(*asks)), min((limit for limit in limits if limit), default=0)
 
 
-def _where(owner: Owner) -> str:
-    return f"{owner.kind} {owner.object.metadata.key}"
+async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner], owners: Owners) -> list[Owner]:
+    """Name the objects whose annotations count, in the order of `domain.jobask`: the last has the last word."""
+    known = {owner.object.metadata.uid for owner in chain}
+    own = [] if gang.object is None or gang.object.metadata.uid in known else [Owner(group.kind, gang.object)]
+    inner = own if group.kind == grouping.BUILTIN_POD_GROUP else []
+    outer = [] if inner else own
+    above = await owners.above_group(group, gang.object)
+    return [Owner("Pod", pod), *inner, *chain, *outer, *above]
+
+
+def _read(source: Owner) -> Ask:
+    return jobask.parse(source.object.metadata.annotations, where=f"{source.kind} {source.object.metadata.key}")

@@ -1,0 +1,185 @@
+"""The bridge on a real API server and a real Slurm, with Node objects and no kubelets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from isthmus import names
+from isthmus.bridge import policies
+from isthmus.bridge.world import World, cluster_id
+from isthmus.domain.jobspec import Defaults
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config, load
+from isthmus.kube.crd import install
+from isthmus.kube.errors import AlreadyExists
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.node import NODES
+from isthmus.model.pod import PODS, Pod
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from isthmus.scheduler.scheduler import Scheduler
+from isthmus.scheduler.submitting import Submitting
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import Client as SlurmClient
+from isthmus.slurm.client import connect
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
+from tests.flows.kube.conftest import make_namespace
+
+PARTITION = "main"
+WITHIN = 20.0
+
+
+def pod(namespace: str, name: str, *, cpu: str = "1", memory: str = "64Mi", **more: Any) -> dict[str, Any]:
+    """Make a pod that Slurm is to place; annotations and labels go into its metadata, the rest into its spec."""
+    metadata = {"namespace": namespace, "name": name}
+    metadata |= {part: more.pop(part) for part in ("annotations", "labels", "ownerReferences") if part in more}
+    container = {"name": "main", "image": "example/none", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **more}
+    return {"metadata": metadata, "spec": spec}
+
+
+async def make_node(
+    client: Client,
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "4Gi",
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> None:
+    """Make a node that is ready, as a kubelet would."""
+    resources = {"cpu": cpu, "memory": memory, "pods": "110"}
+    try:
+        await client.create(NODES, {"metadata": {"name": name, "labels": dict(labels or {})}, "spec": spec})
+    except AlreadyExists:
+        return
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "made by a test"}
+    status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
+    await client.merge_patch(NODES, name, {"status": status}, subresource="status")
+    # The API server itself taints new nodes as not ready, for the controller that is not there to say otherwise.
+    await client.merge_patch(NODES, name, {"spec": {"taints": spec.get("taints")}})
+
+
+async def until(what: Callable[[], Any], *, within: float = WITHIN) -> Any:
+    """Wait for a condition of the caches."""
+    async with asyncio.timeout(within):
+        while not (found := what()):  # noqa: ASYNC110 - the condition is one of several caches
+            await asyncio.sleep(0.02)
+    return found
+
+
+class Bridge:
+    """A running bridge, and what tests do with it."""
+
+    def __init__(self, world: World, scheduler: Scheduler, manager: Manager, metrics: Metrics) -> None:
+        self.world = world
+        self.scheduler = scheduler
+        self.manager = manager
+        self.metrics = metrics
+
+    async def create(self, body: dict[str, Any]) -> Key:
+        """Create a pod."""
+        return (await self.world.kube.create(PODS, body)).metadata.key
+
+    async def bound(self, *keys: Key, within: float = WITHIN) -> list[Pod]:
+        """Wait until pods have nodes."""
+
+        def all_bound() -> list[Pod] | None:
+            found = [self.world.pods.get(key) for key in keys]
+            return [pod for pod in found if pod] if all(pod and pod.bound for pod in found) else None
+
+        pods: list[Pod] = await until(all_bound, within=within)
+        return pods
+
+    async def told(self, key: Key, reason: str) -> str:
+        """Wait until a pod is told why it waits; return the message."""
+
+        def message() -> str | None:
+            found = self.world.pods.get(key)
+            for condition in found.status.conditions if found else ():
+                if condition.type == "PodScheduled" and condition.reason == reason:
+                    return condition.message
+            return None
+
+        return str(await until(message))
+
+
+@asynccontextmanager
+async def running(
+    config: Config, slurm: SlurmBed | str, *, defaults: Defaults | None = None, key: Any = None, cluster: str = ""
+) -> AsyncIterator[Bridge]:
+    """Run a bridge's scheduler until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
+    url = slurm if isinstance(slurm, str) else slurm.rest_url
+    tokens = MintedTokens(key if isinstance(slurm, str) else slurm.jwt_key, user="slurm")
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(Client(config))
+        client: SlurmClient = await stack.enter_async_context(connect([url], tokens))
+        world = World(kube, client, cluster=cluster or await cluster_id(kube))
+        metrics = Metrics()
+        recorder = Recorder(kube, controller="slurm-bridge", instance="test")
+        submitting = Submitting(world, defaults or Defaults(partition=PARTITION))
+        scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics)
+        manager = Manager(grace=1.0)
+        world.register(manager)
+        for worker in scheduler.workers:
+            manager.lead(worker)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(manager.run())
+        events = tasks.create_task(recorder.run())
+        try:
+            await until(lambda: world.in_touch)
+            yield Bridge(world, scheduler, manager, metrics)
+        finally:
+            manager.stop()
+            events.cancel()
+
+
+@pytest.fixture
+def config(control_plane: ControlPlaneBed) -> Config:
+    return load(control_plane.kubeconfig)
+
+
+@pytest.fixture
+async def client(config: Config) -> AsyncIterator[Client]:
+    async with Client(config) as client:
+        await install(client, policies.crd())
+        yield client
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    name = await make_namespace(client)
+    yield name
+    await client.delete_all(PODS, namespace=name, grace=0)
+
+
+@pytest.fixture
+def slurm_with_external_nodes(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
+    """A Slurm 26.05 with four external nodes e1 to e4, and one with a slurmd."""
+    return shared_slurm("26.05", nodes=1, external_nodes=4)
+
+
+@pytest.fixture
+async def nodes(client: Client) -> AsyncIterator[list[str]]:
+    """Kubernetes nodes e1 to e4."""
+    made = [f"e{number}" for number in range(1, 5)]
+    for name in made:
+        await make_node(client, name)
+    yield made
+    for name in made:
+        await client.delete(NODES, name)
+
+
+@pytest.fixture
+async def bridge(
+    config: Config, client: Client, slurm_with_external_nodes: SlurmBed, nodes: list[str]
+) -> AsyncIterator[Bridge]:
+    """A bridge on both."""
+    del client, nodes
+    async with running(config, slurm_with_external_nodes) as bridge:
+        yield bridge
