@@ -14,7 +14,7 @@ and go with it: a test cancels its jobs and deletes its pods and the Slurm nodes
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ class BridgeGround:
     namespace: str
     version: str
     rest_url: str
-    token: str
+    token: str = field(repr=False)
 
     @property
     def kubeconfig(self) -> Path:
