@@ -28,8 +28,11 @@ class Shape(Data, frozen=True):
     devices: Mapping[str, int] = NO_DEVICES
 
 
-def shape_of(pod: Pod) -> Shape:
-    """Add up what a pod takes. A few microseconds for an ordinary pod: quantities are read once and remembered."""
+def requests_of(pod: Pod) -> dict[str, int]:
+    """Add up all that a pod takes, by the name of the resource: thousandths of a CPU, else bytes or pieces.
+
+    A few microseconds for an ordinary pod: quantities are read once and remembered.
+    """
     spec = pod.spec
     if len(spec.containers) == 1 and not (spec.init_containers or spec.overhead):
         amounts = _asked(spec.containers[0].resources)
@@ -38,7 +41,13 @@ def shape_of(pod: Pod) -> Shape:
     if spec.resources.requests or spec.resources.limits:
         amounts = _asked(spec.resources, instead_of=amounts)
     if spec.overhead:
-        _add(amounts, {name: _amount(name, text) for name, text in spec.overhead.items()})
+        _add(amounts, {name: measure(name, text) for name, text in spec.overhead.items()})
+    return amounts
+
+
+def shape_of(pod: Pod) -> Shape:
+    """Add up what a pod takes of all that Slurm keeps account of."""
+    amounts = requests_of(pod)
     cpu, memory = amounts.pop("cpu", 0), amounts.pop("memory", 0)
     # What has no slash is Kubernetes' own (ephemeral-storage, hugepages-2Mi): Slurm keeps no account of it.
     devices = {name: count for name, count in amounts.items() if count and "/" in name}
@@ -76,16 +85,17 @@ def _together(containers: Iterable[Container], init_containers: Iterable[Contain
 
 def _asked(resources: Resources, *, instead_of: Mapping[str, int] = NO_DEVICES) -> _Amounts:
     """Read requests, then what is there already, then limits: the first that names a resource decides."""
-    amounts = {name: _amount(name, text) for name, text in resources.requests.items()}
+    amounts = {name: measure(name, text) for name, text in resources.requests.items()}
     for name, amount in instead_of.items():
         amounts.setdefault(name, amount)
     for name, text in resources.limits.items():
         if name not in amounts:
-            amounts[name] = _amount(name, text)
+            amounts[name] = measure(name, text)
     return amounts
 
 
-def _amount(name: str, text: str) -> int:
+def measure(name: str, text: str) -> int:
+    """Read a quantity of a resource: thousandths of a CPU, else bytes or pieces."""
     return quantity.milli(text) if name == "cpu" else quantity.whole(text)
 
 
