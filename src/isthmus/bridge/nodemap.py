@@ -80,6 +80,12 @@ class NodeMap:
         name = self._name_of(node)
         return name if self.kube_name(name) == kube_node else None
 
+    def slurm_names(self, kube_node: str) -> set[str]:
+        """Name all Slurm nodes that may have to do with a Kubernetes node, for those who follow its changes."""
+        found = {worker.slurm_node for worker in self._workers_on_kube.get(kube_node, ())}
+        node = self._nodes.get(Key("", kube_node))
+        return found | {kube_node, _carried_name(node) if node else kube_node} - {""}
+
     def _name_of(self, node: Node) -> str:
         own = node.metadata.name
         if name := _carried_name(node):
@@ -97,8 +103,7 @@ class NodeMap:
             _discard(self._named, was, key.name)
         if now:
             self._named.setdefault(now, set()).add(key.name)
-        on_it = (worker.slurm_node for worker in self._workers_on_kube.get(key.name, ()))
-        self._tell({key.name, was, now, *on_it})
+        self._tell(self.slurm_names(key.name) | {was, now} - {""})
 
     def _pod_changed(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
         was = self._workers.get(key)
@@ -117,9 +122,8 @@ class NodeMap:
 
     def _tell(self, slurm_nodes: Iterable[str]) -> None:
         for name in slurm_nodes:
-            if name:
-                for hook in self._hooks:
-                    hook(name)
+            for hook in self._hooks:
+                hook(name)
 
 
 def _carried_name(node: Node) -> str:
