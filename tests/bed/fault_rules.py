@@ -1,5 +1,6 @@
 """What can be done to a request or a connection, and which ones it is done to."""
 
+import asyncio
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -44,7 +45,14 @@ class LoseAnswer:
     """Let the part do the work and answer in full, then drop the connection without a word of it."""
 
 
-Fault = Delay | Cut | Hang | Respond | Duplicate | LoseAnswer
+@dataclass(frozen=True)
+class HoldBack:
+    """End the connection at once, and pass the request on all the same when the event comes."""
+
+    until: asyncio.Event
+
+
+Fault = HoldBack | Delay | Cut | Hang | Respond | Duplicate | LoseAnswer
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 from urllib.parse import urlsplit
 
 from tests.bed import http1
-from tests.bed.fault_rules import Cut, Delay, Duplicate, Exchange, Fault, Hang, LoseAnswer, Respond
+from tests.bed.fault_rules import Cut, Delay, Duplicate, Exchange, Fault, Hang, HoldBack, LoseAnswer, Respond
 
 _PIECE = 1 << 16
 
@@ -193,6 +193,17 @@ class HttpConnection(_Connection):
                 exchange.status = status
                 await self.client.send(raw)
                 return
+            case HoldBack(until=until):
+                body = b"".join([piece async for piece in http1.request_body(self.client.reader, head)])
+                self.client.close()
+                await until.wait()
+                late = await self.reach_part()
+                try:
+                    await late.send(head.raw + body)
+                    exchange.status = (await http1.read_head(late.reader)).status
+                finally:
+                    late.close()
+                raise Over
             case Delay(seconds=seconds):
                 await asyncio.sleep(seconds)
         if self.part is None:

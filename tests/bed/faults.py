@@ -29,6 +29,7 @@ from tests.bed.fault_rules import (
     Exchange,
     Fault,
     Hang,
+    HoldBack,
     LoseAnswer,
     Respond,
     Rule,
@@ -125,6 +126,13 @@ class Proxy:
         """Have the request applied, and drop the connection instead of answering."""
         self._needs_http("lose_answer")
         return self._add(LoseAnswer(), method=method, path=path, times=times)
+
+    def hold_back(
+        self, until: asyncio.Event, *, method: str = "*", path: str = "*", times: int | None = None
+    ) -> Rule:
+        """Drop the connection without an answer, and have the request applied later."""
+        self._needs_http("hold_back")
+        return self._add(HoldBack(until), method=method, path=path, times=times)
 
     def refuse(self) -> None:
         """Be gone like a killed process: open connections are reset, new ones refused, until `heal`."""

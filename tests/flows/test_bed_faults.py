@@ -136,6 +136,21 @@ async def test_a_lost_answer_is_one_to_a_request_that_was_applied(
     assert jobs_named(slurm, "lost") == 2
 
 
+async def test_a_request_is_held_back_and_applied_later(
+    slurm: SlurmBed, proxied: Proxy, session: aiohttp.ClientSession
+) -> None:
+    let_go = asyncio.Event()
+    proxied.hold_back(let_go, method="POST", path="*/job/submit", times=1)
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await submit(session, "held-back")
+    assert jobs_named(slurm, "held-back") == 0
+    let_go.set()
+    async with asyncio.timeout(10):
+        while proxied.seen[0].status != 200:  # noqa: ASYNC110 - a record, which sends no events
+            await asyncio.sleep(0.01)
+    assert jobs_named(slurm, "held-back") == 1
+
+
 async def test_the_proxy_answers_in_the_parts_place(
     slurm: SlurmBed, proxied: Proxy, session: aiohttp.ClientSession
 ) -> None:

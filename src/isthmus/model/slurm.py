@@ -13,6 +13,22 @@ States: TypeAlias = tuple[str, ...]
 """A state and its flags, as Slurm gives them: ("IDLE", "DRAIN"). The first is the base state."""
 
 
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    }
+)
+"""The base states of jobs that are over."""
+
+
 class Number(msgspec.Struct, frozen=True, gc=False):
     """Slurm's number that may be missing or infinite."""
 
@@ -163,6 +179,16 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     standard_output: str | None = None
     standard_error: str | None = None
     resources: JobResources | None = msgspec.field(name="job_resources", default=None)
+
+    @property
+    def queue_id(self) -> int:
+        """The id by which `jobs/state` and `job/ID` know it: that of its array or heterogeneous job, if any."""
+        return int(self.array_job_id.value or self.het_job_id.value or self.job_id)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over, however it went."""
+        return not ENDED.isdisjoint(self.job_state[:1])
 
     @property
     def shares(self) -> tuple[NodeShare, ...]:
@@ -389,6 +415,8 @@ class RpcCount(msgspec.Struct, frozen=True, gc=False):
 class Statistics(msgspec.Struct, frozen=True, gc=False):
     """How slurmctld feels."""
 
+    now: Number = msgspec.field(name="req_time", default=NOTHING)
+    """The time on its clock."""
     server_thread_count: int = 0
     agent_queue_size: int = 0
     jobs_submitted: int = 0

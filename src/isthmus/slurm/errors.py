@@ -40,6 +40,10 @@ class ControllerAway(Retry):
     """slurmrestd is there, slurmctld is not."""
 
 
+class ControllerUnreached(ControllerAway):
+    """slurmrestd found no connection to slurmctld, which has therefore certainly not seen the request."""
+
+
 class DatabaseAway(Retry):
     """slurmrestd is there, slurmdbd is not."""
 
@@ -106,7 +110,8 @@ _HOW_TO_FIND_PRIMARY = "point slurmrestd's slurm.conf at every SlurmctldHost"
 _MEANINGS: dict[int, _Meaning] = {
     **dict.fromkeys((1001, 1002, 1003, 1004), _Meaning(ControllerAway, _HOW_TO_REACH)),
     **dict.fromkeys((1019, 1020, 1021, 1022, 1023), _Meaning(ControllerAway, _HOW_TO_REACH)),
-    **dict.fromkeys((1800, 1801, 1802, 1803), _Meaning(ControllerAway, _HOW_TO_REACH)),
+    **dict.fromkeys((1801, 1802, 1803), _Meaning(ControllerAway, _HOW_TO_REACH)),
+    1800: _Meaning(ControllerUnreached, _HOW_TO_REACH),
     **dict.fromkeys((5003, 5004, 5005), _Meaning(ControllerAway, _HOW_TO_REACH)),
     # What some calls of slurmrestd report when slurmctld did not answer in time; a true lack of rights is 2002.
     **dict.fromkeys((-1, 1), _Meaning(ControllerAway, _HOW_TO_REACH)),

@@ -290,7 +290,7 @@ class Poller:
                 self._reading = False
             records: defaultdict[int, list[Job]] = defaultdict(list)
             for job in found:
-                records[_id_of_all(job)].append(job)
+                records[job.queue_id].append(job)
             for job_id in ids:
                 self._take_records(job_id, records[job_id])
         self._wake_details()
@@ -324,8 +324,3 @@ class Poller:
             self.nodes.drop(gone)
         for node in listing.nodes:
             self.nodes.put(node.name, node)
-
-
-def _id_of_all(job: Job) -> int:
-    """The id by which `jobs/state` and `job/ID` know a record: that of its array or heterogeneous job, if any."""
-    return int(job.array_job_id.value or job.het_job_id.value or job.job_id)

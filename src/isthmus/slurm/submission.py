@@ -5,20 +5,25 @@ accounts both keep, and which survives requeueing. (`admin_comment` would be saf
 root and SlurmUser may set it.) What people wrote into the comment stays in front of it.
 
 Two submissions with one key may both take effect when slurmctld was frozen and works off its backlog later. Then
-the older job is the job, and the others are duplicates to be cancelled: `duplicates` says which.
+one is the job, and the others are duplicates to be cancelled. Everybody must choose the same one, or nothing would
+be left: one that has begun rather than one that has not, then one that is free to begin rather than one that
+`submitter` holds until it is sure, then the oldest. `duplicates` says which are left over. What is to run a second
+time needs a new key.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from isthmus.errors import Terminal
 from isthmus.model.slurm import Job
 
 _MARK = "isthmus-key="
+_HELD = "isthmus-held"
 _KEY = re.compile(r"[A-Za-z0-9_.:/-]{1,200}", re.ASCII)
 _KEY_IN_COMMENT = re.compile(rf"(?:^|\s){_MARK}({_KEY.pattern})$", re.ASCII)
+_HOLD_IN_COMMENT = re.compile(rf"(?:^|\s){_HELD} {_MARK}")
 _BASE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
-_JOB_IDS = 1 << 26
+JOB_IDS = 1 << 26
 """Job ids are 26 bits wide; after the last one Slurm begins again."""
 
 
@@ -37,7 +42,7 @@ def key_of(comment: str | None) -> str | None:
 
 def newer(job_id: int, than: int) -> bool:
     """Tell whether a job was submitted after another, also when the ids have begun again in between."""
-    return 0 < (job_id - than) % _JOB_IDS < _JOB_IDS // 2
+    return 0 < (job_id - than) % JOB_IDS < JOB_IDS // 2
 
 
 def base_id(text: str) -> int:
@@ -46,18 +51,35 @@ def base_id(text: str) -> int:
     return int(match[0]) if match else 0
 
 
+def with_hold(comment: str | None) -> str:
+    """Mark the comment of a submission that may be one too many, until that is known."""
+    return f"{comment} {_HELD}" if comment else _HELD
+
+
 def duplicates(jobs: Iterable[Job]) -> list[Job]:
-    """Name the jobs whose key an older one has already: of those with one key, the oldest is the job."""
-    firsts: dict[str, Job] = {}
-    surplus = []
+    """Name the jobs to be cancelled because another one has their key."""
+    by_key: dict[str, list[Job]] = {}
     for job in jobs:
-        key = key_of(job.comment)
-        if key is None:
-            continue
-        first = firsts.setdefault(key, job)
-        if newer(first.job_id, job.job_id):
-            firsts[key] = job
-            surplus.append(first)
-        elif first is not job:
-            surplus.append(job)
+        if key := key_of(job.comment):
+            by_key.setdefault(key, []).append(job)
+    surplus = []
+    for same in by_key.values():
+        if len(same) > 1:
+            best, *others = best_first(same)
+            # The tasks of an array have one key between them, and are one job.
+            surplus += [job for job in others if job.queue_id != best.queue_id and not job.has_ended]
     return surplus
+
+
+def best_first(same: Sequence[Job]) -> list[Job]:
+    """Put jobs with one key into the order in which they may claim to be the job."""
+    # Ids may have begun again, so smaller does not mean older.
+    reference = same[0].job_id - JOB_IDS // 2
+
+    def rank(job: Job) -> tuple[bool, float, bool, int]:
+        has_begun = bool(job.nodes)
+        began = (job.start_time.value or 0) if has_begun else 0
+        is_held = _HOLD_IN_COMMENT.search(job.comment or "") is not None
+        return not has_begun, began, is_held, (job.job_id - reference) % JOB_IDS
+
+    return sorted(same, key=rank)

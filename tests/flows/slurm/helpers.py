@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.slurm.client import Client
 from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_box import wait_until
 
 T = TypeVar("T")
 
@@ -62,12 +64,19 @@ def frozen(bed: SlurmBed, daemon: str) -> Iterator[None]:
     """Stop a daemon in the middle of whatever it does, and let it go on in the end."""
     process = bed._daemons[daemon]
     os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: _stands_still(process.pid), what=f"{daemon} stands still", within=10)
     try:
         yield
     finally:
         os.kill(process.pid, signal.SIGCONT)
         # The process at the door of the bed stops and goes on together with its child.
         os.kill(process._entered.pid, signal.SIGCONT)
+
+
+def _stands_still(pid: int) -> bool:
+    """A signal is sent sooner than every thread has heeded it."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
 
 async def jobs_with_key(client: Client, key: str) -> list[Job]:

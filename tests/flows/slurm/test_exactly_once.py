@@ -6,11 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.errors import Retry
+from isthmus.slurm import submitter
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
+from isthmus.slurm.errors import ControllerUnreached
+from isthmus.slurm.submission import duplicates
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import batch_job, eventually, frozen, jobs_with_key, new_key
+from tests.flows.slurm.helpers import batch_job, eventually, frozen, job_in_state, jobs_with_key, new_key
 
 SUBMIT = "*/job/submit"
 
@@ -41,7 +44,10 @@ async def test_finding_it_reads_only_the_jobs_since_then(slurm: SlurmBed, client
         assert proxy.count(method="GET", path="*/job/*") == 1
 
 
-async def test_the_request_is_lost_and_sent_again(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+async def test_the_request_is_lost_and_sent_again(
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitter, "_LATE_LOOKS", (0.1, 0.2))
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.cut(method="POST", path=SUBMIT, times=1)
         async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
@@ -49,6 +55,77 @@ async def test_the_request_is_lost_and_sent_again(slurm: SlurmBed, client: Clien
             job_id = (await shaky.submit(batch_job(), key=key)).job_id
         assert proxy.count(method="POST", path=SUBMIT) == 2
     await assert_one_job(client, key, job_id)
+
+
+async def test_a_request_that_is_held_back_comes_second(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    """The second submission is in Slurm already when the first one arrives, and is withdrawn."""
+    let_go = asyncio.Event()
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky,
+        asyncio.TaskGroup() as group,
+    ):
+        proxy.hold_back(let_go, method="POST", path=SUBMIT, times=1)
+        key = new_key()
+        submitting = group.create_task(shaky.submit(batch_job("sleep 60", hold=None, comment="mine"), key=key))
+        (held,) = await eventually(lambda: jobs_with_key(client, key), bool)
+        assert held.comment == f"mine isthmus-held isthmus-key={key}"
+        let_go.set()
+        job_id = (await submitting).job_id
+    one, other = await jobs_with_key(client, key)
+    assert {one.job_id, other.job_id} == {job_id, held.job_id}
+    assert (await client.job(held.job_id))[0].job_state == ("CANCELLED",)
+    assert not (await client.job(held.job_id))[0].nodes
+    await job_in_state(client, job_id, "RUNNING")
+    assert duplicates([one, other]) == []
+    await client.cancel_job(job_id)
+
+
+async def test_a_second_submission_waits_until_the_first_is_surely_lost(
+    slurm: SlurmBed, client: Client, faults: Faults
+) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.cut(method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(batch_job("exit 0", hold=None, comment="mine"), key=key)).job_id
+    job = await job_in_state(client, job_id, "COMPLETED")
+    assert job.comment == f"mine isthmus-key={key}"
+    assert (job.start_time.value or 0) - (job.submit_time.value or 0) >= sum(submitter._LATE_LOOKS) - 1
+    await assert_one_job(client, key, job_id)
+
+
+async def test_both_answers_are_lost_and_both_jobs_exist(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    let_go = asyncio.Event()
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky,
+        asyncio.TaskGroup() as group,
+    ):
+        proxy.hold_back(let_go, method="POST", path=SUBMIT, times=1)
+        proxy.lose_answer(method="POST", path=SUBMIT, times=1)
+        key = new_key()
+        submitting = group.create_task(shaky.submit(batch_job(), key=key))
+        (held,) = await eventually(lambda: jobs_with_key(client, key), bool)
+        let_go.set()
+        job_id = (await submitting).job_id
+    assert job_id != held.job_id
+    alive = [job.job_id for job in await jobs_with_key(client, key) if not job.has_ended]
+    assert alive == [job_id]
+
+
+async def test_slurmctld_that_nobody_reaches_has_taken_nothing(slurm_bed: Callable[..., SlurmBed]) -> None:
+    bed = slurm_bed("26.05", nodes=1, accounting=False, settings={"MessageTimeout": "2"})
+    async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+        await client.submit(batch_job(), key=new_key())
+        bed.stop("slurmctld")
+        key = new_key()
+        with pytest.raises(ControllerUnreached):
+            await client.submit(batch_job(), key=key)
+        bed.start("slurmctld")
+        job_id = (await client.submit(batch_job(), key=key)).job_id
+        (job,) = await jobs_with_key(client, key)
+        assert (job.job_id, job.comment) == (job_id, f"isthmus-key={key}"), "not held, as nothing is uncertain"
 
 
 async def test_the_answer_is_cut_in_the_middle(slurm: SlurmBed, client: Client, faults: Faults) -> None:

@@ -13,7 +13,7 @@ from isthmus.slurm.errors import Problem, failure
         (422, 2021, errors.AlreadyDone),
         (422, 2168, errors.AlreadyExists),
         (422, 2050, errors.NotNow),
-        (502, 1800, errors.ControllerAway),
+        (502, 1800, errors.ControllerUnreached),
         (504, 5004, errors.ControllerAway),
         (500, -1, errors.ControllerAway),
         (403, 1, errors.ControllerAway),
