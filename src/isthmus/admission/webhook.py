@@ -175,7 +175,7 @@ class Admission:
         )
 
     async def _manages(self, namespace: str) -> bool:
-        """Tell whether all pods of a namespace are for Slurm; with our own registration, we are asked of no others."""
+        """Tell whether all pods of a namespace are for Slurm, unless they object."""
         selector = self._config.managed_namespace_selector
         if selector is None:
             return namespace in self._config.managed_namespaces

@@ -216,7 +216,8 @@ def _devices(pod: Pod) -> list[str]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return [
         f'container "{container.name}" uses unsupported DRA device class "{name.removeprefix(DEVICE_CLASS)}": ask'
-        " for a device plugin's resource such as nvidia.com/gpu, or use the annotation slurmjob.slinky.slurm.net/gres"
+        " for a device plugin's resource such as nvidia.com/gpu, or use the annotation"
+        f" {names.JOB_ANNOTATIONS}gres"
         for container in containers
         for name in sorted(_resources(container))
         if name.startswith(DEVICE_CLASS)
