@@ -1,8 +1,8 @@
 """What is taken on each Kubernetes node, in Kubernetes' own sums.
 
 Slurm's idea of a node and Kubernetes' differ for a moment now and then: a job has ended, its pod is still leaving;
-a DaemonSet put a pod where Slurm does not look. The kubelet refuses a pod for which there is no room, and such a pod
-has failed for good, so a binding waits until Kubernetes, too, has room.
+a DaemonSet put a pod where Slurm does not look. The kubelet refuses a pod for which there is no room, and such a
+pod has failed for good, so a binding waits until Kubernetes, too, has room.
 
 Kept by the stores' hooks, O(1) per event: a few numbers per node, and nothing per pod. A binding that was sent
 counts at once (`assume`), not only when the watch shows it.

@@ -44,7 +44,7 @@ def constraints_of(pod: Pod, volume_terms: Sequence[NodeSelector] = ()) -> Const
         node_selector=tuple(sorted(spec.node_selector.items())),
         affinity=affinity.required if affinity else None,
         tolerations=spec.tolerations,
-        volumes=tuple(volume_terms),
+        volumes=tuple(dict.fromkeys(volume_terms)),
     )
 
 

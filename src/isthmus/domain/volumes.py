@@ -62,8 +62,7 @@ def volumes_of(
             return found
         terms += found.terms
         unbound += found.unbound
-    # The order and number of claims must not make equal pods different (`feasibility.Constraints`).
-    return Volumes(tuple(dict.fromkeys(terms)), tuple(dict.fromkeys(unbound)))
+    return Volumes(tuple(terms), tuple(dict.fromkeys(unbound)))
 
 
 def _claim_key(pod: Pod, volume: Volume) -> Key | None:
