@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from isthmus import names
 from isthmus.bridge.jobs import OurJobs
 from isthmus.bridge.nodemap import NodeMap
+from isthmus.bridge.reading import Reading
 from isthmus.domain.grouping import GroupKey, group_of
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
@@ -83,9 +84,11 @@ class World:
         self.claims, self.volumes, self.classes = claims.store, volumes.store, classes.store
         self.namespaces, self.policies = namespaces.store, policies.store
 
-        self.poller = Poller(slurm, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, clock=clock)
+        self.reading = Reading(slurm)
+        self.poller = Poller(self.reading, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, clock=clock)
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
+        self.reading.attach(self.poller.jobs.get, self.poller.states)
         self.slurm_nodes = self.poller.nodes
         self.map = NodeMap(self.nodes, self.pods)
 

@@ -12,7 +12,7 @@ from isthmus.domain.jobspec import Defaults
 from isthmus.domain.placement import Submit
 from isthmus.domain.podshape import shape_of
 from isthmus.model.pod import Pod
-from isthmus.slurm.submission import key_of
+from isthmus.slurm.submission import key_of, with_key
 from isthmus.slurm.submitter import Submission
 
 _CLUSTER_PART: Final = 13
@@ -45,7 +45,7 @@ class Submitting:
             comment=marker.comment(step.pods),
             admin_comment=marker.write(marked),
             shapes=[shape_of(pod) for pod in step.pods],
-            count=step.slots,
+            slots=step.slots,
             minimum=step.minimum,
             ask=ask,
             defaults=self._defaults,
@@ -59,6 +59,7 @@ class Submitting:
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
         submission = await self._world.slurm.submit(request, key=key)
         self._attempts[uid] = attempt + 1
+        self._world.reading.made(submission.job_id, request, with_key(request.comment, key))
         return submission
 
     def _next_attempt(self, group: GroupKey, uid: str) -> int:

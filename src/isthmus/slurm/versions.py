@@ -5,8 +5,9 @@ Every difference between the versions that we know stands here; the types in `mo
     v0.0.40   Slurm 23.11   job states are lists, jobs/state
     v0.0.42   Slurm 24.11   ping says whether a slurmctld responds, not only UP or DOWN
     v0.0.43   Slurm 25.05   reservations can be made, changed and deleted; asking for changed nodes no longer fails
-                            when nodes changed but their partitions did not
-    v0.0.44   Slurm 25.11   nodes can be made; external jobs
+                            when nodes changed but their partitions did not; a group may be named (before, the name
+                            instead of the number ended slurmrestd)
+    v0.0.44   Slurm 25.11   nodes can be made; external jobs; the nodes of a job can be read by themselves
     v0.0.45   Slurm 26.05   ping no longer says UP or DOWN
 """
 
@@ -28,8 +29,10 @@ class Feature(enum.Enum):
 
     NODE_CHANGES = (43, "asking for nodes that changed")
     RESERVATIONS = (43, "making, changing and deleting reservations")
+    GROUP_NAMES = (43, "submitting for a group by its name")
     NEW_NODES = (44, "making nodes")
     EXTERNAL_JOBS = (44, "external jobs")
+    ALLOCATIONS = (44, "reading the nodes of a job by themselves")
 
     @property
     def since(self) -> int:

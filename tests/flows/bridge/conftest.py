@@ -1,7 +1,7 @@
 """The bridge on a real API server and a real Slurm, with Node objects and no kubelets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -147,7 +147,7 @@ def config(control_plane: ControlPlaneBed) -> Config:
 @pytest.fixture
 async def client(config: Config) -> AsyncIterator[Client]:
     async with Client(config) as client:
-        await install(client, policies.crd())
+        await install(client, policies.crd(), manager=names.FIELD_MANAGER)
         yield client
 
 
@@ -159,9 +159,11 @@ async def namespace(client: Client) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def slurm_with_external_nodes(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
+def slurm_with_external_nodes(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
     """A Slurm 26.05 with four external nodes e1 to e4, and one with a slurmd."""
-    return shared_slurm("26.05", nodes=1, external_nodes=4)
+    bed = shared_slurm("26.05", nodes=1, external_nodes=4)
+    yield bed
+    bed.command("scancel", "--user=slurm")
 
 
 @pytest.fixture
