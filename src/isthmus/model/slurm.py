@@ -310,6 +310,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     tres: str = ""
     tres_used: str | None = None
     weight: int = 0
+    topology: str = ""
     boot_time: Number = NOTHING
     slurmd_start_time: Number = NOTHING
     last_busy: Number = NOTHING
@@ -382,11 +383,14 @@ class NodeChange(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     comment: str | None = None
     extra: str | None = None
     features: tuple[str, ...] | None = None
+    """An empty list changes nothing: ("",) takes all away."""
     features_act: tuple[str, ...] | None = None
     gres: str | None = None
     weight: Number | None = None
     address: tuple[str, ...] | None = None
     hostname: tuple[str, ...] | None = None
+    topology_str: str | None = None
+    """What is `topology` when the node is read; an empty text takes the node out of all."""
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

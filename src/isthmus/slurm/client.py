@@ -296,6 +296,12 @@ class Client:
         """Change a node: its state, reason, features."""
         await self.calls.call("POST", f"node/{in_path(name)}", Answer, what=f"changing node {name}", body=change)
 
+    async def update_nodes(self, names: Sequence[str], change: NodeChange) -> None:
+        """Change many nodes alike, in one request. Those that exist are changed even if another does not."""
+        what = f"changing {names[0] if len(names) == 1 else f'{len(names)} nodes'}"
+        body = {"name": list(names), **msgspec.to_builtins(change)}
+        await self.calls.call("POST", "nodes/", Answer, what=what, body=body)
+
     async def create_node(self, line: Directive) -> None:
         """Make the node or nodes that a line such as `NodeName=n[1-4] CPUs=8` describes."""
         if line.key.lower() != "nodename":
