@@ -44,6 +44,9 @@ NODE_PARTITIONS_ANNOTATION = "scheduler.slinky.slurm.net/external-node-partition
 NODE_TOPOLOGY_ANNOTATION = "topology.slinky.slurm.net/spec"
 """On a node: its place in Slurm's topology, such as `topo-switch:s2,topo-block:b2`."""
 
+NODE_CORDON_ANNOTATION = "scheduler.slinky.slurm.net/cordoned"
+"""On a node that we cordoned because Slurm drained it or set it down: who did so there, and why."""
+
 MANAGED_TAINT = "slinky.slurm.net/managed-node"
 """The taint that keeps the pods of others away from nodes that Slurm manages; its value is the scheduler name."""
 
@@ -116,6 +119,9 @@ CLIENT_REQUESTS = MetricName(
 CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long an answer took, by host and method.")
 
 # Our own.
+NODE_ACTIONS = MetricName(
+    "isthmus_bridge_node_actions_total", "What was done to keep nodes of both sides in step, by action."
+)
 CERTIFICATE_EXPIRY = MetricName(
     "isthmus_serving_certificate_expiry_timestamp_seconds",
     "When the serving certificate ends, in seconds since 1970; it is renewed long before.",

@@ -100,6 +100,7 @@ class Metrics:
         self._requests = self._counter(names.CLIENT_REQUESTS, "code", "host", "method")
         self._request_seconds = self._histogram(names.CLIENT_SECONDS, "host", "verb", buckets=_CALL_BUCKETS)
 
+        self._node_actions = self._counter(names.NODE_ACTIONS, "action")
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
     def queue(self, name: str) -> QueueMetrics:
@@ -134,6 +135,10 @@ class Metrics:
             seconds=self._webhook_seconds.labels(path),
             in_flight=self._webhook_in_flight.labels(path),
         )
+
+    def node_action(self, action: str) -> Counter:
+        """Bind the series that counts one kind of action on nodes."""
+        return self._node_actions.labels(action)
 
     def leading(self, name: str) -> Gauge:
         """Bind the series that says whether this process leads."""
