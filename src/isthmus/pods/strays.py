@@ -1,0 +1,95 @@
+"""Pods that have a node, but no job of ours that could be theirs.
+
+    no job id                    somebody bound it by hand: left alone, with a warning
+    the job of somebody else     its label is wrong or forged: left alone, with a warning, and so is the job
+    a job that nobody knows      its job is gone, and it has to go, too
+
+A job counts as gone only if Slurm itself says so, twice.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from isthmus.bridge.world import World, job_ids
+from isthmus.domain import marker, podrules
+from isthmus.errors import Wait
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.pod import PODS, Pod
+from isthmus.pods.acting import Acting
+from isthmus.pods.gathering import Gathering
+from isthmus.slurm.errors import NotFound
+
+_TWICE_WITHIN: Final = 1.0
+_LOOK_AGAIN: Final = 1.0
+
+
+class Strays:
+    """Finds out what became of the jobs of such pods."""
+
+    def __init__(
+        self,
+        world: World,
+        gathering: Gathering,
+        acting: Acting,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._gathering = gathering
+        self._acting = acting
+        self._recorder = recorder
+        self._clock = clock
+        self._gone_since: dict[Key, tuple[int, float]] = {}
+        """When Slurm first said that it does not know a pod's job."""
+
+    async def reconcile(self, key: Key) -> None:
+        """Look after one pod."""
+        pod = self._world.pods.get(key)
+        if pod is None or not is_running(pod) or self._gathering.job_of(pod) is not None:
+            self._gone_since.pop(key, None)
+            return
+        job_id = next(iter(job_ids(pod)), None)
+        if job_id is None:
+            self._warn(pod, "BoundWithoutSlurm", "has a node, but no Slurm job: Slurm knows nothing of it")
+        elif await self._is_someone_elses(job_id, pod):
+            self._gone_since.pop(key, None)
+            self._warn(pod, "SlurmJobNotItsOwn", f"carries the id of Slurm job {job_id}, which is not its own")
+        else:
+            del self._gone_since[key]
+            await self._acting.evict(podrules.evict_orphan(pod, job_id))
+
+    async def _is_someone_elses(self, job_id: int, pod: Pod) -> bool:
+        """Tell somebody else's job from one that is gone; raises `Wait` as long as neither is certain."""
+        if self._world.jobs.get(job_id) or self._world.jobs.is_foreign(job_id):
+            return True
+        if not self._world.in_touch:
+            raise Wait("Slurm or the API server does not answer", after=_LOOK_AGAIN)
+        try:
+            (found, *_) = await self._world.slurm.job(job_id)
+        except NotFound:
+            self._must_be_gone_for_long(job_id, pod.metadata.key)
+            return False
+        marked = marker.read(found.admin_comment)
+        if marked and marked.cluster == self._world.cluster and podrules.belongs(pod, marked):
+            raise Wait(f"job {job_id} was not read yet", after=_LOOK_AGAIN)
+        return True
+
+    def _must_be_gone_for_long(self, job_id: int, key: Key) -> None:
+        now = self._clock()
+        known, since = self._gone_since.get(key, (job_id, now))
+        if known != job_id:
+            since = now
+        self._gone_since[key] = job_id, since
+        if now - since < _TWICE_WITHIN:
+            raise Wait(f"Slurm does not know job {job_id}", after=_TWICE_WITHIN)
+
+    def _warn(self, pod: Pod, reason: str, text: str) -> None:
+        self._recorder.event(PODS, pod, reason, f"This pod {text}; it is left alone", warning=True)
+
+
+def is_running(pod: Pod) -> bool:
+    """Whether a pod has a node, and neither ended nor is to go."""
+    return pod.bound and not (pod.finished or pod.leaving)
