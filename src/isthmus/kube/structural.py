@@ -126,7 +126,8 @@ def _struct(info: types.StructType, path: str, above: tuple[type, ...]) -> Schem
         if default is not None:
             written["default"] = default
         if field.name in told:
-            written = {"description": told[field.name]} | written
+            # What a field is for says more than what its type is.
+            written |= {"description": told[field.name]}
         properties[field.encode_name] = written
     required = [field.encode_name for field in info.fields if field.required]
     written = {"type": "object", "properties": properties}
