@@ -174,7 +174,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     exit_code: ExitCode = ExitCode()
     tres_requested: str = msgspec.field(name="tres_req_str", default="")
     tres_allocated: str = msgspec.field(name="tres_alloc_str", default="")
-    gres_detail: tuple[str, ...] = ()
+    gres_detail: tuple[str | None, ...] = ()
+    """For each node of the allocation; None for one that has no GRES."""
     work_directory: str | None = msgspec.field(name="current_working_directory", default=None)
     standard_output: str | None = None
     standard_error: str | None = None
