@@ -26,6 +26,8 @@ NONE: Final = ""
 
 _GPUS: Final = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 _MIG: Final = "nvidia.com/mig-"
+_SHARING: Final = frozenset({"shard", "mps"})
+"""GRES that share GPUs by their device files. An external node with one of them ends slurmctld (26.05)."""
 _GRES = re.compile(r"[A-Za-z][\w.-]*(?::[A-Za-z][\w.-]*)?", re.ASCII)
 _NO_FURTHER: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -53,5 +55,10 @@ def checked(gres: str, *, resource: str) -> str:
     if gres and not _GRES.fullmatch(gres):
         raise Terminal(
             f"{gres[:60]!r} is no GRES for {resource}", remedy="write name or name:type, such as gpu:a100"
+        )
+    if gres.partition(":")[0] in _SHARING:
+        raise Terminal(
+            f"{resource} cannot be the GRES {gres}: that one shares device files, which slurmctld does not see",
+            remedy="give it a GRES of its own name, such as gpu_share, and add that to GresTypes of slurm.conf",
         )
     return gres

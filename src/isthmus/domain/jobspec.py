@@ -60,19 +60,21 @@ def request(
     ask: Ask,
     defaults: Defaults,
     minimum: int | None = None,
-    count: int | None = None,
+    slots: int | None = None,
     excluded_nodes: str = "",
     deadline_seconds: int = 0,
     pod_priority: int | None = None,
     script: str | None = None,
 ) -> JobRequest:
-    """Make the job of one pod, or of a gang of `count` pods (as many as there are shapes) of which `minimum` start.
+    """Make the job of one pod, or of a gang with room for `slots` pods, of which `minimum` must start together.
 
-    `excluded_nodes` is a host list. `script` is what a batch placeholder runs.
+    `shapes` are those of the pods that are there; both numbers are theirs unless given. `excluded_nodes` is a host
+    list, `script` what a batch placeholder runs. `comment` is sent as it is: whoever writes it has the one that is
+    asked for in it.
     """
     if not shapes:
         raise ValueError("a job is for one pod at least")
-    count = max(count or 0, len(shapes))
+    slots = max(slots or 0, len(shapes))
     exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
     size = largest(shapes)
     cpus = ask.cpus_per_task or _cpus(size) or None
@@ -80,9 +82,7 @@ def request(
     gres = ask.gres or _gres(size, defaults) or None
     base = JobRequest(
         name=_checked(ask.job_name or name, what="job name", most=255),
-        comment=_checked(
-            f"{ask.comment} {comment}" if ask.comment else comment, what="comment", most=LONGEST_COMMENT
-        ),
+        comment=_checked(comment, what="comment", most=LONGEST_COMMENT),
         admin_comment=_checked(admin_comment, what="admin comment"),
         flags=(EXTERNAL_JOB,) if defaults.placeholder == "external" else (),
         script=_script(script, defaults),
@@ -108,8 +108,8 @@ def request(
         user_id=ask.user_id,
         group_id=ask.group_id,
     )
-    if exclusive or count == 1:
-        least, most = _nodes(ask, minimum=minimum or count, count=count)
+    if exclusive or slots == 1:
+        least, most = _nodes(ask, minimum=minimum or slots, slots=slots)
         return msgspec.structs.replace(
             base,
             minimum_nodes=least,
@@ -124,20 +124,20 @@ def request(
         base,
         minimum_nodes=ask.min_nodes,
         maximum_nodes=ask.max_nodes,
-        tasks=count,
+        tasks=slots,
         memory_per_node=Number.of(memory) if sized else None,
         memory_per_cpu=Number.of(-(-memory // (cpus or 1))) if memory and not sized else None,
         tres_per_task=gres,
     )
 
 
-def _nodes(ask: Ask, *, minimum: int, count: int) -> tuple[int, int]:
+def _nodes(ask: Ask, *, minimum: int, slots: int) -> tuple[int, int]:
     """How many nodes, at least and at most, for pods of which each gets one."""
-    least, most = ask.min_nodes or min(minimum, count), min(ask.max_nodes or count, count)
-    if least > count:
+    least, most = ask.min_nodes or min(minimum, slots), min(ask.max_nodes or slots, slots)
+    if least > slots:
         raise Terminal(
-            f"min-nodes asks for {least} nodes, but there {'is' if count == 1 else 'are'} {count}"
-            f" pod{'s' * (count > 1)} to be placed together, each on one node",
+            f"min-nodes asks for {least} nodes, but there {'is' if slots == 1 else 'are'} {slots}"
+            f" pod{'s' * (slots > 1)} to be placed together, each on one node",
             remedy='take min-nodes away, or have the pods placed together (a PodGroup, or gang: "true" on the Job)',
         )
     if least > most:
@@ -166,6 +166,12 @@ def _gres(shape: Shape, defaults: Defaults) -> str:
             f"Slurm has no GRES for {', '.join(unknown)}",
             remedy="tell the bridge which GRES it is (or that it is none, with an empty text) in its configuration,"
             " or name it by the annotation gres",
+        )
+    untyped = sorted(name for name in counts if any(other.startswith(f"{name}:") for other in counts))
+    if untyped:
+        raise Terminal(
+            f"Slurm gives no job {untyped[0]} with and without a type, as {', '.join(sorted(shape.devices))} are",
+            remedy="ask for one kind of it, or name the GRES by the annotation gres",
         )
     return ",".join(f"gres/{name}={count}" for name, count in counts.items())
 

@@ -9,14 +9,15 @@ most exactly:
 Without any, nobody runs as somebody else or under another security label; all else is left to Slurm's own limits.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from isthmus.domain import selectors
 from isthmus.domain.jobask import Ask
 from isthmus.errors import Terminal
-from isthmus.model.policy import ANY, BridgePolicy, BridgePolicySpec, Choice, NamespaceSelector
+from isthmus.model.policy import ANY, BridgePolicy, BridgePolicySpec, Choice
 
 _CHOICES: Final = {
     "user_id": ("users", "user-id"),
@@ -31,12 +32,6 @@ _CHOICES: Final = {
 
 _ONLY_BY_POLICY: Final = frozenset({"user_id", "group_id", "mcs_label"})
 _NEVER_BY_STAR: Final = {"user_id": frozenset({"root", "0"}), "group_id": frozenset({"root", "0"})}
-_OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-}
 _NO_RULES: Final = BridgePolicySpec(priority=True)
 
 
@@ -101,19 +96,11 @@ def apply(grant: Grant, ask: Ask) -> Ask:
 def _covers(spec: BridgePolicySpec, namespace: str, labels: Mapping[str, str], account: str) -> bool:
     if spec.service_accounts and account not in spec.service_accounts:
         return False
-    return namespace in spec.namespaces or (
-        spec.namespace_selector is not None and _selects(spec.namespace_selector, labels)
-    )
+    return namespace in spec.namespaces or selectors.matches(spec.namespace_selector, labels)
 
 
 def _exactness(spec: BridgePolicySpec, namespace: str, account: str) -> tuple[bool, bool]:
     return account in spec.service_accounts, namespace in spec.namespaces
-
-
-def _selects(selector: NamespaceSelector, labels: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _OPERATORS[it.operator](labels.get(it.key), it.values) for it in selector.match_expressions
-    )
 
 
 def _allows(choice: Choice, value: str, field: str) -> bool:

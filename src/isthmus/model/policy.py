@@ -3,13 +3,13 @@
 `domain.tenancy` decides by them, `bridge.policies` installs the kind.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
-from isthmus.model.base import EMPTY, Data, Kind
+from isthmus.model.base import Data, Kind
 from isthmus.model.meta import ObjectMeta
+from isthmus.model.pod import LabelSelector
 from isthmus.model.schema import Rule, rules
 
 GROUP = "isthmus.dev"
@@ -40,19 +40,13 @@ _with_default = rules(
 )
 
 
-class LabelRequirement(Data, frozen=True):
-    """One comparison with a label."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
-
-
-class NamespaceSelector(Data, frozen=True):
-    """Which namespaces, by their labels; all of it must hold, and an empty one selects all."""
-
-    match_labels: Mapping[str, str] = EMPTY
-    match_expressions: tuple[LabelRequirement, ...] = ()
+_of_labels = rules(
+    Rule(
+        "!has(self.matchExpressions) ||"
+        " self.matchExpressions.all(it, it.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",
+        "an operator is In, NotIn, Exists or DoesNotExist",
+    )
+)
 
 
 class BridgePolicySpec(Data, frozen=True):
@@ -60,7 +54,7 @@ class BridgePolicySpec(Data, frozen=True):
 
     namespaces: Annotated[tuple[_Value, ...], Meta(max_length=1024)] = ()
     """The namespaces that it is for, by name."""
-    namespace_selector: NamespaceSelector | None = None
+    namespace_selector: Annotated[LabelSelector, _of_labels] | None = None
     """The namespaces that it is for, by their labels; {} selects all. One that names the namespace goes first."""
     service_accounts: Annotated[tuple[_Value, ...], Meta(max_length=1024)] = ()
     """Only pods with one of these service accounts; empty means all. One that names the account goes first."""
