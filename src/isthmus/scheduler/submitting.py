@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from isthmus.bridge.jobs import OurJob
 from isthmus.bridge.world import World
 from isthmus.domain import jobspec, marker, placeholder
@@ -14,16 +16,21 @@ from isthmus.domain.podshape import shape_of
 from isthmus.model.pod import Pod
 from isthmus.slurm.submission import key_of, with_key
 from isthmus.slurm.submitter import Submission
+from isthmus.slurm.versions import Feature
 
 _CLUSTER_PART: Final = 13
 
 
 class Submitting:
-    """Submits the jobs of one cluster; `defaults` come from the configuration."""
+    """Submits the jobs of one cluster; `defaults` come from the configuration.
 
-    def __init__(self, world: World, defaults: Defaults) -> None:
+    With `choose` it is found out by itself, also after an upgrade, whether Slurm can hold pods by external jobs.
+    """
+
+    def __init__(self, world: World, defaults: Defaults, *, choose: bool = False) -> None:
         self._world = world
         self._defaults = defaults
+        self._choose = choose
         self._attempts: dict[str, int] = {}
 
     async def submit(
@@ -37,7 +44,8 @@ class Submitting:
         excluded: str,
     ) -> Submission:
         """Submit the job of a group, exactly once, and return its id."""
-        exclusive = self._defaults.exclusive if ask.exclusive is None else ask.exclusive
+        defaults = await self._chosen()
+        exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
         packed = step.slots > 1 and not exclusive
         marked = marker.mark(group, uid, step.pods, cluster=self._world.cluster, slots=step.slots, packed=packed)
         request = jobspec.request(
@@ -48,10 +56,10 @@ class Submitting:
             slots=step.slots,
             minimum=step.minimum,
             ask=ask,
-            defaults=self._defaults,
+            defaults=defaults,
             excluded_nodes=excluded,
             deadline_seconds=deadline,
-            script=placeholder.SCRIPT if self._defaults.placeholder == "batch" else None,
+            script=placeholder.SCRIPT if defaults.placeholder == "batch" else None,
             pod_priority=step.pods[0].spec.priority if step.pods[0].spec.priority_class_name else None,
         )
         attempt = self._next_attempt(group, uid)
@@ -61,6 +69,12 @@ class Submitting:
         self._attempts[uid] = attempt + 1
         self._world.reading.made(submission.job_id, request, with_key(request.comment, key))
         return submission
+
+    async def _chosen(self) -> Defaults:
+        if not self._choose:
+            return self._defaults
+        external = (await self._world.slurm.server()).has(Feature.EXTERNAL_JOBS)
+        return msgspec.structs.replace(self._defaults, placeholder="external" if external else "batch")
 
     def _next_attempt(self, group: GroupKey, uid: str) -> int:
         """Number the jobs of a group: a lost answer is looked for under its own number, not an older one."""
