@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from isthmus.domain.grouping import BUILTIN_POD_GROUP, KINDS, GroupKey
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.base import Kind
@@ -101,8 +101,10 @@ class Owners:
             except (NotFound, Forbidden):
                 found = None
             except BaseException as error:
-                del self._known[name]
-                asked.set_exception(error if isinstance(error, IsthmusError) else asyncio.CancelledError())
+                self._known.pop(name, None)
+                # Whoever waits for the same answer is not cancelled with the one who asked, but may ask again.
+                given_up = Retry(f"the look-up of {kind.name} {key} was given up")
+                asked.set_exception(error if isinstance(error, IsthmusError) else given_up)
                 asked.exception()  # Nobody else may have asked: this one is told by the raise.
                 raise
             if found is None or (uid and found.metadata.uid != uid):
