@@ -149,7 +149,7 @@ class Admission:
         except (IsthmusError, TimeoutError) as error:
             # Let in without the mark, it would be placed alone for good; who made it tries again.
             raise Terminal(
-                f"cannot read the Job that says whether its pods start together: {error or 'no answer in time'}",
+                f"cannot read the Job that says whether its pods start together: {str(error) or 'no answer in time'}",
                 remedy="this passes; controllers try again by themselves",
             ) from error
 

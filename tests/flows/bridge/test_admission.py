@@ -1,0 +1,491 @@
+"""The webhooks of the bridge, called by a real API server: who is asked about, what is changed, what is refused."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from isthmus import names
+from isthmus.admission import registration
+from isthmus.admission.registration import Place
+from isthmus.admission.webhook import Admission, OwnCaches
+from isthmus.bridge.config import Config as BridgeConfig
+from isthmus.domain.grouping import GANG_ANNOTATION
+from isthmus.kube.auth import Fixed
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
+from isthmus.kube.errors import ApiError, NotFound
+from isthmus.kube.recorder import EVENTS
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key
+from isthmus.model.node import NODES
+from isthmus.model.pod import PODS, LabelSelector, Pod
+from isthmus.model.policy import POLICIES
+from isthmus.runtime import server
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.bridge.conftest import make_node
+from tests.flows.kube.conftest import NAMESPACES, Through, make_namespace, through, token_of
+from tests.flows.kube.waiting import eventually
+
+__all__ = ["through"]
+
+HOST = "127.0.0.1"
+ASK = names.JOB_ANNOTATIONS
+RAW_PODS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "pods", "Pod")
+RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
+RAW_EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], EVENTS.api_version, EVENTS.plural, EVENTS.name)
+DAEMON_SETS: Kind[dict[str, Any]] = Kind(dict[str, Any], "apps/v1", "daemonsets", "DaemonSet")
+ACCOUNTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "serviceaccounts", "ServiceAccount")
+BINDINGS: Kind[dict[str, Any]] = Kind(dict[str, Any], "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
+
+PAUSE = {"name": "main", "image": "example/none"}
+
+
+class Door:
+    """A bridge's webhooks in this process, registered for a namespace and a scheduler name of the test's own."""
+
+    def __init__(self, client: Client, config: BridgeConfig, place: Place, managed: str, metrics: Metrics) -> None:
+        self.client = client
+        self.config = config
+        self.place = place
+        self.managed = managed
+        self.metrics = metrics
+
+    def pod(self, name: str = "it", *, namespace: str = "", ours: bool = True, **more: Any) -> dict[str, Any]:
+        metadata = {"namespace": namespace or self.managed, "name": name}
+        metadata |= {part: more.pop(part) for part in ("annotations", "labels", "finalizers") if part in more}
+        spec: dict[str, Any] = {"containers": [PAUSE], **more}
+        return {
+            "metadata": metadata,
+            "spec": spec | ({"schedulerName": self.config.scheduler_name} if ours else {}),
+        }
+
+    async def create(self, body: dict[str, Any]) -> Pod:
+        return await self.client.create(PODS, body)
+
+    async def refusal(self, body: dict[str, Any]) -> str:
+        with pytest.raises(ApiError) as caught:
+            await self.client.create(PODS, body)
+        return caught.value.status.message
+
+    def calls(self) -> float:
+        """How often the API server asked us anything."""
+        samples = [
+            sample.value
+            for family in self.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == names.WEBHOOK_REQUESTS.name
+        ]
+        return sum(samples)
+
+
+@asynccontextmanager
+async def door(
+    client: Client, managed: str, own: str, *, through_client: Client | None = None, **settings: Any
+) -> AsyncIterator[Door]:
+    """Open a door and wait until the API server asks at it; `own` is the bridge's own namespace."""
+    chosen: dict[str, Any] = {"managed_namespaces": (managed,), **settings}
+    config = BridgeConfig(scheduler_name=f"slurm-{managed}", **chosen)
+    metrics = Metrics()
+    ours = through_client or client
+    caches = OwnCaches(ours)
+    users = registration.bridge_users(own)
+    admission = Admission(ours, config, caches=caches, metrics=metrics, bridge_users=users)
+    manager = Manager(grace=1.0)
+    place = Place(namespace=own, name=f"admission-{managed}")
+    keeper = registration.certificates(client, place, metrics=metrics, hosts=[HOST])
+    caches.register(manager)
+    manager.cache("certificates", keeper)
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(
+            server.serve(admission.routes, host=HOST, port=0, tls=keeper.context)
+        )
+        place = Place(namespace=own, name=place.name, url=f"https://{HOST}:{port}")
+        stack.push_async_callback(registration.unregister, client, place)
+        await registration.register(client, config, place)
+        await keeper.refresh()
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(manager.run())
+        opened = Door(client, config, place, managed, metrics)
+        try:
+            await until_asked(opened)
+            yield opened
+        finally:
+            manager.stop()
+
+
+async def until_asked(opened: Door) -> None:
+    """Wait until the API server has noticed both registrations and whom to trust."""
+    marked = opened.pod("probe", ours=False, labels={names.JOB_ID_LABEL: "1"})
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(ApiError):
+                await opened.client.create(PODS, opened.pod("probe", ours=False), dry_run=True)
+                try:
+                    await opened.client.create(PODS, marked, dry_run=True)
+                except ApiError as error:
+                    if "external jobid label" in error.status.message:
+                        return
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def own(client: Client) -> AsyncIterator[str]:
+    """The bridge's own namespace."""
+    name = await make_namespace(client)
+    yield name
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def elsewhere(client: Client) -> AsyncIterator[str]:
+    """A namespace that nobody manages."""
+    name = await make_namespace(client)
+    yield name
+    await client.delete_all(PODS, namespace=name, grace=0)
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def opened(client: Client, namespace: str, own: str) -> AsyncIterator[Door]:
+    async with door(client, namespace, own) as opened:
+        yield opened
+
+
+async def test_weakness_04_a_pod_of_a_managed_namespace_is_ready_for_slurm_when_it_is_created(opened: Door) -> None:
+    made = await opened.create(opened.pod(ours=False, nodeName="somewhere"))
+    assert made.spec.scheduler_name == opened.config.scheduler_name
+    assert made.spec.node_name == ""
+    (toleration,) = [it for it in made.spec.tolerations if it.key == names.MANAGED_TAINT]
+    assert (toleration.operator, toleration.value) == ("Equal", opened.config.scheduler_name)
+
+
+async def test_weakness_29_the_toleration_has_the_effect_of_the_taint(
+    client: Client, namespace: str, own: str
+) -> None:
+    async with door(client, namespace, own, taint="NoSchedule") as opened:
+        made = await opened.create(opened.pod())
+        assert [it.effect for it in made.spec.tolerations if it.key == names.MANAGED_TAINT] == ["NoSchedule"]
+
+
+async def test_a_pod_that_names_the_scheduler_is_ours_in_any_namespace(opened: Door, elsewhere: str) -> None:
+    made = await opened.create(opened.pod(namespace=elsewhere))
+    assert any(it.key == names.MANAGED_TAINT for it in made.spec.tolerations)
+    assert "jobid label" in await opened.refusal(opened.pod(namespace=elsewhere, labels={names.JOB_ID_LABEL: "1"}))
+
+
+async def test_weakness_21_nobody_asks_us_about_what_is_not_ours(opened: Door, elsewhere: str, own: str) -> None:
+    before = opened.calls()
+    await opened.create(opened.pod("other", ours=False, schedulerName="volcano"))
+    await opened.create(opened.pod("it", namespace=elsewhere, ours=False))
+    await opened.create(opened.pod("self", namespace=own))
+    await opened.client.merge_patch(PODS, Key(elsewhere, "it"), {"metadata": {"labels": {"a": "b"}}})
+    await opened.client.delete(PODS, Key(elsewhere, "it"), grace=0)
+    assert opened.calls() == before
+
+
+async def test_a_pod_costs_two_questions(opened: Door) -> None:
+    before = opened.calls()
+    await opened.create(opened.pod("named"))
+    assert opened.calls() == before + 2
+    await opened.create(opened.pod("undecided", ours=False))
+    assert opened.calls() == before + 4
+
+
+async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
+    client: Client, namespace: str, own: str, elsewhere: str
+) -> None:
+    async with AsyncExitStack() as alive:
+        opened = await alive.enter_async_context(door(client, namespace, own))
+        await opened.create(opened.pod("runs", finalizers=["example.org/mine"]))
+        # The server goes, the registration stays: what a crash of every replica leaves.
+        await alive.aclose()
+        await registration.register(client, opened.config, opened.place)
+        try:
+            await _until_verdict(client, opened.pod("new", ours=False), "failed calling webhook")
+            said = await opened.refusal(opened.pod("new", ours=False))
+            assert 'failed calling webhook "pods.slinky.slurm.net"' in said
+            assert 'failed calling webhook "opt-in.pods' in await opened.refusal(opened.pod(namespace=elsewhere))
+
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            await opened.create(opened.pod(namespace=elsewhere, ours=False))
+            await opened.create(opened.pod("other", ours=False, schedulerName="volcano"))
+            assert clock() - began < 1
+
+            # What is there already lives and ends as ever.
+            await client.merge_patch(PODS, Key(namespace, "runs"), {"metadata": {"finalizers": None}})
+            await client.delete(PODS, Key(namespace, "runs"), grace=0)
+            with pytest.raises(NotFound):
+                await client.get(PODS, Key(namespace, "runs"))
+        finally:
+            await registration.unregister(client, opened.place)
+
+
+async def _until_verdict(client: Client, body: dict[str, Any], verdict: str) -> None:
+    """Wait until the API server says this to a pod; "" if it would take it."""
+    async with asyncio.timeout(30):
+        while True:
+            said = ""
+            try:
+                await client.create(PODS, body, dry_run=True)
+            except ApiError as error:
+                said = error.status.message
+            if verdict in said and bool(verdict) == bool(said):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_weakness_21_pods_from_before_a_namespace_was_managed_can_change(
+    client: Client, namespace: str, own: str
+) -> None:
+    plain = {"metadata": {"namespace": namespace, "name": "old", "finalizers": ["example.org/mine"]}}
+    await client.create(PODS, plain | {"spec": {"containers": [PAUSE]}})
+    async with door(client, namespace, own):
+        changed = await client.merge_patch(
+            PODS, Key(namespace, "old"), {"metadata": {"finalizers": None, "labels": {"a": "b"}}}
+        )
+        assert changed.spec.scheduler_name == "default-scheduler"
+        assert changed.metadata.labels == {"a": "b"}
+
+
+async def test_namespaces_are_managed_by_label_from_their_first_moment(
+    client: Client, namespace: str, own: str
+) -> None:
+    labels = {"slurm.managed": namespace}
+    await client.merge_patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    settings: Any = {"managed_namespaces": (), "managed_namespace_selector": LabelSelector(match_labels=labels)}
+    async with door(client, namespace, own, **settings) as opened:
+        assert (await opened.create(opened.pod(ours=False))).spec.scheduler_name == opened.config.scheduler_name
+        other = await make_namespace(client)
+        assert (await opened.create(opened.pod(namespace=other, ours=False))).spec.scheduler_name.startswith("def")
+        await client.merge_patch(NAMESPACES, other, {"metadata": {"labels": labels}})
+        async with asyncio.timeout(20):
+            while True:
+                made = await client.create(PODS, opened.pod("later", namespace=other, ours=False), dry_run=True)
+                if made.spec.scheduler_name == opened.config.scheduler_name:
+                    break
+                await asyncio.sleep(0.02)
+        await client.delete(NAMESPACES, other)
+
+
+async def test_daemons_in_a_managed_namespace_stay_with_the_default_scheduler(opened: Door, client: Client) -> None:
+    node = f"node-{opened.managed}"
+    await make_node(client, node)
+    try:
+        labels = {"app": "daemon"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [PAUSE]}}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        await client.create(
+            DAEMON_SETS, {"metadata": {"namespace": opened.managed, "name": "daemon"}, "spec": spec}
+        )
+        (made, *_) = await pods_of(opened, "app=daemon")
+        assert made.spec.scheduler_name == "default-scheduler"
+        assert made.spec.affinity
+    finally:
+        await client.delete(DAEMON_SETS, Key(opened.managed, "daemon"))
+        await client.delete_all(PODS, namespace=opened.managed, grace=0)
+        await client.delete(NODES, node)
+
+
+async def pods_of(opened: Door, labels: str, *, number: int = 1) -> tuple[Pod, ...]:
+    """Wait for pods that a controller makes."""
+    async with asyncio.timeout(30):
+        while True:
+            found = await opened.client.list(PODS, namespace=opened.managed, labels=labels)
+            if len(found.items) >= number:
+                return found.items
+            await asyncio.sleep(0.05)
+
+
+def job(opened: Door, name: str, annotations: dict[str, str], *, pods: int = 2) -> dict[str, Any]:
+    template = {"spec": {"containers": [PAUSE], "restartPolicy": "Never"}}
+    metadata = {"namespace": opened.managed, "name": name, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"parallelism": pods, "completions": pods, "template": template}}
+
+
+async def test_pods_of_a_job_that_is_a_gang_say_so(opened: Door) -> None:
+    await opened.client.create(RAW_JOBS, job(opened, "gang", {GANG_ANNOTATION: "true"}))
+    await opened.client.create(RAW_JOBS, job(opened, "loose", {}))
+    for found in await pods_of(opened, "job-name=gang", number=2):
+        assert found.metadata.annotations[GANG_ANNOTATION] == "true"
+    for found in await pods_of(opened, "job-name=loose", number=2):
+        assert GANG_ANNOTATION not in found.metadata.annotations
+
+
+async def test_weakness_36_a_bad_annotation_of_a_job_is_told_where_people_look(opened: Door) -> None:
+    await opened.client.create(RAW_JOBS, job(opened, "bad", {f"{ASK}timelimit": "soon"}))
+    async with asyncio.timeout(30):
+        while True:
+            events = await opened.client.list(RAW_EVENTS, namespace=opened.managed)
+            notes = [event.get("note", "") for event in events.items if event.get("reason") == "FailedCreate"]
+            if notes:
+                break
+            await asyncio.sleep(0.05)
+    assert f"Job {opened.managed}/bad: an annotation cannot be used: {ASK}timelimit is 'soon'" in notes[0]
+
+
+async def test_weakness_36_a_bad_annotation_of_a_pod_is_told_at_kubectl_apply(opened: Door) -> None:
+    said = await opened.refusal(opened.pod(annotations={f"{ASK}partion": "gpu", f"{ASK}nice": "very"}))
+    assert 'admission webhook "pods.slinky.slurm.net" denied the request: 2 annotations cannot be used' in said
+    assert f"did you mean {ASK}partition?" in said
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+            ]},
+            "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler",
+        ),
+        (
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+            "can't schedule a pod with a resourceclaim, use the annotation slurmjob.slinky.slurm.net/gres",
+        ),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+            ]}}},
+            "required podAffinity cannot be kept by Slurm",
+        ),
+    ],
+)  # fmt: skip
+async def test_weakness_22_what_slurm_cannot_do_is_refused(opened: Door, spec: Any, expected: str) -> None:
+    assert expected in await opened.refusal(opened.pod(**spec))
+
+
+async def test_weakness_22_what_slurm_can_do_is_let_in(opened: Door) -> None:
+    made = await opened.create(
+        opened.pod(nodeSelector={"zone": "a"}, schedulingGates=[{"name": "example.org/wait"}])
+    )
+    assert made.spec.node_selector == {"zone": "a"}
+
+
+async def test_weakness_31_who_may_be_whom_is_the_administrators_word(opened: Door) -> None:
+    as_alice = opened.pod(annotations={f"{ASK}user-id": "alice"})
+    assert "user-id 'alice' needs a BridgePolicy" in await opened.refusal(as_alice)
+    spec = {"namespaces": [opened.managed], "users": {"default": "bob", "allowed": ["alice"]}}
+    raw: Kind[dict[str, Any]] = Kind(
+        dict[str, Any], POLICIES.api_version, POLICIES.plural, POLICIES.name, namespaced=False
+    )
+    await opened.client.create(raw, {"metadata": {"name": opened.managed}, "spec": spec})
+    try:
+        await _until_verdict(opened.client, as_alice, "")
+        await opened.create(as_alice)
+        as_root = opened.pod("root", annotations={f"{ASK}user-id": "root"})
+        assert f"(BridgePolicy {opened.managed})" in await opened.refusal(as_root)
+        with pytest.raises(ApiError, match="user-id 'root'"):
+            await opened.client.merge_patch(
+                PODS, Key(opened.managed, "it"), {"metadata": {"annotations": {f"{ASK}user-id": "root"}}}
+            )
+    finally:
+        await opened.client.delete(raw, opened.managed)
+
+
+async def test_without_a_policy_people_are_warned(opened: Door, control_plane: ControlPlaneBed) -> None:
+    kubectl = [
+        str(control_plane._kubectl),
+        f"--kubeconfig={control_plane.kubeconfig}",
+        f"--namespace={opened.managed}",
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *kubectl, "run", "it", "--image=example/none", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    _, printed = await process.communicate()
+    assert f"Warning: no BridgePolicy holds for namespace {opened.managed}" in printed.decode()
+
+
+async def test_weakness_32_only_the_bridge_says_which_job_a_pod_is(
+    opened: Door, own: str, client: Client, config: Config
+) -> None:
+    key = (await opened.create(opened.pod())).metadata.key
+    before = opened.calls()
+    await client.bind(key, "somewhere", labels={names.JOB_ID_LABEL: "7"}, annotations={"slurm.job.id": "7"})
+    assert opened.calls() == before  # the binding is the bridge's one write, and costs no question
+    relabel = {"metadata": {"labels": {names.JOB_ID_LABEL: "8"}}}
+    with pytest.raises(ApiError, match="can't update a pod's external jobid label"):
+        await client.merge_patch(PODS, key, relabel)
+    with pytest.raises(ApiError, match=r"can't update a pod's annotation slurm\.job\.id"):
+        await client.merge_patch(PODS, key, {"metadata": {"annotations": {"slurm.job.id": None}}})
+
+    account = "slurm-bridge-controllers"
+    await client.create(ACCOUNTS, {"metadata": {"namespace": own, "name": account}})
+    await client.create(
+        BINDINGS,
+        {
+            "metadata": {"namespace": opened.managed, "name": "edit"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": own, "name": account}],
+        },
+    )
+    as_bridge = Config(
+        config.server,
+        Fixed.token(await token_of(client, own, account)),
+        ca=config.ca,
+    )
+    async with Client(as_bridge) as bridge:
+        async with asyncio.timeout(20):
+            while True:  # the API server takes a moment to know the new role binding
+                try:
+                    changed = await bridge.merge_patch(PODS, key, relabel)
+                    break
+                except ApiError as error:
+                    assert "cannot patch" in error.status.message  # noqa: PT017 - anything else is the failure
+        assert changed.metadata.labels[names.JOB_ID_LABEL] == "8"
+
+
+async def test_a_pod_is_not_resized(opened: Door) -> None:
+    sized = [{**PAUSE, "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}]
+    key = (await opened.create(opened.pod(containers=sized))).metadata.key
+    with pytest.raises(ApiError, match="can't resize a Slurm Bridge-managed pod"):
+        await opened.client.json_patch(
+            PODS,
+            key,
+            [{"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "2"}],
+            subresource="resize",
+        )
+
+
+async def test_an_api_server_that_is_slow_to_us_holds_nobody_up_for_long(
+    client: Client, namespace: str, own: str, through: Through
+) -> None:
+    async with (
+        through() as (proxy, config),
+        Client(config) as slow,
+        door(client, namespace, own, through_client=slow) as opened,
+    ):
+        hung = proxy.hang(path="*/jobs/gang*")
+        made = await client.create(RAW_JOBS, job(opened, "gang", {GANG_ANNOTATION: "true"}, pods=1))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "gang",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        body = opened.pod("member")
+        body["metadata"]["ownerReferences"] = [owner]
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        assert "whether its pods start together" in await opened.refusal(body)
+        assert 0.9 < clock() - began < 2.5
+        hung.remove()
+        # The Job's controller tries again by itself, and then it is what it should be.
+        (found, *_) = await pods_of(opened, "job-name=gang")
+        assert found.metadata.annotations[GANG_ANNOTATION] == "true"
+
+
+async def test_replicas_share_one_certificate_and_all_answer(opened: Door, client: Client) -> None:
+    """A second replica takes the certificates that the first made, and registers nothing of its own."""
+    second = registration.certificates(client, opened.place, metrics=Metrics(), hosts=[HOST])
+    await second.refresh()
+    assert second.synced.is_set()
+    await eventually(lambda: opened.calls() > 0)
+    await opened.create(opened.pod())
