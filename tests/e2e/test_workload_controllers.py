@@ -93,7 +93,7 @@ def test_slurmrestd_is_reached_from_the_host_with_the_token_of_the_secret(ground
     assert where.hostname
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=10)
     try:
-        for token, status in ((ground.token, 200), ("nonsense", 401)):
+        for token, status in ((ground.token, 200), ("nonsense", 511)):
             headers = {"X-SLURM-USER-NAME": "slurm", "X-SLURM-USER-TOKEN": token}
             connection.request("GET", f"/slurm/v0.0.42/partition/{PARTITION}", headers=headers)
             answer = connection.getresponse()
