@@ -3,7 +3,8 @@
 Three loops share one picture of the cluster, none of which ever has two requests under way:
 
     states     job states by `jobs/state`: quick for the jobs that somebody waits for, slice by slice, slow for all
-    details    the full record of each job whose state changed, a few at a time; of all at once after a start
+    details    the full record of each job whose state changed, a few at a time; of all at once after a start; and
+               now and then of a job that waits, since `jobs/state` does not tell why
     nodes      every node, which costs nothing while none changed
 
 When Slurm is away, `contact` says so and since when; what was known stays known. It never looks like an empty
@@ -11,9 +12,11 @@ cluster, and when Slurm is back the difference is told as changes.
 """
 
 import asyncio
+import heapq
+import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -49,14 +52,30 @@ _PATIENCE = 15.0
 """A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
 
 _BULK = 500
-"""So many full records, or more, are read by one list of everything rather than one by one."""
+_BULK_SHARE = 4
+"""So many full records are read by one list of everything if they are one part in so many of it."""
 
 _BATCH = 32
+_STRANGERS = 8
+_STRANGERS_PAUSE = 0.25
+"""Jobs that were never read and that nobody waits for, perhaps another's, are read so many at a time, no sooner:
+1,000 jobs a minute that others submit cost 17 calls a second, and none of them comes before one that is known.
+"""
+
+_REFRESH = 1.0
+_ROUND_LEAST = 5.0
+"""Which jobs have not begun is found out no more often than this: for that, all states are looked through."""
+
 _NODES_PAUSE = 0.5
 """Nodes come as a list of all, and change with every job that starts: twice a second is enough of that."""
 
+_NODES_IDLE = 1.0
+"""And once a second if nobody waits, unless everything else is asked for still less often."""
+
 _SETTLED_SECONDS = 1.5
 """Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
+
+_PENDING = ("PENDING",)
 
 Clock = Callable[[], float]
 
@@ -80,6 +99,7 @@ class Poller:
         wants: Callable[[int], bool] = lambda _: True,
         quick: float = _QUICK,
         idle: float = _IDLE,
+        refresh: float | None = _REFRESH,
         clock: Clock = time.monotonic,
     ) -> None:
         """Follow the cluster of `client`.
@@ -87,6 +107,9 @@ class Poller:
         `waiting` is asked each time for the jobs that somebody waits for; `wants` whether the full record of a job
         is of use. Those who are waited for are asked about every `quick` seconds, everything every `idle` seconds.
         Pauses grow with the time that an answer takes, so that a slow Slurm is left alone for a good part of it.
+
+        Every `refresh` seconds (None: never) one of the wanted jobs that have not begun is read again, each in its
+        turn: its reason, priority and expected start change while its state does not.
         """
         self.states: Store[str, States] = Store()
         self.jobs: Store[int, Job] = Store()
@@ -113,6 +136,10 @@ class Poller:
         self._stale: set[int] = set()
         self._any_stale = asyncio.Event()
         self._reading = False
+        self._strangers_due = clock()
+        self._refresh = refresh
+        self._refresh_due = clock()
+        self._unrefreshed: list[int] = []
         self._nodes_stamp, self._nodes_stamp_seen = 0, clock()
         self._nodes_since: int | None = None
         self._nudged = {"states": asyncio.Event(), "nodes": asyncio.Event()}
@@ -140,16 +167,25 @@ class Poller:
     async def run(self) -> None:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(
-                self._loop("states", self._poll_states, quick=lambda: self._quick / self._slices_per_round)
-            )
-            group.create_task(self._loop("nodes", self._poll_nodes, quick=lambda: max(self._quick, _NODES_PAUSE)))
+            group.create_task(self._loop("states", self._poll_states, pauses=self._pauses_of_states))
+            nodes = max(self._quick, _NODES_PAUSE), max(self._idle, _NODES_IDLE)
+            group.create_task(self._loop("nodes", self._poll_nodes, pauses=lambda: nodes))
             group.create_task(self._loop("details", self._read_details))
 
+    def _pauses_of_states(self) -> tuple[float, float]:
+        return self._quick / self._slices_per_round, self._idle
+
     async def _loop(
-        self, name: str, ask: Callable[[], Awaitable[None]], *, quick: Callable[[], float] | None = None
+        self,
+        name: str,
+        ask: Callable[[], Awaitable[None]],
+        *,
+        pauses: Callable[[], tuple[float, float]] | None = None,
     ) -> None:
-        """Ask over and over; a loop without `quick` waits for its work by itself."""
+        """Ask over and over, with a pause while somebody waits and another if not.
+
+        A loop without pauses waits for its work by itself.
+        """
         backoff = _BACKOFF_FIRST
         while True:
             began = self._clock()
@@ -162,15 +198,20 @@ class Poller:
                 continue
             self._note(name, "")
             backoff = _BACKOFF_FIRST
-            if quick is not None:
-                pause = quick() if self._waiting() else max(quick(), self._idle)
-                await self._pause(name, max(pause, _REST * (self._clock() - began)))
+            if pauses is not None:
+                quick, idle = pauses()
+                least = max(quick, _REST * (self._clock() - began))
+                await self._pause(name, least, least if self._waiting() else max(least, idle))
 
-    async def _pause(self, name: str, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._nudged[name].wait()
-        self._nudged[name].clear()
+    async def _pause(self, name: str, least: float, most: float) -> None:
+        """Rest for as long as nobody nudges, but even then for a while: a hundred submissions may each do that."""
+        nudged = self._nudged[name]
+        await asyncio.sleep(least)
+        if most > least:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(most - least):
+                    await nudged.wait()
+        nudged.clear()
 
     def _note(self, name: str, trouble: str) -> None:
         """Remember how a loop fares, and tell if that makes or breaks contact."""
@@ -268,32 +309,77 @@ class Poller:
             self._read_once["details"].set()
 
     async def _read_details(self) -> None:
-        await self._any_stale.wait()
-        self._any_stale.clear()
-        while self._stale:
-            everything = len(self._stale) >= _BULK
-            ids = (
-                set(self._stale)
-                if everything
-                else {self._stale.pop() for _ in range(min(_BATCH, len(self._stale)))}
-            )
-            # A change while we read makes its job stale again, so ids leave the set before the request.
-            self._stale -= ids
-            self._reading = True
-            try:
-                found = await self._client.jobs() if everything else await self._client.details(ids)
-            except BaseException:
-                self._stale |= ids
-                self._any_stale.set()
-                raise
-            finally:
-                self._reading = False
-            records: defaultdict[int, list[Job]] = defaultdict(list)
-            for job in found:
-                records[job.queue_id].append(job)
-            for job_id in ids:
-                self._take_records(job_id, records[job_id])
+        ids = await self._next_details()
+        everything = self._is_bulk(ids)
+        # A change while we read makes its job stale again, so ids leave the set before the request.
+        self._stale -= ids
+        self._reading = True
+        try:
+            found = await self._client.jobs() if everything else await self._client.details(ids)
+        except BaseException:
+            self._stale |= ids
+            self._any_stale.set()
+            raise
+        finally:
+            self._reading = False
+        records: defaultdict[int, list[Job]] = defaultdict(list)
+        for job in found:
+            records[job.queue_id].append(job)
+        for job_id in ids:
+            self._take_records(job_id, records[job_id])
         self._wake_details()
+
+    async def _next_details(self) -> set[int]:
+        """Wait for something to read, and choose what comes first."""
+        while True:
+            self._any_stale.clear()
+            if ids := self._urgent() or self._strangers() or self._waits_for_long():
+                return ids
+            pauses = [due - self._clock() for due in self._dues()]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(pauses)) if pauses else None):
+                    await self._any_stale.wait()
+
+    def _is_bulk(self, ids: Collection[int]) -> bool:
+        return len(ids) >= max(_BULK, len(self._entries) // _BULK_SHARE)
+
+    def _urgent(self) -> set[int]:
+        """Those somebody waits for, then those that were of use before; all at once if they are many."""
+        if not self._stale or self._is_bulk(self._stale):
+            return set(self._stale)
+        asked = self._stale.intersection(self._waiting())
+        known = (job_id for job_id in self._stale if job_id in self._records and job_id not in asked)
+        return set(itertools.islice(itertools.chain(asked, known), _BATCH))
+
+    def _strangers(self) -> set[int]:
+        if not self._stale or (self._read_once["details"].is_set() and self._clock() < self._strangers_due):
+            return set()
+        self._strangers_due = self._clock() + _STRANGERS_PAUSE
+        # Ids grow, so who came first is read first.
+        at_once = _STRANGERS if self._read_once["details"].is_set() else _BATCH
+        return set(heapq.nsmallest(at_once, self._stale))
+
+    def _waits_for_long(self) -> set[int]:
+        """One of the jobs that have not begun, each in its turn."""
+        if self._refresh is None or self._clock() < self._refresh_due:
+            return set()
+        self._refresh_due = self._clock() + self._refresh
+        if not self._unrefreshed:
+            self._refresh_due = self._clock() + max(self._refresh, _ROUND_LEAST)
+            waiting = (base_id(key) for key, state in self.states.items() if state[:1] == _PENDING)
+            self._unrefreshed = sorted({job_id for job_id in waiting if self._wants(job_id)}, reverse=True)
+        while self._unrefreshed:
+            job_id = self._unrefreshed.pop()
+            if job_id in self._records and self._wants(job_id):
+                return {job_id}
+        return set()
+
+    def _dues(self) -> Iterator[float]:
+        """The moments at which there may be something to read although nothing changes."""
+        if self._stale:
+            yield self._strangers_due
+        if self._refresh is not None:
+            yield self._refresh_due
 
     def _take_records(self, job_id: int, records: Iterable[Job]) -> None:
         """Replace what is known of a job or array; a job that left while its record was read stays away."""

@@ -1,12 +1,13 @@
 """Jobs and nodes of a real Slurm as a change stream, also when Slurm is away."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from isthmus.model.slurm import Job, NodeChange, States
+from isthmus.model.slurm import Job, NodeChange, Number, States
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from isthmus.slurm.poller import Contact, Poller
@@ -140,6 +141,32 @@ async def test_many_who_are_waited_for_are_asked_about_in_slices(
                 await until(lambda: str(job_id) in told)  # noqa: B023 - awaited here
             task.cancel()
         assert told == [str(job_id) for job_id in reversed(ids)]
+
+
+async def test_why_a_job_waits_is_learnt_although_its_state_stays(slurm: SlurmBed, client: Client) -> None:
+    later = Number.of(int(time.time()) + 3600)
+    job_id = (await client.submit(batch_job(hold=None, begin_time=later), key=new_key())).job_id
+    async with polling(client, wants=lambda it: it == job_id, refresh=0.1) as poller:
+        await until(lambda: poller.jobs[job_id].state_reason == "BeginTime")
+        slurm.scontrol("hold", str(job_id))
+        await until(lambda: poller.jobs[job_id].state_reason.startswith("JobHeld"))
+        assert poller.states[str(job_id)] == ("PENDING",)
+
+
+async def test_many_nudges_cost_no_more_than_quick_does(slurm: SlurmBed, faults: Faults) -> None:
+    async with (
+        faults.in_front_of(slurm.rest_url) as proxy,
+        connect([proxy.url], MintedTokens(slurm.jwt_key)) as client,
+        polling(client, quick=1.0, refresh=None) as poller,
+    ):
+        await proxy.until_seen(path="*/jobs/state/", times=2)
+        asked = proxy.count(path="*/jobs/state/")
+        began = time.monotonic()
+        async with asyncio.timeout(30):
+            while time.monotonic() < began + 0.5 and proxy.count(path="*/jobs/state/") <= asked + 1:
+                poller.nudge()
+                await asyncio.sleep(0.01)
+        assert proxy.count(path="*/jobs/state/") <= asked + 1
 
 
 async def test_never_two_questions_of_a_kind_at_once(slurm: SlurmBed, faults: Faults) -> None:

@@ -66,6 +66,63 @@ def test_what_was_learnt_of_all_makes_the_slices_old(poller: Poller) -> None:
     assert not poller._slice_texts
 
 
+class Hands:
+    """A clock that moves when told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_who_is_waited_for_and_who_is_known_is_read_before_strangers() -> None:
+    clock = Hands()
+    poller = Poller(None, waiting=lambda: [7], refresh=None, clock=clock)  # type: ignore[arg-type] # as above
+    poller._read_once["details"].set()
+    poller._take_states({str(job_id): PENDING for job_id in range(1, 101)})
+    poller._take_records(50, [Job(job_id=50)])
+    assert poller._urgent() == {7, 50}
+    poller._stale -= {7, 50}
+    assert poller._urgent() == set()
+    assert poller._strangers() == {1, 2, 3, 4, 5, 6, 8, 9}
+    assert poller._strangers() == set(), "for a while"
+    assert list(poller._dues()) == [0.25]
+    clock.now = 0.25
+    assert poller._strangers() != set()
+
+
+def test_many_at_once_are_read_by_one_list(poller: Poller) -> None:
+    poller._take_states({str(job_id): PENDING for job_id in range(1, 601)})
+    assert len(poller._urgent()) == 600
+    poller._stale = set(range(1, 500))
+    assert poller._urgent() == set()
+    poller._take_states({str(job_id): PENDING for job_id in range(1, 4001)})
+    poller._stale = set(range(1, 601))
+    assert poller._urgent() == set(), "600 of 4,000 cost less one by one"
+
+
+def test_jobs_that_have_not_begun_are_read_again_in_turn() -> None:
+    clock = Hands()
+    poller = Poller(None, wants=lambda job_id: job_id != 2, refresh=1, clock=clock)  # type: ignore[arg-type]
+    poller._take_states({"1": PENDING, "2": PENDING, "3": RUNNING, "4": PENDING, "5": PENDING})
+    for job_id in (1, 3, 4, 5):
+        poller._take_records(job_id, [Job(job_id=job_id)])
+    read: list[int] = []
+    for clock.now in range(30):
+        read += poller._waits_for_long()
+        if clock.now == 5:
+            poller._take_states({"1": PENDING, "4": PENDING})
+    assert read[:5] == [1, 4, 1, 4, 1]
+    assert not poller._stale & {5}
+
+
+def test_nothing_is_read_again_unless_asked_for() -> None:
+    poller = Poller(None, refresh=None, clock=lambda: 0.0)  # type: ignore[arg-type] # as above
+    poller._take_states({"1": PENDING})
+    poller._take_records(1, [Job(job_id=1)])
+    assert poller._waits_for_long() == set()
+
+
 def test_contact_is_lost_with_the_first_failure_and_found_with_the_last_success(poller: Poller) -> None:
     told: list[Contact] = []
     poller.on_contact(told.append)
