@@ -34,6 +34,8 @@ from isthmus.errors import IsthmusError, Terminal
 
 MIB: Final = 1 << 20
 LARGEST: Final = 2**31 - 1
+_NO_ID: Final = 2**32 - 2
+_LONGEST: Final = 256
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,7 +135,7 @@ def _of_the_family(annotations: Mapping[str, str]) -> Iterator[tuple[str, str, O
 
 def _unknown(name: str) -> str:
     prefix, _, key = name.rpartition("/")
-    nearest = _nearest(key, cutoff=0.5)
+    nearest = _nearest(key, cutoff=0.6)
     return f"{name} is unknown" + (f", did you mean {prefix}/{nearest}?" if nearest else "")
 
 
@@ -141,7 +143,7 @@ def _nearest(key: str, *, cutoff: float) -> str:
     return next(iter(get_close_matches(key, _BY_KEY, n=1, cutoff=cutoff)), "")
 
 
-def _matching(pattern: str, *, most: int = 256) -> Callable[[str], str]:
+def _matching(pattern: str, *, most: int = _LONGEST) -> Callable[[str], str]:
     form = re.compile(pattern, re.ASCII)
 
     def read(text: str) -> str:
@@ -182,6 +184,15 @@ def _minutes(text: str) -> float:
     return minutes if minutes == math.inf or 1 <= minutes <= LARGEST else _refuse(text)
 
 
+def _id(text: str) -> str:
+    """Read a user or group. A number is written anew: 00 is root as well, and 2**32 would come round to it."""
+    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
+        return str(int(text)) if int(text) < _NO_ID else _refuse(text)
+    return (
+        text if len(text) <= _LONGEST and re.fullmatch(r"[A-Za-z_][\w.@-]*\$?", text, re.ASCII) else _refuse(text)
+    )
+
+
 def _gres(text: str) -> str:
     """Check GRES; what comes without `gres/` gets it, since that is what slurmctld wants to see."""
     kinds = text.split(",")
@@ -212,8 +223,7 @@ def _refuse(text: str) -> Any:
 _NAME = r"[\w.@+:=%/-]+"
 _NAMES = rf"{_NAME}(?:,{_NAME})*"
 # Everything that can be seen but for quotes, the backslash and what a shell would take for its own.
-_EXPRESSION = r"""[^\s"'`\\$;<>\x00-\x1f\x7f]+"""
-_ID = r"[0-9]{1,10}|[A-Za-z_][\w.@-]*\$?"
+_EXPRESSION = r"""(?:(?!["'`\\$;<>])[!-~])+"""
 _AFTER = (
     r"(?:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok)(?::[0-9]+(?:_(?:[0-9]+|\*))?(?:\+[0-9]+)?)+"
 )
@@ -260,7 +270,7 @@ OPTIONS: Final = (
     Option(
         "group-id",
         "group_id",
-        _matching(_ID),
+        _id,
         "the name or number of a group",
         "The group that the job runs as. Needs a BridgePolicy that allows it.",
         "physics",
@@ -341,7 +351,7 @@ OPTIONS: Final = (
     Option(
         "user-id",
         "user_id",
-        _matching(_ID),
+        _id,
         "the name or number of a user",
         "The user that the job runs as. Needs a BridgePolicy that allows it.",
         "alice",
