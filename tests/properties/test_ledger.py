@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -66,6 +67,16 @@ class LedgerMachine(RuleBasedStateMachine):
         if key in self.assumed and (node or pod.finished or self.assumed[key][1].metadata.uid != uid):
             del self.assumed[key]
         self.pods.put(pod)
+
+    @rule(name=pod_names)
+    def ask_to_go(self, name: str) -> None:
+        pod = self.pods.get(Key("ns", name))
+        if pod is not None:
+            deleted = datetime(2026, 1, 1, tzinfo=UTC)
+            meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=deleted)
+            self.pods.put(msgspec.structs.replace(pod, metadata=meta))
+            if pod.bound or pod.finished:
+                self.assumed.pop(pod.metadata.key, None)
 
     @rule(name=pod_names)
     def remove(self, name: str) -> None:
