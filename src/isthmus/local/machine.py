@@ -118,6 +118,9 @@ class Machine:
         for stale in self.directory.glob("parts/*"):
             stale.unlink()
         (self.directory / "parts").mkdir(exist_ok=True)
+        # Groups of containers that ended with the machine: kubelet would look three seconds for each of them, and
+        # not be Ready before that.
+        cgroups.remove(self.group)
         cgroups.make(f"{self.group}/system")
         script: list[str | Path] = ["sh", "-c", _BOOT, "boot"]
         script += [self._stat, self.hostname, self._groups(), self.directory, *self._keep]

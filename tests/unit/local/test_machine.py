@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import Terminal
+from isthmus.local import cgroups
 from isthmus.local.controlplane import Part
 from isthmus.local.machine import Machine
 from tests.unit.local.conftest import eventually
@@ -64,6 +65,15 @@ def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Mach
     machine.kill("sleeper")
     machine.start(SLEEPER)
     assert machine.runs("sleeper")
+
+
+def test_groups_of_what_ended_with_a_machine_are_gone_when_it_boots_again(machine: Machine) -> None:
+    machine.boot()
+    cgroups.make(f"{machine.group}/kubepods/pod")
+    machine.halt()
+    machine.boot()
+    assert not cgroups.exists(f"{machine.group}/kubepods")
+    assert cgroups.exists(f"{machine.group}/system")
 
 
 def test_a_daemon_that_ends_does_not_run_and_its_words_are_kept(machine: Machine) -> None:
