@@ -14,7 +14,7 @@ _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*", re.ASCII)
 _NAME_PART: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _SLURM_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
-_GRES: Final = re.compile(r"[A-Za-z0-9_-]{1,64}(:[A-Za-z0-9_.-]{1,64})?", re.ASCII)
+_GRES: Final = re.compile(r"([A-Za-z][\w.-]{0,63}(:[A-Za-z][\w.-]{0,63})?)?", re.ASCII)
 _SET_TERM: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)", re.ASCII)
 _TERM: Final = re.compile(r"(?:[^,(]|\([^)]*\))+", re.ASCII)
 _TAKES_VALUES: Final = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
@@ -84,7 +84,7 @@ def endpoints(value: object) -> tuple[str, ...]:
 
 
 def gres(value: object) -> dict[str, str]:
-    """Read what extended resources are in Slurm."""
+    """Read what extended resources are in Slurm; "" for one that Slurm keeps no account of."""
     return {
         _resource(_text(resource)): _matching(name, _GRES, "a GRES, such as gpu or gpu:a100")
         for resource, name in _mapping(value).items()

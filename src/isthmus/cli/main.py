@@ -5,7 +5,7 @@ import sys
 import typer
 
 import isthmus
-from isthmus.cli import addon, images, info, lifecycle, node, passthrough
+from isthmus.cli import addon, bridge, explain, images, info, lifecycle, node, passthrough
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -38,8 +38,10 @@ app.command()(lifecycle.down)
 app.command()(info.status)
 app.command()(info.kubeconfig)
 app.command()(info.logs)
+app.command()(explain.explain)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
+app.add_typer(bridge.app, name="bridge")
 app.add_typer(node.app, name="node")
 app.add_typer(images.app, name="images")
 app.add_typer(addon.app, name="addon")

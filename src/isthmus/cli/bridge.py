@@ -1,0 +1,207 @@
+"""`isthmus bridge …`: the processes that let Slurm place pods, and how they fare."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli.goflags import GoCommand
+from isthmus.errors import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from isthmus.apps.bridge import Part
+    from isthmus.apps.status import Status
+    from isthmus.runtime.logs import Level
+
+app = typer.Typer(
+    help="Let Slurm place pods: run the processes, and see how they fare.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[
+    Path | None, typer.Option(help="Settings. [default: /etc/slurm-bridge/config.yaml]", metavar="FILE")
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"),
+]
+SlurmRestApi = Annotated[
+    str | None, typer.Option(help="Where slurmrestd is. [default: as in the settings]", metavar="URL")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_Metrics = Annotated[str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")]
+_Health = Annotated[str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")]
+_Webhook = Annotated[
+    str, typer.Option(help="Where to serve webhooks; 0 for no admission in `all`.", metavar="ADDRESS")
+]
+_ElectionId = Annotated[str, typer.Option(help="Name of the Lease. [default: by process]", metavar="NAME")]
+_ElectionNamespace = Annotated[str, typer.Option(help="Namespace of the Lease. [default: our own]", metavar="NAME")]
+_Installation = Annotated[
+    str, typer.Option(help="What webhooks and service accounts are called after.", metavar="NAME")
+]
+_Verbosity = Annotated[
+    str, typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL")
+]
+_LeaderElect = Annotated[
+    bool | None,
+    typer.Option("--leader-elect/--no-leader-elect", help="Let one of several work. [default: as in the settings]"),
+]
+_SecureMetrics = Annotated[
+    bool | None,
+    typer.Option("--metrics-secure/--no-metrics-secure", help="Serve metrics over TLS. [default: likewise]"),
+]
+_Http2 = Annotated[
+    bool | None, typer.Option("--enable-http2/--no-enable-http2", help="No effect: HTTP/1.1 is served.")
+]
+
+_EVERYTHING = 4
+
+
+def _process(*parts: "Part") -> "Callable[..., None]":
+    """Make the command that runs these parts; all such commands take the same flags."""
+
+    def command(
+        *,
+        config: Config = None,
+        kubeconfig: Kubeconfig = None,
+        metrics_bind_address: _Metrics = ":8080",
+        health_probe_bind_address: _Health = ":8081",
+        webhook_bind_address: _Webhook = ":9443",
+        leader_election_id: _ElectionId = "",
+        leader_election_namespace: _ElectionNamespace = "",
+        name: _Installation = "slurm-bridge",
+        v: _Verbosity = "0",
+        leader_elect: _LeaderElect = None,
+        metrics_secure: _SecureMetrics = None,
+        enable_http2: _Http2 = None,
+    ) -> None:
+        from isthmus.apps import bridge
+        from isthmus.bridge.config import load
+        from isthmus.runtime import logs, loop
+
+        features = {
+            "features.enableLeaderElection": leader_elect,
+            "features.secureMetrics": metrics_secure,
+            "features.enableHTTP2": enable_http2,
+        }
+        options = bridge.Options(
+            name=name,
+            kubeconfig=kubeconfig,
+            metrics_address=metrics_bind_address,
+            health_address=health_probe_bind_address,
+            webhook_address=webhook_bind_address,
+            election_id=leader_election_id,
+            election_namespace=leader_election_namespace,
+        )
+        settings = load(config, overrides={key: given for key, given in features.items() if given is not None})
+        logs.configure(level=_level(v))
+        loop.run(bridge.run(frozenset(parts), settings, options))
+
+    return command
+
+
+_PROCESSES: "dict[str, tuple[tuple[Part, ...], str]]" = {
+    "scheduler": (("scheduler",), "Run the scheduler: pods become jobs, and jobs that start become bindings."),
+    "controllers": (("controllers",), "Run the controllers, which keep pods and jobs, and nodes, in step."),
+    "admission": (("admission",), "Run the webhooks, which hand new pods to Slurm."),
+    "all": (("admission", "scheduler", "controllers"), "Run everything in one process."),
+}
+for _name, (_parts, _sentence) in _PROCESSES.items():
+    app.command(name=_name, help=_sentence, cls=GoCommand)(_process(*_parts))
+
+
+@app.command()
+def status(
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    slurm_rest_api: SlurmRestApi = None,
+    *,
+    json: Json = False,
+) -> None:
+    """Show who leads, whether Slurm answers, what waits and why, and what asks for attention."""
+    import asyncio
+    import time
+
+    from isthmus.apps import snapshot
+    from isthmus.apps import status as apps
+    from isthmus.bridge.config import load
+
+    settings = load(config, overrides={"slurmRestApi": slurm_rest_api} if slurm_rest_api else {})
+
+    async def look() -> "Status":
+        async with snapshot.look(settings, kubeconfig=kubeconfig) as found:
+            return await apps.status(found, settings, now=time.time())
+
+    found = asyncio.run(look())
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        for line in _lines(found):
+            typer.echo(line)
+    if not found.well:
+        raise typer.Exit(1)
+
+
+def _lines(found: "Status") -> "Iterator[str]":
+    from isthmus.domain.explain import ago
+
+    yield f"Scheduler {found.scheduler}"
+    for leader in found.leaders:
+        when = f", renewed {ago(leader.renewed)} ago" if leader.renewed is not None else ""
+        who = f"led by {leader.holder}{when}" if leader.alive else f"✗ nobody leads{when}"
+        yield f"  {leader.process:<12} {who}"
+    if not found.leaders and "leases" not in found.troubles:
+        yield "  ✗ no process has ever led here: is the bridge installed? helm install slurm-bridge"
+    slurm = found.slurm
+    yield (
+        f"Slurm {slurm.release} {slurm.cluster} answers, {slurm.api}"
+        if slurm.answers
+        else f"✗ Slurm does not answer: {slurm.trouble}\n  → set SLURM_REST_API and SLURM_JWT, or --config"
+    )
+    waiting = sum(it.pods for it in found.waiting)
+    yield f"Pods {found.bound} have a node, {waiting} wait"
+    for it in found.waiting:
+        yield f"  {it.pods:>6} {it.reason}, the longest for {ago(it.longest)}: isthmus explain {_words(it.example)}"
+    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(found.jobs.items())) or "none"
+    yield f"Jobs {states}"
+    nodes = found.nodes
+    yield f"Nodes {nodes.kubernetes} in Kubernetes, {nodes.slurm} in Slurm, {nodes.registered} registered by us"
+    for listed, what in (
+        (nodes.unregistered, "labelled as external, but not in Slurm"),
+        (nodes.drained, "drained or down in Slurm"),
+        (nodes.unmapped, "in Slurm, but not in this Kubernetes"),
+    ):
+        if listed:
+            yield f"  {len(listed):>6} {what}: {_some(listed)}"
+    yield f"Policies {found.policies}"
+    yield from (f"  ! {warning}" for warning in found.warnings)
+    yield from (f"✗ {what} cannot be read: {why}" for what, why in found.troubles.items())
+
+
+def _words(key: str) -> str:
+    namespace, _, name = key.rpartition("/")
+    return f"pod/{name} -n {namespace}"
+
+
+def _some(listed: "tuple[str, ...]") -> str:
+    from isthmus.domain.hostlist import fold
+
+    text = fold(listed)
+    most = 80
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _level(text: str) -> "Level":
+    """Read how much is to be logged: as klog counts, or in words."""
+    levels: dict[str, Level] = {"debug": "debug", "info": "info", "warning": "warning", "error": "error"}
+    if text.isascii() and text.isdigit():
+        return "debug" if int(text) >= _EVERYTHING else "info"
+    if text.lower() not in levels:
+        raise Terminal(f"{text!r} is no level", remedy=f"write a number, or one of {', '.join(levels)}")
+    return levels[text.lower()]
