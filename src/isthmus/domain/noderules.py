@@ -204,8 +204,11 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
     if record.size != wanted.record.size and not otherwise_shut and _ready(kube):
         # A node that is shut for another reason is resized afterwards: it would come back open.
         reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has changed its size"
-        return _also(Decision(actions=(*update, *_remove(slurm, reason))), _marks_only(follow))
-    return _also(Decision(actions=update), follow)
+        plan = Decision(actions=_remove(slurm, reason))
+        if not _is_busy(slurm):
+            return _also(plan, _marks_only(follow))
+        follow = _also(plan, _marks_only(follow))
+    return _also(follow, Decision(actions=update))
 
 
 def _update(slurm: SlurmNode, wanted: Wanted, record: Record) -> tuple[Update, ...]:

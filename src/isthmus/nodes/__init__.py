@@ -1,0 +1,1 @@
+"""Keeps the nodes of Kubernetes and of Slurm in step, both ways."""
