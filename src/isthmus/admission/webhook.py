@@ -148,8 +148,9 @@ class Admission:
             return await self._above(pod)
         except (IsthmusError, TimeoutError) as error:
             # Let in without the mark, it would be placed alone for good; who made it tries again.
+            why = str(error) or "no answer in time"
             raise Terminal(
-                f"cannot read the Job that says whether its pods start together: {str(error) or 'no answer in time'}",
+                f"cannot read the Job that says whether its pods start together: {why}",
                 remedy="this passes; controllers try again by themselves",
             ) from error
 

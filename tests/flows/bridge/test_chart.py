@@ -1,0 +1,564 @@
+"""The chart slurm-bridge: rendered by the real helm, taken by a real API server, its accounts put to work."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from isthmus.admission import registration
+from isthmus.admission.registration import Place
+from isthmus.admission.webhook import OwnCaches
+from isthmus.bridge import config as bridge_config
+from isthmus.bridge.owners import Owners
+from isthmus.kube.auth import Fixed
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
+from isthmus.kube.errors import Forbidden
+from isthmus.local import binaries
+from isthmus.local.progress import PlainProgress
+from isthmus.model.base import Kind
+from isthmus.model.lease import LEASES
+from isthmus.model.meta import Key, ObjectMeta, OwnerReference
+from isthmus.model.pod import PODS, Pod
+from isthmus.runtime.certkeeper import SECRETS
+from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.trust import MUTATING, VALIDATING, WebhookConfiguration
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.conftest import NAMESPACES, make_namespace, token_of
+from tests.flows.kube.waiting import running
+
+CHART = Path(__file__).parents[3] / "charts" / "slurm-bridge"
+RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
+
+Manifest = dict[str, Any]
+
+DOCUMENTED = """
+replicaCount: 3
+image:
+  repository: slinky.slurm.net/slurm-bridge
+  pullPolicy: IfNotPresent
+  tag: "1.0.0"
+resources:
+  limits: {cpu: 1, memory: 1Gi}
+  requests: {cpu: 100m, memory: 128Mi}
+config:
+  schedulerName: "slurm-bridge"
+  slurmRestApi: "http://slurm-controller:6820"
+  managedNamespaces: ["batch", "hpc", "ai-workloads"]
+  managedNamespaceSelector:
+    matchLabels:
+      slurm.managed: "true"
+  mcsLabel: ""
+  partition: "normal"
+service:
+  type: ClusterIP
+  port: 8080
+securityContext:
+  runAsUser: 1000
+  runAsGroup: 1000
+  fsGroup: 1000
+rbac:
+  create: true
+  rules: []
+"""
+
+OF_SLURM_BRIDGE = """
+scheduler:
+  image: {repository: ghcr.io/slinkyproject/slurm-bridge-scheduler, tag: "", pullPolicy: Always}
+  replicaCount: 1
+  leaderElect: false
+  pdb: {enabled: true, minAvailable: 1, maxUnavailable: null}
+  resources: {requests: {cpu: 1, memory: 1Gi}}
+  tolerations: [{key: infra, operator: Exists}]
+  verbosity: 4
+schedulerConfig: {schedulerName: slurm-bridge-scheduler, mcsLabel: kubernetes, partition: slurm-bridge}
+admission:
+  enabled: true
+  certManager: {enabled: true, duration: 43800h0m0s, renewBefore: 8760h0m0s}
+  replicas: 2
+  pdb: {enabled: true, minAvailable: 1, maxUnavailable: 1}
+  managedNamespaces: [slurm-bridge, ml]
+  managedNamespaceSelector: {}
+controllers:
+  replicas: 2
+  leaderElect: true
+  pdb: {enabled: true, minAvailable: 1, maxUnavailable: 50%}
+  resources: {requests: {cpu: 250m}}
+sharedConfig:
+  slurmRestApi: http://slurm-restapi.slurm:6820
+  slurmJwtSecret: slurm-bridge-token
+"""
+
+
+class Helm:
+    """The real helm, with a home of its own."""
+
+    def __init__(self, program: Path, home: Path, kubeconfig: Path | None = None) -> None:
+        self.home = home
+        self._program = program
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}),
+        }
+
+    def run(self, *words: str, values: str = "") -> subprocess.CompletedProcess[str]:
+        """Run it; `values` are a values file."""
+        given = self.home / "values.yaml"
+        given.write_text(values)
+        return subprocess.run(
+            [self._program, *words, "--values", str(given)],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def template(self, values: str = "", *words: str) -> list[Manifest]:
+        """Render the chart."""
+        done = self.run("template", "bridge", str(CHART), "--namespace", "slurm", *words, values=values)
+        assert done.returncode == 0, done.stderr
+        return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+@pytest.fixture(scope="session")
+def helm_program() -> Path:
+    return binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
+
+
+@pytest.fixture
+def helm(helm_program: Path, tmp_path: Path) -> Helm:
+    return Helm(helm_program, tmp_path)
+
+
+def only(manifests: list[Manifest], kind: str, name: str) -> Manifest:
+    (found,) = [it for it in manifests if (it["kind"], it["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def named(manifests: list[Manifest], kind: str) -> set[str]:
+    return {it["metadata"]["name"] for it in manifests if it["kind"] == kind}
+
+
+def read_config(manifests: list[Manifest], directory: Path, name: str = "slurm-bridge-config") -> Any:
+    """Read the ConfigMap as the processes do."""
+    path = directory / "config.yaml"
+    path.write_text(only(manifests, "ConfigMap", name)["data"]["config.yaml"])
+    return bridge_config.load(path, environ={})
+
+
+def test_lint_has_nothing_to_say(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_made_from_code_is_up_to_date() -> None:
+    script = CHART.parents[1] / "scripts" / "chart"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, check=False)
+    assert done.returncode == 0, f"{done.stdout.decode()}run scripts/chart"
+
+
+@pytest.mark.parametrize("values", ["", DOCUMENTED, OF_SLURM_BRIDGE], ids=["none", "documented", "slurm-bridge"])
+def test_the_chart_registers_what_the_code_would(helm: Helm, values: str) -> None:
+    manifests = helm.template(values)
+    config = read_config(manifests, helm.home)
+    place = Place(namespace="slurm")
+    for kind, wanted in (
+        ("MutatingWebhookConfiguration", registration.mutating(config, place)),
+        ("ValidatingWebhookConfiguration", registration.validating(config, place)),
+    ):
+        assert only(manifests, kind, registration.NAME)["webhooks"] == wanted["webhooks"]
+
+
+def test_the_documented_values_mean_what_they_say(helm: Helm) -> None:
+    manifests = helm.template(DOCUMENTED)
+    config = read_config(manifests, helm.home)
+    assert config.scheduler_name == "slurm-bridge"
+    assert config.slurm_rest_api == ("http://slurm-controller:6820",)
+    assert (config.partition, config.mcs_label) == ("normal", "")
+    assert config.managed_namespace_selector.match_labels == {"slurm.managed": "true"}
+    for part in ("scheduler", "controllers", "admission"):
+        deployment = only(manifests, "Deployment", f"slurm-bridge-{part}")
+        assert deployment["spec"]["replicas"] == 3
+        assert (
+            deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+            == "slinky.slurm.net/slurm-bridge:1.0.0"
+        )
+
+
+def test_values_of_slurm_bridge_work_unchanged(helm: Helm) -> None:
+    manifests = helm.template(OF_SLURM_BRIDGE)
+    config = read_config(manifests, helm.home)
+    assert config.managed_namespaces == ("slurm-bridge", "ml")
+    assert (config.partition, config.mcs_label) == ("slurm-bridge", "kubernetes")
+    scheduler = only(manifests, "Deployment", "slurm-bridge-scheduler")["spec"]["template"]["spec"]
+    (container,) = scheduler["containers"]
+    assert container["image"] == "isthmus.local/isthmus:0.1.0"
+    assert container["imagePullPolicy"] == "Always"
+    assert {"--leader-elect=false", "--v=4"} <= set(container["args"])
+    assert scheduler["tolerations"] == [{"key": "infra", "operator": "Exists"}]
+    (token,) = [it for it in scheduler["volumes"] if it["name"] == "token"]
+    assert token["secret"]["secretName"] == "slurm-bridge-token"
+    assert token["secret"]["items"] == [{"key": "auth-token", "path": "auth-token"}]
+
+
+def test_weakness_36_each_process_has_its_own_resources(helm: Helm) -> None:
+    manifests = helm.template(OF_SLURM_BRIDGE)
+
+    def requests(part: str) -> Any:
+        spec = only(manifests, "Deployment", f"slurm-bridge-{part}")["spec"]["template"]["spec"]
+        return spec["containers"][0]["resources"]["requests"]
+
+    assert requests("scheduler") == {"cpu": 1, "memory": "1Gi"}
+    assert requests("controllers") == {"cpu": "250m"}
+    assert requests("admission") == {"cpu": "100m", "memory": "128Mi"}
+
+
+def test_weakness_36_a_budget_says_one_thing_and_blocks_no_drain(helm: Helm) -> None:
+    budgets = {
+        it["metadata"]["name"]: it["spec"] for it in helm.template(OF_SLURM_BRIDGE) if "Budget" in it["kind"]
+    }
+    assert set(budgets) == {"slurm-bridge-admission", "slurm-bridge-controllers"}  # the scheduler has one replica
+    assert budgets["slurm-bridge-admission"]["maxUnavailable"] == 1
+    assert budgets["slurm-bridge-controllers"]["maxUnavailable"] == "50%"
+    assert not any("minAvailable" in spec for spec in budgets.values())
+
+
+def test_weakness_20_there_are_two_of_everything_one_leads_and_readiness_means_something(helm: Helm) -> None:
+    manifests = helm.template()
+    assert len(named(manifests, "PodDisruptionBudget")) == 3
+    for part in ("scheduler", "controllers", "admission"):
+        spec = only(manifests, "Deployment", f"slurm-bridge-{part}")["spec"]
+        (container,) = spec["template"]["spec"]["containers"]
+        assert spec["replicas"] == 2
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert ("--leader-elect=true" in container["args"]) == (part != "admission")
+
+
+def test_weakness_20_two_leaders_are_refused(helm: Helm) -> None:
+    done = helm.run("template", str(CHART), values="scheduler: {leaderElect: false}")
+    assert done.returncode
+    assert "set scheduler.leaderElect, or 1 replica" in done.stderr
+
+
+def test_weakness_34_pods_are_hardened(helm: Helm) -> None:
+    for deployment in (it for it in helm.template() if it["kind"] == "Deployment"):
+        spec = deployment["spec"]["template"]["spec"]
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert spec["containers"][0]["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "privileged": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_weakness_29_the_taint_is_a_setting(helm: Helm) -> None:
+    assert read_config(helm.template(), helm.home).taint is None
+    assert read_config(helm.template("config: {taint: NoSchedule}"), helm.home).taint == "NoSchedule"
+
+
+def test_weakness_37_older_kubernetes_will_do(helm: Helm) -> None:
+    assert helm.template("", "--kube-version", "1.30.0")
+    done = helm.run("template", str(CHART), "--kube-version", "1.29.0")
+    assert "kubeVersion" in done.stderr
+
+
+def test_a_change_of_the_configuration_restarts_the_processes(helm: Helm) -> None:
+    def checksum(values: str) -> str:
+        spec = only(helm.template(values), "Deployment", "slurm-bridge-scheduler")["spec"]
+        return str(spec["template"]["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum("") != checksum("config: {partition: other}")
+    assert checksum("") == checksum("scheduler: {verbosity: 2}")
+
+
+def test_all_in_one(helm: Helm) -> None:
+    manifests = helm.template("allInOne: true")
+    assert named(manifests, "Deployment") == named(manifests, "ServiceAccount") == {"slurm-bridge-all"}
+    (container,) = only(manifests, "Deployment", "slurm-bridge-all")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:2] == ["bridge", "all"]
+    service = only(manifests, "Service", "slurm-bridge-admission")
+    assert service["spec"]["selector"]["app.kubernetes.io/component"] == "all"
+    bound = [it for it in manifests if it["kind"] == "ClusterRoleBinding"]
+    assert len(bound) == 3
+    assert all(it["subjects"][0]["name"] == "slurm-bridge-all" for it in bound)
+
+
+def test_without_admission_nothing_of_it_is_there(helm: Helm) -> None:
+    manifests = helm.template("admission: {enabled: false}")
+    assert not [it for it in manifests if "Webhook" in it["kind"] or "admission" in it["metadata"]["name"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("config: {partion: gpu}", "partion"),
+        ("config: {slurmRestApi: slurm-restapi}", "slurmRestApi"),
+        ("config: {schedulerName: default-scheduler}", "schedulerName"),
+        ("config: {taint: never}", "taint"),
+        ("config: {managedNamespaces: [kube-system]}", "managedNamespaces"),
+        ("config: {managedNamespaces: batch}", "managedNamespaces"),
+        ("config: {managedNamespaceSelector: {matchlabels: {a: b}}}", "matchlabels"),
+        ("replicaCount: 0", "replicaCount"),
+        ("scheduler: {replicas: 2}", "replicas"),
+        ("service: {port: 99999}", "port"),
+        ("sharedConfig: {slurmJwtSecret: {key: x}}", "slurmJwtSecret"),
+    ],
+)
+def test_bad_values_are_refused_by_name(helm: Helm, values: str, expected: str) -> None:
+    done = helm.run("template", str(CHART), values=values)
+    assert done.returncode
+    assert expected in done.stderr
+
+
+# From here on, with an API server.
+
+
+@pytest.fixture
+async def release(client: Client) -> AsyncIterator[str]:
+    """A namespace to install into, after which everything of the release is called."""
+    name = await make_namespace(client)
+    yield name
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+def installed(
+    helm_program: Path, tmp_path: Path, control_plane: ControlPlaneBed, release: str
+) -> Iterator[Callable[..., str]]:
+    """Install or upgrade the release; all of it is called after its namespace, so that it meets no other test."""
+    helm = Helm(helm_program, tmp_path, control_plane.kubeconfig)
+
+    def install(*words: str) -> str:
+        own = f"fullnameOverride={release},schedulerConfig.schedulerName=slurm-{release}"
+        managed = f"admission.managedNamespaces={{managed-{release}}}"
+        done = helm.run(
+            "upgrade", "--install", release, str(CHART), "-n", release, "--set", own, "--set", managed, *words
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    yield install
+    done = subprocess.run(
+        [helm_program, "uninstall", release, "-n", release, "--ignore-not-found"],
+        env=helm._environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "values",
+    ["", DOCUMENTED, OF_SLURM_BRIDGE, "allInOne: true", "admission: {enabled: false}"],
+    ids=["none", "documented", "slurm-bridge", "all-in-one", "no-admission"],
+)
+def test_the_api_server_takes_every_object(
+    helm_program: Path, tmp_path: Path, control_plane: ControlPlaneBed, release: str, values: str
+) -> None:
+    manifests = Helm(helm_program, tmp_path).template(values, "--set", f"namespaceOverride={release}")
+    text = yaml.safe_dump_all(manifests)
+    applied = control_plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=text)
+    assert len(applied.splitlines()) == len(manifests)
+    assert all("serverside-applied (server dry run)" in line for line in applied.splitlines())
+
+
+def account_config(config: Config, token: str) -> Config:
+    return Config(config.server, Fixed.token(token), ca=config.ca)
+
+
+async def test_weakness_21_an_upgrade_keeps_the_certificates(
+    installed: Callable[..., str], client: Client, config: Config, release: str
+) -> None:
+    await asyncio.to_thread(installed)
+    place = Place(namespace=release, name=f"{release}-admission")
+    token = await token_of(client, release, place.name)
+    async with Client(account_config(config, token)) as own:
+        # With the rights that the chart gives, and no more.
+        await registration.certificates(own, place, metrics=Metrics()).refresh()
+
+    async def trusted() -> tuple[Any, ...]:
+        secret = await client.get(SECRETS, Key(release, place.name))
+        found: list[WebhookConfiguration] = [
+            await client.get(MUTATING, place.name),
+            await client.get(VALIDATING, place.name),
+        ]
+        bundles = tuple(webhook.client_config.ca_bundle for one in found for webhook in one.webhooks)
+        return dict(secret.data), bundles
+
+    before = await trusted()
+    assert before[0]["tls.key"]
+    assert len(before[1]) == 3
+    assert len({*before[1], before[0]["ca.crt"]}) == 1
+    notes = await asyncio.to_thread(installed, "--set", "config.partition=other")
+    assert f"schedulerName: slurm-{release}" in notes
+    assert await trusted() == before
+
+
+ADMISSION_NEEDS = [
+    ("list", "", "namespaces"),
+    ("watch", "", "namespaces"),
+    ("list", "isthmus.dev", "bridgepolicies"),
+    ("watch", "isthmus.dev", "bridgepolicies"),
+    ("get", "batch", "jobs"),
+    ("get", "jobset.x-k8s.io", "jobsets"),
+    ("get", "apps", "replicasets"),
+]
+CACHES = [
+    (verb, group, resource)
+    for verb in ("list", "watch")
+    for group, resource in (
+        ("", "pods"),
+        ("", "nodes"),
+        ("", "namespaces"),
+        ("", "persistentvolumeclaims"),
+        ("", "persistentvolumes"),
+        ("storage.k8s.io", "storageclasses"),
+        ("isthmus.dev", "bridgepolicies"),
+    )
+]
+EVENTS = [("create", "events.k8s.io", "events"), ("patch", "events.k8s.io", "events")]
+NEEDS = {
+    "admission": ADMISSION_NEEDS,
+    "scheduler": [
+        *CACHES,
+        *EVENTS,
+        ("create", "", "pods/binding"),
+        ("patch", "", "pods/status"),
+        ("patch", "", "persistentvolumeclaims"),
+        ("get", "batch", "jobs"),
+        ("get", "scheduling.x-k8s.io", "podgroups"),
+        ("get", "scheduling.k8s.io", "podgroups"),
+        ("get", "scheduling.k8s.io", "workloads"),
+        ("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
+        ("get", "apps", "statefulsets"),
+        ("get", "apps", "deployments"),
+    ],
+    "controllers": [
+        *CACHES,
+        *EVENTS,
+        ("get", "", "pods"),
+        ("delete", "", "pods"),
+        ("create", "", "pods/eviction"),
+        ("patch", "", "pods/status"),
+        ("patch", "", "nodes"),
+    ],
+}
+NOBODY = [
+    ("create", "", "pods"),
+    ("update", "", "pods"),
+    ("patch", "", "pods"),
+    ("get", "", "secrets"),
+    ("list", "", "secrets"),
+    ("create", "", "secrets"),
+    ("create", "", "serviceaccounts/token"),
+    ("delete", "", "nodes"),
+    ("deletecollection", "", "pods"),
+    ("patch", "apps", "deployments"),
+    ("patch", "batch", "jobs"),
+    ("create", "", "pods/exec"),
+    ("patch", "isthmus.dev", "bridgepolicies"),
+    ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("impersonate", "", "users"),
+]
+ONLY = {
+    "admission": [
+        ("list", "", "pods"),
+        ("create", "", "pods/binding"),
+        ("delete", "", "pods"),
+        ("patch", "", "nodes"),
+    ],
+    "scheduler": [("delete", "", "pods"), ("patch", "", "nodes"), ("create", "", "pods/eviction")],
+    "controllers": [
+        ("create", "", "pods/binding"),
+        ("get", "batch", "jobs"),
+        ("patch", "", "persistentvolumeclaims"),
+    ],
+}
+"""What one account may not, though another may."""
+
+
+class Review(msgspec.Struct):
+    """A SubjectAccessReview, of which only the verdict is read."""
+
+    status: dict[str, Any]
+
+
+REVIEWS: Kind[Review] = Kind(
+    Review, "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+
+
+async def may(client: Client, user: str, verb: str, group: str, resource: str) -> bool:
+    plural, _, sub = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": plural, "subresource": sub, "namespace": "elsewhere"}
+    groups = ["system:serviceaccounts", "system:authenticated"]
+    body = {"metadata": {}, "spec": {"user": user, "groups": groups, "resourceAttributes": asked}}
+    return bool((await client.create(REVIEWS, body)).status["allowed"])
+
+
+async def test_weakness_34_accounts_may_what_they_need_and_no_more(
+    installed: Callable[..., str], client: Client, release: str
+) -> None:
+    await asyncio.to_thread(installed)
+    wrong = []
+    for part, needs in NEEDS.items():
+        user = f"system:serviceaccount:{release}:{release}-{part}"
+        wrong += [(part, "must", *ask) for ask in needs if not await may(client, user, *ask)]
+        wrong += [(part, "must not", *ask) for ask in [*NOBODY, *ONLY[part]] if await may(client, user, *ask)]
+    assert wrong == []
+
+
+async def test_admission_works_with_the_rights_of_its_account(
+    installed: Callable[..., str], client: Client, config: Config, release: str
+) -> None:
+    await asyncio.to_thread(installed)
+    template = {"spec": {"containers": [{"name": "main", "image": "example/none"}], "restartPolicy": "Never"}}
+    body = {
+        "metadata": {"namespace": release, "name": "train", "annotations": {"a": "b"}},
+        "spec": {"suspend": True, "template": template},
+    }
+    job = await client.create(RAW_JOBS, body)
+    owner = OwnerReference("batch/v1", "Job", "train", job["metadata"]["uid"], controller=True)
+    member = Pod(ObjectMeta(name="it", namespace=release, owner_references=(owner,)))
+    token = await token_of(client, release, f"{release}-admission")
+    async with Client(account_config(config, token)) as own:
+        caches = OwnCaches(own)
+        async with running(caches._namespaces), running(caches._policies):
+            assert caches.namespaces.get(Key("", release))
+        (found,) = await Owners(own).of(member)
+        assert found.object.metadata.annotations == {"a": "b"}
+        with pytest.raises(Forbidden):
+            await own.list(PODS)
+        with pytest.raises(Forbidden):
+            await own.get(SECRETS, Key(release, "another"))
+
+
+@pytest.mark.parametrize("part", ["scheduler", "controllers"])
+async def test_leaders_hold_their_own_lease_and_no_other(
+    installed: Callable[..., str], client: Client, config: Config, release: str, part: str
+) -> None:
+    await asyncio.to_thread(installed)
+    name = {"scheduler": f"slurm-{release}", "controllers": "69d5fe47.my.slinky.slurm.net"}[part]
+    async with Client(account_config(config, await token_of(client, release, f"{release}-{part}"))) as own:
+        await own.create(LEASES, {"metadata": {"namespace": release, "name": name}, "spec": {}})
+        await own.merge_patch(LEASES, Key(release, name), {"spec": {"holderIdentity": "us"}})
+        assert (await own.get(LEASES, Key(release, name))).metadata.name == name
+        with pytest.raises(Forbidden):
+            await own.get(LEASES, Key(release, "another"))
