@@ -413,7 +413,6 @@ class RpcCount(msgspec.Struct, frozen=True, gc=False):
 
     message_type: str
     count: int = 0
-    average_time: Number = NOTHING
     total_time: int = 0
 
 

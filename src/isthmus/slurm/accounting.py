@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from isthmus.model.slurmdb import Account, Association, Cluster, PastJob, Qos, Tres, User
-from isthmus.slurm.calls import Answer, Calls
+from isthmus.slurm.calls import Answer, Calls, in_query
 
 _PLUGIN = "slurmdb"
 _LONG_PATIENCE = 120.0
@@ -52,8 +52,8 @@ class Accounting:
     ) -> tuple[PastJob, ...]:
         """Read the jobs of a span of time, by default of today, with these names or all; in seconds since 1970."""
         query = {
-            **({"start_time": since} if since is not None else {}),
-            **({"end_time": until} if until is not None else {}),
+            **({"start_time": in_query(since)} if since is not None else {}),
+            **({"end_time": in_query(until)} if until is not None else {}),
             **({"job_name": ",".join(names)} if names else {}),
         }
         path = f"jobs/?{urlencode(query)}" if query else "jobs/"

@@ -31,7 +31,7 @@ from isthmus.model.slurm import (
     Statistics,
 )
 from isthmus.slurm.auth import TokenSource
-from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, present
+from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, in_query, present
 from isthmus.slurm.errors import ControllerAway, Garbled, NotFound, Problem, failure
 from isthmus.slurm.submission import with_key
 from isthmus.slurm.submitter import Submission, Submitter
@@ -199,8 +199,9 @@ class Client:
     async def submit(self, request: JobRequest, *, key: str) -> Submission:
         """Submit a job so that exactly one exists with this key, whatever happens to requests and answers.
 
-        When an answer is lost, the job is looked for by its key, and submitted again only if it is not there. If
-        Slurm is away for longer, this raises; calling it again with the same key begins by looking.
+        When an answer is lost, the job is looked for by its key, and submitted again only if it is not there; then
+        this takes a quarter of a minute, for `submitter` lets no second job begin sooner. If Slurm is away for
+        longer, this raises; calling it again with the same key begins by looking.
         """
         return await self._submitter.submit(request, key=key)
 
@@ -252,6 +253,8 @@ class Client:
 
         With `batch` the signal surely reaches the batch script and what it has started, so that a script with a
         `trap` can end the job with the exit code of its choice even while it waits for a `sleep`.
+
+        Before v0.0.42, Slurm says nothing if there is no such job or if it is over.
         """
         what = f"sending {signal} to job {job_id}" if signal else f"cancelling job {job_id}"
         # BATCH_JOB would be for the shell alone, which heeds a signal only after its present command.
@@ -268,7 +271,7 @@ class Client:
 
     async def nodes(self, *, newer_than: int | None = None, patience: float = PATIENCE) -> NodeList | None:
         """Read every node, or nothing (None) if none changed at or after the second `newer_than`."""
-        query = "" if newer_than is None else f"?update_time={newer_than:d}"
+        query = "" if newer_than is None else f"?update_time={in_query(newer_than)}"
         try:
             answer = await self.calls.call_if_changed(
                 "GET", f"nodes/{query}", _Nodes, what="reading all nodes", patience=patience

@@ -166,6 +166,9 @@ async def test_a_job_is_cancelled_once(client: Client) -> None:
     job_id = (await client.submit(batch_job(), key=new_key())).job_id
     await client.cancel_job(job_id)
     await job_in_state(client, job_id, "CANCELLED")
+    if (await client.server()).api < 42:
+        await client.cancel_job(job_id)
+        return
     with pytest.raises(AlreadyDone):
         await client.cancel_job(job_id)
     with pytest.raises(NotFound, match="Invalid job id"):

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -182,24 +182,3 @@ async def test_a_server_that_we_do_not_know_is_named(slurm: SlurmBed, faults: Fa
                 with pytest.raises(UnknownVersion, match=verdict):
                     await client.ping()
             rule.remove()
-
-
-@pytest.mark.parametrize("api", [40, 41, 42])
-async def test_older_versions_of_the_api_are_read_with_the_same_types(
-    api: int, shared_slurm: Callable[..., SlurmBed], faults: Faults
-) -> None:
-    bed = shared_slurm("24.11")
-    async with faults.in_front_of(bed.rest_url) as proxy:
-        proxy.respond(404, path=f"*/v0.0.4[{api - 39}-5]/*")
-        async with connect([proxy.url], MintedTokens(bed.jwt_key)) as client:
-            assert (await client.server()).api == api
-            job_id = (await client.submit(batch_job(comment="old"), key=new_key())).job_id
-            (job,) = await client.job(job_id)
-            assert (job.job_state, job.time_limit.value) == (("PENDING",), 5)
-            assert str(job_id) in {state.job_id for state in await client.job_states()}
-            assert (await client.ping())[0].answers
-            listing = await client.nodes()
-            assert listing is not None
-            assert [node.cpus for node in listing.nodes] == [4, 4]
-            assert (await client.partitions())[0].partition.state == ("UP",)
-            await client.cancel_job(job_id)
