@@ -24,10 +24,12 @@ from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, LabelSelector, Pod
 from isthmus.model.policy import POLICIES
+from isthmus.model.workload import JOBSETS
 from isthmus.runtime import server
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node
 from tests.flows.kube.conftest import NAMESPACES, Through, make_namespace, through, token_of
 from tests.flows.kube.waiting import eventually
@@ -38,6 +40,7 @@ HOST = "127.0.0.1"
 ASK = names.JOB_ANNOTATIONS
 RAW_PODS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "pods", "Pod")
 RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
+RAW_JOBSETS: Kind[dict[str, Any]] = Kind(dict[str, Any], JOBSETS.api_version, JOBSETS.plural, JOBSETS.name)
 RAW_EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], EVENTS.api_version, EVENTS.plural, EVENTS.name)
 DAEMON_SETS: Kind[dict[str, Any]] = Kind(dict[str, Any], "apps/v1", "daemonsets", "DaemonSet")
 ACCOUNTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "serviceaccounts", "ServiceAccount")
@@ -316,6 +319,21 @@ async def test_pods_of_a_job_that_is_a_gang_say_so(opened: Door) -> None:
         assert found.metadata.annotations[GANG_ANNOTATION] == "true"
     for found in await pods_of(opened, "job-name=loose", number=2):
         assert GANG_ANNOTATION not in found.metadata.annotations
+
+
+async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane: ControlPlaneBed) -> None:
+    await asyncio.to_thread(apply_kinds, control_plane, "jobset")
+    metadata = {"namespace": opened.managed, "name": "set", "annotations": {GANG_ANNOTATION: "true"}}
+    template = {"spec": {"containers": [PAUSE], "restartPolicy": "Never"}}
+    replicated = [{"name": "workers", "template": {"spec": {"template": template}}}]
+    made = await opened.client.create(RAW_JOBSETS, {"metadata": metadata, "spec": {"replicatedJobs": replicated}})
+    # What its controller would make of it: a Job that belongs to it.
+    body = job(opened, "set-workers-0", {}, pods=1)
+    owner = {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "name": "set", "uid": made["metadata"]["uid"]}
+    body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    await opened.client.create(RAW_JOBS, body)
+    (found, *_) = await pods_of(opened, "job-name=set-workers-0")
+    assert found.metadata.annotations[GANG_ANNOTATION] == "true"
 
 
 async def test_weakness_36_a_bad_annotation_of_a_job_is_told_where_people_look(opened: Door) -> None:
