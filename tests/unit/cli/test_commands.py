@@ -30,6 +30,9 @@ COMMANDS = {
     ("images", "build"): "Build images that the cache does not hold.",
     ("images", "list"): "Show the images that there are recipes for, and which of them are built.",
     ("images", "load"): "Put images into every node of a running cluster.",
+    ("addon",): "Install JobSet, LeaderWorkerSet and PodGroup.",
+    ("addon", "install"): "Bring add-ons into a running cluster, and wait until they serve.",
+    ("addon", "list"): "Show the add-ons that there are.",
 }
 
 
