@@ -4,7 +4,7 @@ It goes into two places. People read the `comment`, which sacct only has where A
 `admin_comment` is always recorded, and holds the same text beside our marker.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -79,24 +79,15 @@ def _broken_container(pod: Pod) -> str:
 
 
 def _text(stories: Sequence[_Story]) -> str:
-    """Tell what went wrong pod by pod, as far as there is room, and count the rest."""
-    told: list[str] = []
-    length = 0
+    """Tell each thing that happened once, and to how many pods; the worst comes first."""
+    alike: dict[str, list[str]] = {}
     for story in stories:
-        sentence = _plain(f"{story.key}: {story.text}")
-        if told and (length + len(sentence) > _LONGEST or _repeats(story, stories)):
-            break
-        told.append(sentence)
-        length += len(sentence)
-    rest = stories[len(told) :]
-    counts = {result: sum(it.result is result for it in rest) for result in Result}
-    told += [f"{count} more {result}" for result, count in counts.items() if count]
-    return "; ".join(told)[:_LONGEST]
-
-
-def _repeats(story: _Story, stories: Collection[_Story]) -> bool:
-    """Whether everything from here on is the same as what was said of the first."""
-    return all(it.text == story.text for it in stories)
+        alike.setdefault(story.text, []).append(story.key)
+    told = []
+    for text, (first, *others) in alike.items():
+        who = f"{first} and {len(others)} more" if others else first
+        told.append(f"{who}: {text}")
+    return _plain("; ".join(told))[:_LONGEST]
 
 
 def _plain(text: str) -> str:

@@ -32,15 +32,18 @@ _SIGNAL_AGAIN: Final = 1.0
 _SIGNAL_WITHIN: Final = 30.0
 """A placeholder that has not ended by then does not heed signals, and is cancelled."""
 
+_CANCEL_AGAIN: Final = 5.0
+
 _LONGEST_COMMENT: Final = 1024
 _SIGNALS: Final = {Result.SUCCEEDED: placeholder.SUCCEED, Result.FAILED: placeholder.FAIL}
 
 
 class _Ending(msgspec.Struct):
-    """A job that we are ending: since when, and what it was told of its pods."""
+    """A job that we are ending: since when, what it was told of its pods, and when it was cancelled."""
 
     since: float
     told: str = ""
+    cancelled: float | None = None
 
 
 class Acting:
@@ -88,6 +91,8 @@ class Acting:
         await self._make_sure_that_they_are_gone(ours, end.missing)
         job_id = ours.job_id
         ending = self._endings.setdefault(job_id, _Ending(since=self._clock()))
+        if ending.cancelled is not None and self._clock() - ending.cancelled < _CANCEL_AGAIN:
+            raise Wait(f"job {job_id} was cancelled, and Slurm has not said so yet", after=_CANCEL_AGAIN)
         log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
         try:
             if ending.told != end.outcome.text:
@@ -95,6 +100,7 @@ class Acting:
                 ending.told = end.outcome.text
             if not await self._signal(ours, end.outcome.result, since=ending.since):
                 await self._world.slurm.cancel_job(job_id)
+                ending.cancelled = self._clock()
         except (AlreadyDone, NotFound):
             return
         finally:
