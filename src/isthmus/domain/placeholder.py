@@ -3,21 +3,23 @@
 The kubelets run what the pods are; the script only waits, so that the nodes stay allocated, and ends as it is told:
 a job that is merely cancelled would leave no trace of whether its pods succeeded.
 
-    USR1   exit 0   the job is COMPLETED
-    USR2   exit 1   the job is FAILED
+    URG     exit 0   the job is COMPLETED
+    WINCH   exit 1   the job is FAILED
 
-A signal that comes before the script has begun is lost, so whoever sends one repeats it until the job is over.
+These are signals that do nothing to a process that has no trap for them. One that comes before the script has begun
+is lost, and whoever sends it repeats it until the job is over; any other would end the job there and then as failed.
 """
 
 from typing import Final
 
-SUCCEED: Final = "USR1"
-FAIL: Final = "USR2"
+SUCCEED: Final = "URG"
+FAIL: Final = "28"
+"""WINCH. Slurm does not know it by name, and cancels the job when it is given a name that it does not know."""
 
-SCRIPT: Final = f"""\
+SCRIPT: Final = """\
 #!/bin/sh
-trap 'exit 0' {SUCCEED}
-trap 'exit 1' {FAIL}
+trap 'exit 0' URG
+trap 'exit 1' WINCH
 # A shell heeds a signal only between two commands, but in the middle of a wait.
 while :; do
     sleep 86400 &

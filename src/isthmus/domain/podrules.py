@@ -92,7 +92,7 @@ Action = EndJob | Evict | Tell
 class Decision(msgspec.Struct, frozen=True):
     """What to do now, and after how many seconds to look again even if nothing changes.
 
-    If it is `doubtful`, the job's state may be older than the binding of its pods: decide again with a fresh one.
+    If it is `doubtful`, the job's state may be older than what its pods say: decide again with a fresh one.
     """
 
     actions: tuple[Action, ...] = ()
@@ -113,7 +113,8 @@ def decide(scene: Scene) -> Decision:
         return Decision(tuple(_evict(pod, scene.job, end) for pod in scene.bound if _stays(pod)))
     held = [pod for pod in scene.bound if _holds(pod, scene)]
     if not held and (scene.surplus or not _is_awaited(scene, phase)):
-        return Decision((_end(scene),))
+        has_run = any(pod.bound for pod in (*scene.bound, *scene.departed))
+        return Decision((_end(scene),), doubtful=has_run and phase is Phase.WAITING)
     evictions = _without_node(held, scene, phase)
     if evictions:
         return Decision(tuple(evictions), doubtful=True)

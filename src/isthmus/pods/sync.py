@@ -10,14 +10,11 @@ from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from isthmus import names
 from isthmus.bridge.jobs import OurJob
 from isthmus.bridge.world import World
 from isthmus.domain import jobstates, podrules
 from isthmus.domain.grouping import GroupKey, group_of
-from isthmus.domain.podrules import Decision
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
@@ -77,18 +74,20 @@ class PodSync:
             raise Wait("Slurm or the API server does not answer", after=_OUT_OF_TOUCH)
         decision = podrules.decide(self._gathering.scene(ours))
         if decision.doubtful:
-            decision = await self._decide_afresh(ours)
-        await self._acting.act(ours, decision.actions)
+            ours = await self._as_it_is_now(ours)
+            decision = podrules.decide(self._gathering.scene(ours)) if ours else podrules.NOTHING
+        if ours:
+            await self._acting.act(ours, decision.actions)
         if decision.again is not None:
             self.jobs.queue.add(job_id, after=decision.again)
 
-    async def _decide_afresh(self, ours: OurJob) -> Decision:
-        """Decide by what Slurm says now: a pod may have been bound after its job was last read."""
+    async def _as_it_is_now(self, ours: OurJob) -> OurJob | None:
+        """Ask Slurm itself: a pod may have been bound, and even have ended, since the job was last read."""
         try:
             (job, *_) = await self._world.slurm.job(ours.job_id)
         except NotFound:
-            return podrules.NOTHING
-        return podrules.decide(msgspec.structs.replace(self._gathering.scene(ours), job=job))
+            return None
+        return OurJob(job, ours.marker)
 
     # What wakes a key
 

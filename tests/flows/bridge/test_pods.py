@@ -110,7 +110,11 @@ class Stage:
         async def read() -> Job:
             return (await self.slurm.job(job_id))[0]
 
-        return await eventually(read, lambda job: job.job_state[0] in states, within=within)
+        try:
+            return await eventually(read, lambda job: job.job_state[0] in states, within=within)
+        except TimeoutError:
+            queue = self.bed.command("squeue", "-a", "-o", "%i %T %r %N %C %m")
+            raise AssertionError(f"job {job_id} is not {states}; {await read()}\n{queue}") from None
 
     async def state(self, job_id: int) -> str:
         """The base state of a job, now."""
@@ -445,7 +449,7 @@ async def test_weakness_13_a_placeholder_that_ends_by_itself_takes_its_pod_with_
 
     async def end_it() -> str:
         with suppress(AlreadyDone):
-            await hybrid.slurm.cancel_job(job_id, signal="USR1", batch=True)
+            await hybrid.slurm.cancel_job(job_id, signal=placeholder.SUCCEED, batch=True)
         return await hybrid.state(job_id)
 
     await eventually(end_it, lambda state: state == "COMPLETED")

@@ -27,18 +27,23 @@ def script(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("name", "code"), [(placeholder.SUCCEED, 0), (placeholder.FAIL, 1)])
+@pytest.mark.parametrize(("name", "code"), [("URG", 0), ("WINCH", 1)])
 def test_it_ends_as_it_is_told(script: subprocess.Popen[bytes], name: str, code: int) -> None:
     script.send_signal(signal.Signals[f"SIG{name}"])
     assert script.wait(10) == code
 
 
-@pytest.mark.parametrize(("name", "code"), [(placeholder.SUCCEED, 0), (placeholder.FAIL, 1)])
+@pytest.mark.parametrize(("name", "code"), [("URG", 0), ("WINCH", 1)])
 def test_it_ends_as_it_is_told_also_if_its_children_are_told_the_same(
     script: subprocess.Popen[bytes], name: str, code: int
 ) -> None:
     os.killpg(script.pid, signal.Signals[f"SIG{name}"])
     assert script.wait(10) == code
+
+
+def test_slurm_is_given_the_same_signals() -> None:
+    assert placeholder.SUCCEED == "URG"
+    assert int(placeholder.FAIL) == signal.SIGWINCH
 
 
 def test_it_goes_on_if_only_its_sleep_ends(script: subprocess.Popen[bytes]) -> None:
