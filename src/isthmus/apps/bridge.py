@@ -25,11 +25,13 @@ from isthmus.apps.start import StoppedError, answer_of
 from isthmus.bridge.config import Config, tokens
 from isthmus.bridge.world import World, cluster_id
 from isthmus.domain.jobspec import Defaults
+from isthmus.domain.noderules import Rules
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
+from isthmus.nodes.sync import NodeSync
 from isthmus.pods.sync import PodSync
 from isthmus.runtime import server
 from isthmus.runtime.election import Election
@@ -90,18 +92,21 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
             election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
         manager = Manager(election=election)
         await _serve(stack, manager, config, options, metrics)
-        caches: Caches | None = None
+        world = None
         if parts - {"admission"}:
             slurm = await stack.enter_async_context(connect(config.slurm_rest_api, tokens(config, environ)))
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
-            caches = world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+            world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+        if "admission" in parts:
+            _admit(manager, client, config, options, namespace=kube.namespace, world=world, metrics=metrics)
+        if world:
             world.register(manager)
             recorder = Recorder(client, controller=config.scheduler_name, instance=socket.gethostname())
             manager.work(_Events(recorder))
             for worker in _workers(parts, world, config, recorder=recorder, metrics=metrics):
                 manager.lead(worker)
-        if "admission" in parts:
-            _admit(manager, client, config, options, namespace=kube.namespace, caches=caches, metrics=metrics)
+            if "admission" in parts:
+                _tolerate_absence_of_slurm(manager)
         log.info(
             "starting",
             parts=sorted(parts),
@@ -145,15 +150,16 @@ def _admit(
     options: Options,
     *,
     namespace: str,
-    caches: Caches | None,
+    world: World | None,
     metrics: Metrics,
 ) -> None:
-    """Add the webhooks, with the caches of the World if there is one."""
-    if caches is None:
+    """Add the webhooks. Their certificates come before the caches of `world`, which may have to wait for Slurm."""
+    caches: Caches
+    if world is None:
         caches = own = OwnCaches(client)
         own.register(manager)
     else:
-        _tolerate_absence_of_slurm(manager)
+        caches = world
     place = Place(namespace, f"{options.name}-admission")
     admission = Admission(
         client,
@@ -189,6 +195,11 @@ def _workers(
         yield from Scheduler(world, submitting, recorder=recorder, metrics=metrics).workers
     if "controllers" in parts:
         yield from PodSync(world, recorder, metrics).workers
+        yield from NodeSync(world, _node_rules(world, config), recorder=recorder, metrics=metrics).workers
+
+
+def _node_rules(world: World, config: Config) -> Rules:
+    return Rules(cluster=world.cluster, scheduler_name=config.scheduler_name, taint=config.taint, gres=config.gres)
 
 
 def _defaults(config: Config) -> Defaults:
