@@ -47,11 +47,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{/* The processes to run, and what each is: (dict "scheduler" …). */}}
 {{- define "slurm-bridge.processes" -}}
 {{- $replicas := .Values.replicaCount -}}
-{{- $scheduler := dict "replicas" ($replicas | default .Values.scheduler.replicaCount) "elects" .Values.scheduler.leaderElect "slurm" true "webhook" false "settings" .Values.scheduler -}}
-{{- $controllers := dict "replicas" ($replicas | default .Values.controllers.replicas) "elects" .Values.controllers.leaderElect "slurm" true "webhook" false "settings" .Values.controllers -}}
+{{- $features := (.Values.config | default dict).features | default dict -}}
+{{- $schedulerElects := .Values.scheduler.leaderElect -}}
+{{- $controllersElect := .Values.controllers.leaderElect -}}
+{{- if not (kindIs "invalid" $features.enableLeaderElection) -}}
+{{- $schedulerElects = $features.enableLeaderElection -}}
+{{- $controllersElect = $features.enableLeaderElection -}}
+{{- end -}}
+{{- $scheduler := dict "replicas" ($replicas | default .Values.scheduler.replicaCount) "elects" $schedulerElects "slurm" true "webhook" false "settings" .Values.scheduler -}}
+{{- $controllers := dict "replicas" ($replicas | default .Values.controllers.replicas) "elects" $controllersElect "slurm" true "webhook" false "settings" .Values.controllers -}}
 {{- $admission := dict "replicas" ($replicas | default .Values.admission.replicas) "elects" false "slurm" false "webhook" true "settings" .Values.admission -}}
 {{- if .Values.allInOne -}}
-{{- $all := dict "replicas" $scheduler.replicas "elects" .Values.scheduler.leaderElect "slurm" true "webhook" .Values.admission.enabled "settings" .Values.scheduler -}}
+{{- $all := dict "replicas" $scheduler.replicas "elects" $schedulerElects "slurm" true "webhook" .Values.admission.enabled "settings" .Values.scheduler -}}
 {{- toYaml (dict "all" $all) -}}
 {{- else if .Values.admission.enabled -}}
 {{- toYaml (dict "scheduler" $scheduler "controllers" $controllers "admission" $admission) -}}

@@ -27,7 +27,7 @@ from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, Target
 
 NAME: Final = "slurm-bridge-admission"
-"""Of both configurations, of the Service and of the Secret with the certificates."""
+"""Of both configurations and of the Service."""
 
 MANAGED: Final = "pods.slinky.slurm.net"
 OPT_IN: Final = "opt-in.pods.slinky.slurm.net"
@@ -58,6 +58,11 @@ class Place(msgspec.Struct, frozen=True):
     namespace: str
     name: str = NAME
     url: str = ""
+
+    @property
+    def secret(self) -> Key:
+        """Where the certificates are kept. Not under our name, where cert-manager leaves slurm-bridge's behind."""
+        return Key(self.namespace, f"{self.name}-tls")
 
     def client_config(self, path: str) -> dict[str, Any]:
         """Say how the API server gets there."""
@@ -120,7 +125,7 @@ def certificates(client: Client, place: Place, *, metrics: Metrics, hosts: Seque
     service = f"{place.name}.{place.namespace}"
     return CertificateKeeper(
         client,
-        Key(place.namespace, place.name),
+        place.secret,
         names=[place.name, service, f"{service}.svc", *hosts],
         targets=[Target(MUTATING, place.name), Target(VALIDATING, place.name)],
         metrics=metrics,

@@ -242,6 +242,14 @@ def test_weakness_20_there_are_two_of_everything_one_leads_and_readiness_means_s
         assert ("--leader-elect=true" in container["args"]) == (part != "admission")
 
 
+def test_the_feature_decides_about_elections_of_all_processes(helm: Helm) -> None:
+    manifests = helm.template("replicaCount: 1\nconfig: {features: {enableLeaderElection: false}}")
+    for part in ("scheduler", "controllers"):
+        spec = only(manifests, "Deployment", f"slurm-bridge-{part}")["spec"]["template"]["spec"]
+        assert "--leader-elect=false" in spec["containers"][0]["args"]
+    assert not read_config(manifests, helm.home).features.enable_leader_election
+
+
 def test_weakness_20_two_leaders_are_refused(helm: Helm) -> None:
     done = helm.run("template", str(CHART), values="scheduler: {leaderElect: false}")
     assert done.returncode
@@ -403,7 +411,7 @@ async def test_weakness_21_an_upgrade_keeps_the_certificates(
         await registration.certificates(own, place, metrics=Metrics()).refresh()
 
     async def trusted() -> tuple[Any, ...]:
-        secret = await client.get(SECRETS, Key(release, place.name))
+        secret = await client.get(SECRETS, place.secret)
         found: list[WebhookConfiguration] = [
             await client.get(MUTATING, place.name),
             await client.get(VALIDATING, place.name),
