@@ -155,6 +155,16 @@ def decide(
     return msgspec.structs.replace(plan, actions=(*plan.actions, *taints))
 
 
+def slurm_facts(node: SlurmNode) -> tuple[object, ...]:
+    """Everything that decisions read of a Slurm node: neither load nor free memory, which change all the time."""
+    return node.state, node.reason, node.extra, node.features, node.address, node.hostname, node.topology
+
+
+def kube_facts(node: Node) -> tuple[object, ...]:
+    """Everything that decisions read of a Kubernetes node. The time of a heartbeat is not even decoded."""
+    return node.metadata.labels, node.metadata.annotations, node.spec, node.status
+
+
 def _external(
     kube: Node, slurm: SlurmNode | None, *, name: str, rules: Rules, now: datetime, side: SlurmSide
 ) -> Decision:

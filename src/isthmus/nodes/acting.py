@@ -20,12 +20,14 @@ from isthmus.domain.noderules import (
     Uncordon,
     Undrain,
     Update,
+    slurm_facts,
 )
 from isthmus.errors import Terminal, Wait
 from isthmus.kube import errors as kube_errors
 from isthmus.kube.client import Client as KubeClient
 from isthmus.kube.recorder import Recorder
 from isthmus.model.node import NODES, Node
+from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.slurm import NodeChange
 from isthmus.nodes.registrar import Registrar
 from isthmus.runtime.metrics import Metrics
@@ -54,8 +56,11 @@ class Actor:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._counts = {kind: metrics.node_action(kind.__name__.lower()) for kind in _KINDS}
 
-    async def act(self, node: Node | None, actions: Sequence[Action]) -> Complaint | None:
-        """Do it all, in order; return what Slurm says if it refuses something, and leave the rest undone."""
+    async def act(self, node: Node | None, slurm: SlurmNode | None, actions: Sequence[Action]) -> Complaint | None:
+        """Do it all, in order; return what Slurm says if it refuses something, and leave the rest undone.
+
+        `node` and `slurm` are what the decision was about. Nothing is done to what has changed since.
+        """
         # Kubernetes comes first: nothing that Slurm may refuse stands in the way there.
         if node is not None and (patch := _patch(node, actions)):
             try:
@@ -65,9 +70,10 @@ class Actor:
             for action in actions:
                 if isinstance(action, Cordon | Uncordon | Mark | Retaint):
                     self._tell(node, action)
-        for action in actions:
-            if isinstance(action, Cordon | Uncordon | Mark | Retaint):
-                continue
+        in_slurm = [action for action in actions if not isinstance(action, Cordon | Uncordon | Mark | Retaint)]
+        if slurm is not None and in_slurm:
+            await self._check(slurm)
+        for action in in_slurm:
             try:
                 await self._do(action)
             except (AlreadyExists, NotFound) as error:
@@ -84,6 +90,16 @@ class Actor:
             log.warning("node needs attention", reason=complaint.reason, note=complaint.note)
             if node is not None:
                 self._recorder.event(NODES, node, complaint.reason, complaint.note, warning=True)
+
+    async def _check(self, seen: SlurmNode) -> None:
+        """Make sure that Slurm's node is what we think it is: a drain that is a second old is not to be lifted."""
+        async with self._gate:
+            try:
+                found = slurm_facts(await self._slurm.node(seen.name))
+            except NotFound:
+                found = ()
+        if found != slurm_facts(seen):
+            raise Wait(f"Slurm's node {seen.name} has changed since it was read", after=_CATCH_UP)
 
     async def _do(self, action: Action) -> None:
         if isinstance(action, Register):
@@ -109,7 +125,7 @@ class Actor:
 
 
 def _change(update: Update) -> NodeChange:
-    features = (update.features or ("",)) if update.features is not None else None
+    features = None if update.features is None else update.features or ("",)
     return NodeChange(
         extra=update.record.write(),
         features=features,

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from isthmus import names
 from isthmus.bridge.world import World
-from isthmus.domain.noderules import COMPLAINT_PAUSE, Complaint, Rules, decide
+from isthmus.domain.noderules import COMPLAINT_PAUSE, Complaint, Rules, decide, kube_facts, slurm_facts
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
@@ -89,7 +89,7 @@ class NodeSync:
         self._actor.complain(kube, decision.complaints)
         if decision.look_again is not None:
             self._look_again(key, decision.look_again)
-        refusal = await self._actor.act(kube, decision.actions)
+        refusal = await self._actor.act(kube, slurm, decision.actions)
         if refusal:
             self._actor.complain(kube, [refusal])
             self._look_again(key, COMPLAINT_PAUSE)
@@ -114,23 +114,13 @@ class NodeSync:
     # What wakes a node
 
     def _kube_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        if new is not None and (old is None or _facts(old) != _facts(new)):
+        if new is not None and (old is None or kube_facts(old) != kube_facts(new)):
             self.controller.queue.add(NodeKey("kubernetes", key.name))
 
     def _slurm_changed(self, name: str, old: SlurmNode | None, new: SlurmNode | None) -> None:
-        if old is None or new is None or _slurm_facts(old) != _slurm_facts(new):
+        if old is None or new is None or slurm_facts(old) != slurm_facts(new):
             self._wake(name)
 
     def _wake(self, slurm_node: str) -> None:
         kube = self._world.map.kube_name(slurm_node)
         self.controller.queue.add(NodeKey("kubernetes", kube) if kube else NodeKey("slurm", slurm_node))
-
-
-def _facts(node: Node) -> tuple[object, ...]:
-    """Everything that decisions read. The time of the last heartbeat is not even decoded."""
-    return node.metadata.labels, node.metadata.annotations, node.spec, node.status
-
-
-def _slurm_facts(node: SlurmNode) -> tuple[object, ...]:
-    """Everything that decisions read: neither load nor free memory, which change all the time."""
-    return node.state, node.reason, node.extra, node.features, node.address, node.hostname, node.topology

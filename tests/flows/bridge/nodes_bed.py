@@ -1,0 +1,255 @@
+"""A running node controller on a real API server and a real Slurm, and the nodes that it is tried with."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from isthmus import names
+from isthmus.bridge.world import World, cluster_id
+from isthmus.domain.noderules import Rules
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.node import NODES, Node
+from isthmus.model.slurm import JobRequest, NodeChange, Number
+from isthmus.model.slurm import Node as SlurmNode
+from isthmus.nodes.sync import NodeSync
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import connect
+from tests.bed.slurm import SlurmBed
+from tests.flows.bridge.conftest import until
+from tests.flows.slurm.helpers import new_key
+
+EXTERNAL = {names.EXTERNAL_NODE_LABEL: ""}
+
+
+class Nodes:
+    """A running node controller, and what tests do with nodes."""
+
+    def __init__(self, world: World, sync: NodeSync, metrics: Metrics) -> None:
+        self.world = world
+        self.sync = sync
+        self._metrics = metrics
+        self.writes: list[str] = []
+        """The methods of all requests to the API server that change something."""
+
+    @property
+    def kube(self) -> Client:
+        return self.world.kube
+
+    def did(self, action: str) -> int:
+        """Count what the controller has done."""
+        return int(self._metrics.node_action(action)._value.get())
+
+    def node(self, name: str) -> Node | None:
+        return self.world.nodes.get(Key("", name))
+
+    def slurm(self, name: str) -> SlurmNode | None:
+        return self.world.slurm_nodes.get(name)
+
+    async def registered(self, name: str, **facts: Any) -> SlurmNode:
+        """Wait until Slurm has the node, with our record, and with these facts."""
+
+        def found() -> SlurmNode | None:
+            node = self.slurm(name)
+            good = node and node.extra and all(getattr(node, key) == value for key, value in facts.items())
+            return node if good else None
+
+        return msgspec.convert(await until(found), SlurmNode)
+
+    async def in_state(self, name: str, *states: str, without: str = "") -> SlurmNode:
+        """Wait until Slurm's node is in these states, and not in another."""
+
+        def found() -> SlurmNode | None:
+            node = self.slurm(name)
+            return node if node and set(states) <= set(node.state) and without not in node.state else None
+
+        return msgspec.convert(await until(found), SlurmNode)
+
+    async def gone(self, name: str) -> None:
+        await until(lambda: self.slurm(name) is None)
+
+    async def cordoned(self, name: str, *, mark: str = "") -> Node:
+        """Wait until a node is cordoned, and by whom."""
+
+        def found() -> Node | None:
+            node = self.node(name)
+            return node if node and node.spec.unschedulable and mark in mark_of(node) else None
+
+        return msgspec.convert(await until(found), Node)
+
+    async def open(self, name: str) -> None:
+        await until(lambda: (node := self.node(name)) and not node.spec.unschedulable and not mark_of(node))
+
+    async def settled(self) -> None:
+        """Wait until both caches have been read anew and nothing is left to be done."""
+        for _ in range(2):
+            listing = await self.world.slurm.nodes()
+            assert listing
+            await until(partial(self._knows, {it.name: it.state for it in listing.nodes}))
+            await until(lambda: not self.sync.controller.queue.taken)
+
+    def _knows(self, states: Mapping[str, tuple[str, ...]]) -> bool:
+        return states == {name: node.state for name, node in self.world.slurm_nodes.items()}
+
+    async def cordon(self, name: str, *, shut: bool = True) -> None:
+        await self.kube.merge_patch(NODES, name, {"spec": {"unschedulable": shut}})
+
+    async def tell(self, name: str, state: str, reason: str | None = None) -> None:
+        """Do to a Slurm node what an administrator would."""
+        await self.world.slurm.update_node(name, NodeChange(state=(state,), reason=reason))
+
+    async def events(self, name: str) -> set[str]:
+        listed = msgspec.json.decode(
+            await self.kube.raw(f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}")
+        )
+        return {item["reason"] for item in listed["items"]}
+
+    async def told(self, name: str, reason: str) -> None:
+        """Wait for an Event."""
+        async with asyncio.timeout(20):
+            while reason not in await self.events(name):  # noqa: ASYNC110 - nobody watches Events
+                await asyncio.sleep(0.05)
+
+    async def busy(self, name: str, **changes: Any) -> int:
+        """Let an external job run on a node; returns its id."""
+        request = JobRequest(
+            name="busy",
+            flags=("EXTERNAL_JOB",),
+            environment=("A=b",),
+            current_working_directory="/tmp",  # noqa: S108 - in the bed
+            minimum_nodes=1,
+            tasks=1,
+            cpus_per_task=1,
+            memory_per_node=Number.of(10),
+            required_nodes=(name,),
+        )
+        wanted = msgspec.structs.replace(request, **changes)
+        job = (await self.world.slurm.submit(wanted, key=new_key())).job_id
+        await until(lambda: (node := self.slurm(name)) and not {"MIXED", "ALLOCATED"}.isdisjoint(node.state))
+        return job
+
+
+def mark_of(node: Node) -> str:
+    return node.metadata.annotations.get(names.NODE_CORDON_ANNOTATION, "")
+
+
+@asynccontextmanager
+async def running_nodes(
+    config: Config, slurm: SlurmBed | str, *, key: Path | None = None, **rules: Any
+) -> AsyncIterator[Nodes]:
+    """Run a node controller until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
+    url = slurm if isinstance(slurm, str) else slurm.rest_url
+    jwt_key = slurm.jwt_key if isinstance(slurm, SlurmBed) else key
+    assert jwt_key
+    writes: list[str] = []
+
+    def observe(method: str, _code: int, _seconds: float) -> None:
+        if method != "GET":
+            writes.append(method)
+
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(Client(config, observe=observe))
+        client = await stack.enter_async_context(connect([url], MintedTokens(jwt_key, user="slurm")))
+        world = World(kube, client, cluster=await cluster_id(kube))
+        metrics = Metrics()
+        recorder = Recorder(kube, controller="slurm-bridge", instance="test")
+        sync = NodeSync(world, Rules(cluster=world.cluster, **rules), recorder=recorder, metrics=metrics)
+        manager = Manager(grace=1.0)
+        world.register(manager)
+        for worker in sync.workers:
+            manager.lead(worker)
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(manager.run())
+        events = tasks.create_task(recorder.run())
+        try:
+            await until(lambda: world.in_touch)
+            nodes = Nodes(world, sync, metrics)
+            nodes.writes = writes
+            yield nodes
+        finally:
+            manager.stop()
+            events.cancel()
+
+
+async def make_kube_node(
+    client: Client,
+    name: str,
+    *,
+    labels: Mapping[str, str] = EXTERNAL,
+    annotations: Mapping[str, str] | None = None,
+    address: str = "198.18.0.1",
+    ready: str = "True",
+    **resources: str,
+) -> None:
+    """Make a node as its kubelet would. The label comes last, so that it is registered as what it is."""
+    await client.create(NODES, {"metadata": {"name": name, "annotations": dict(annotations or {})}})
+    allocatable = {"cpu": "4", "memory": "1000Mi", "pods": "110"}
+    allocatable |= {_resource(key): value for key, value in resources.items()}
+    status = {
+        "capacity": {**allocatable, "memory": "1200Mi"},
+        "allocatable": allocatable,
+        "addresses": [{"type": "InternalIP", "address": address}],
+        **ready_condition(ready),
+    }
+    await client.merge_patch(NODES, name, {"status": status}, subresource="status")
+    await client.merge_patch(NODES, name, {"metadata": {"labels": dict(labels)}, "spec": {"taints": None}})
+
+
+def ready_condition(status: str) -> dict[str, Any]:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {
+        "conditions": [
+            {"type": "Ready", "status": status, "reason": "Test", "message": "", "lastTransitionTime": moment}
+        ]
+    }
+
+
+async def resize(client: Client, name: str, **resources: str) -> None:
+    """Change what a node has to give, as its kubelet would."""
+    allocatable = {_resource(key): value for key, value in resources.items()}
+    patch = {"status": {"capacity": allocatable, "allocatable": allocatable}}
+    await client.merge_patch(NODES, name, patch, subresource="status")
+
+
+def _resource(key: str) -> str:
+    return {"gpu": "nvidia.com/gpu"}.get(key, key)
+
+
+async def make_many(client: Client, prefix: str, count: int) -> list[str]:
+    """Make many nodes that are alike, a few at a time."""
+    made = [f"{prefix}{number}" for number in range(count)]
+    gate = asyncio.Semaphore(16)
+
+    async def make(number: int, name: str) -> None:
+        async with gate:
+            await make_kube_node(client, name, address=f"198.18.{number // 250}.{number % 250 + 1}")
+
+    async with asyncio.TaskGroup() as group:
+        for number, name in enumerate(made):
+            group.create_task(make(number, name))
+    return made
+
+
+async def time_registration(config: Config, slurm: SlurmBed, names_: list[str]) -> float:
+    """Start a controller where Slurm knows none of these nodes; tell after how many seconds it has them all."""
+    began = time.perf_counter()
+    async with running_nodes(config, slurm) as nodes:
+        wanted = frozenset(names_)
+
+        def all_there() -> bool:
+            return sum(1 for name, node in nodes.world.slurm_nodes.items() if node.extra and name in wanted) == len(
+                wanted
+            )
+
+        await until(all_there, within=120)
+        return time.perf_counter() - began
