@@ -1,0 +1,164 @@
+"""`isthmus explain` and `isthmus bridge status`, as people run them, beside a running scheduler."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus import names
+from isthmus.model.meta import Key
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
+from tests.flows.bridge.conftest import Bridge, pod, until
+from tests.flows.bridge.test_apps import free_port
+
+ISTHMUS = Path(sys.executable).with_name("isthmus")
+
+Command = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]
+
+
+@pytest.fixture
+def isthmus(control_plane: ControlPlaneBed, slurm_with_external_nodes: SlurmBed) -> Command:
+    """Run a command as an administrator who has set what the documents say."""
+    environment = os.environ | {
+        "KUBECONFIG": str(control_plane.kubeconfig),
+        "SLURM_REST_API": slurm_with_external_nodes.rest_url,
+        "SLURM_JWT": slurm_with_external_nodes.token("slurm"),
+    }
+
+    def run(words: tuple[str, ...], changes: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [ISTHMUS, *words], check=False, capture_output=True, text=True, env=environment | changes, timeout=60
+        )
+
+    return lambda *words, **changes: asyncio.to_thread(run, words, changes)
+
+
+def marks(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The sign of each gate."""
+    rows = [line.split() for line in done.stdout.splitlines() if line[2:3] in {"✓", "…", "✗", "?", "·"}]
+    return {words[1]: words[0] for words in rows}
+
+
+async def waiting(bridge: Bridge, namespace: str) -> tuple[Key, Key]:
+    """Fill Slurm; return a pod that has a node and one that waits."""
+    keys = [await bridge.create(pod(namespace, f"p{number}")) for number in range(5)]
+
+    def bound() -> list[Key] | None:
+        found = [key for key in keys if (it := bridge.world.pods.get(key)) and it.bound]
+        return found if len(found) == 4 else None
+
+    placed: list[Key] = await until(bound)
+    (left,) = set(keys) - set(placed)
+    await bridge.told(left, "SlurmPending")
+    return placed[0], left
+
+
+async def test_a_pod_that_waits_is_explained(
+    bridge: Bridge, namespace: str, isthmus: Command, slurm_with_external_nodes: SlurmBed
+) -> None:
+    placed, left = await waiting(bridge, namespace)
+    done = await isthmus("explain", f"pod/{left.name}", "-n", namespace)
+    assert done.returncode == 0, done.stderr
+    assert "".join(marks(done).values()) == "✓✓✓✓✓✓✓…·✓···"
+    ((job_id, ours),) = [(it.job_id, it) for it in bridge.world.jobs if it.marker.name == left.name]
+    assert done.stdout.startswith(f"Pod {left}, Slurm job {job_id}\n")
+    assert (
+        f"waits because it is next, but too few CPUs, memory or devices are free ({ours.job.state_reason}"
+        in done.stdout
+    )
+    assert "number 1 of 1 in partition main" in done.stdout
+    assert "of 5 nodes fit: 1 is no node of this Kubernetes" in done.stdout
+    assert "→ wait, or ask for less" in done.stdout
+
+    of_job = await isthmus("explain", f"job/{job_id}")
+    assert marks(of_job) == marks(done)
+
+    of_placed = await isthmus("explain", placed.name, f"--namespace={namespace}", "--json")
+    gates = {gate["name"]: gate for gate in json.loads(of_placed.stdout)["gates"]}
+    assert [gate["mark"] for gate in gates.values()] == ["passed"] * 12 + ["waiting"]
+    assert "kubelet" in gates["running"]["text"]
+
+    held = slurm_with_external_nodes.command("scontrol", "hold", str(job_id))
+    assert not held
+    done = await isthmus("explain", left.name, "-n", namespace)
+    assert marks(done)["queue"] == "✗"
+    assert f"scontrol release {job_id}" in done.stdout
+
+
+async def test_less_is_explained_when_slurm_is_away(bridge: Bridge, namespace: str, isthmus: Command) -> None:
+    _, left = await waiting(bridge, namespace)
+    away = f"http://127.0.0.1:{free_port()}"
+    done = await isthmus("explain", left.name, "-n", namespace, SLURM_REST_API=away)
+    assert done.returncode == 0, done.stderr
+    found = marks(done)
+    assert [found[name] for name in ("admitted", "nodes", "submitted")] == ["✓", "✓", "?"]
+    assert f"could not look: no slurmrestd answers ({away}" in done.stdout
+
+
+async def test_pods_that_are_not_ours_and_pods_that_are_not(
+    bridge: Bridge, namespace: str, isthmus: Command
+) -> None:
+    other = await bridge.create(pod(namespace, "other", schedulerName="nobody"))
+    await until(lambda: bridge.world.pods.get(other))
+    done = await isthmus(
+        "explain", "other", "-n", namespace, NAMESPACE_SELECTOR=f"kubernetes.io/metadata.name={namespace}"
+    )
+    assert marks(done) == {"created": "✓", "admitted": "✗"}
+    assert "→ create the pod again" in done.stdout
+
+    none = await isthmus("explain", "none", "-n", namespace)
+    assert none.returncode == 1
+    assert none.stderr.startswith(f"isthmus: there is no pod {namespace}/none\n  → ")
+
+
+async def test_a_gang_and_an_ask_that_is_not_allowed(bridge: Bridge, namespace: str, isthmus: Command) -> None:
+    asks: dict[str, Any] = {"annotations": {f"{names.JOB_ANNOTATIONS}user-id": "root"}}
+    key = await bridge.create(pod(namespace, "greedy", **asks))
+    await bridge.told(key, "SlurmRefused")
+    done = await isthmus("explain", "greedy", "-n", namespace)
+    assert marks(done)["allowed"] == "✗"
+    assert "user-id 'root' needs a BridgePolicy" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_job_of_somebody_else_is_said_to_be_so(
+    bridge: Bridge, isthmus: Command, slurm_with_external_nodes: SlurmBed
+) -> None:
+    del bridge
+    submitted = slurm_with_external_nodes.command("sbatch", "--parsable", "--hold", "--wrap", "true", user="alice")
+    job_id = submitted.strip()
+    done = await isthmus("explain", f"job/{job_id}")
+    slurm_with_external_nodes.command("scancel", job_id)
+    assert done.stderr.startswith(f"isthmus: job {job_id} is no job of this Kubernetes\n")
+    unknown = await isthmus("explain", "job/60000000")
+    assert unknown.stderr.startswith("isthmus: Slurm does not know job 60000000 (any more)\n")
+
+
+async def test_the_status_shows_what_waits_and_what_is_amiss(
+    bridge: Bridge, namespace: str, isthmus: Command
+) -> None:
+    _, left = await waiting(bridge, namespace)
+    done = await isthmus("bridge", "status")
+    assert "Slurm 26.05" in done.stdout
+    assert "the longest for " in done.stdout
+    assert f": isthmus explain pod/{left.name} -n {namespace}" in done.stdout
+    assert f"! no BridgePolicy holds for namespace {namespace}: " in done.stdout
+
+    told = json.loads((await isthmus("bridge", "status", "--json")).stdout)
+    assert told["slurm"]["answers"]
+    assert {it["reason"] for it in told["waiting"]} == {"SlurmPending"}
+    assert told["jobs"]["PENDING"] == 1
+    assert told["jobs"]["RUNNING"] == 4
+    assert told["nodes"]["slurm"] == 5
+    assert len(told["nodes"]["unmapped"]) == 1
+
+    away = await isthmus("bridge", "status", SLURM_REST_API=f"http://127.0.0.1:{free_port()}")
+    assert away.returncode == 1
+    assert "✗ Slurm does not answer: no slurmrestd answers" in away.stdout
