@@ -34,11 +34,11 @@ class Reading(Client):
         """Say where the poller keeps what it knows."""
         self._known, self._states = known, states
 
-    def made(self, job_id: int, request: JobRequest, comment: str) -> None:
+    def made(self, job_id: int, request: JobRequest, *, comment: str) -> None:
         """Remember a job that we submitted, until the poller has it."""
         self._made[job_id] = Job(
             job_id,
-            job_state=("PENDING",),
+            job_state=("RUNNING" if request.immediate else "PENDING",),
             name=request.name,
             partition=request.partition,
             account=request.account,
@@ -47,6 +47,16 @@ class Reading(Client):
             admin_comment=request.admin_comment,
             excluded_nodes=",".join(request.excluded_nodes),
         )
+
+    async def started(self, job_id: int) -> tuple[str, ...]:
+        """Read the nodes of a job that we made and that is to have started; none if it has not, or packs nodes."""
+        made = self._made.get(job_id)
+        if made is None or _is_packed(made) or not (await self.server()).has(Feature.ALLOCATIONS):
+            return ()
+        placed = await self._placed([made])
+        if placed and job_id in self._made:
+            self._made[job_id] = placed[0]
+        return tuple(hostlist.expand(placed[0].nodes or "")) if placed else ()
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
         """Read what is not known of several jobs; jobs that are gone are left out."""
@@ -58,7 +68,7 @@ class Reading(Client):
             job = self._up_to_date(job_id)
             if job is None:
                 unknown.append(job_id)
-            elif not jobstates.running(job.job_state):
+            elif not jobstates.running(job.job_state) or (job.nodes and job_id in self._made):
                 found.append(job)
             elif short and not _is_packed(job):
                 started.append(job)

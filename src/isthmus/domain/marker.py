@@ -88,7 +88,12 @@ def read(admin_comment: str | None) -> Marker | None:
     return marker if marker.isthmus == _VERSION and marker.cluster and marker.uid else None
 
 
-def comment(pods: Sequence[Pod]) -> str:
-    """Write the comment that people see in `scontrol show job` and `sacct`: which pods it is for."""
+def comment(pods: Sequence[Pod], *, asked: str | None = None) -> str:
+    """Write the comment that people see in `scontrol show job` and `sacct`: which pods, and what they say."""
     first = str(pods[0].metadata.key)
-    return first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"
+    told = first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"
+    return f"{told}: {asked}"[:_LONGEST_COMMENT] if asked else told
+
+
+_LONGEST_COMMENT: Final = 700
+"""Slurm takes 1,024 characters; the submission key and the outcome need their share."""

@@ -263,6 +263,8 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     priority: Number | None = None
     nice: int | None = None
     hold: bool | None = None
+    immediate: bool | None = None
+    """Start now or not at all; Slurm keeps a FAILED job where it could not."""
     begin_time: Number | None = None
     """The second since 1970 before which the job does not start. A change to 1 (0 changes nothing) lets it go."""
     deadline: int | None = None

@@ -107,7 +107,7 @@ async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner]
     inner = own if group.kind == grouping.BUILTIN_POD_GROUP else []
     outer = [] if inner else own
     above = await owners.above_group(group, gang.object)
-    return [Owner("Pod", pod), *inner, *chain, *outer, *above]
+    return [Owner("Pod", pod), *inner, *reversed(chain), *outer, *above]
 
 
 def _read(source: Owner) -> Ask:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import structlog
 
 from isthmus.bridge.feasible import FeasibleNodes
@@ -256,7 +257,7 @@ class Scheduler:
             await self._tell(group, step.pods, "Unschedulable", excluded.why, warning=True)
             self._waiting.setdefault(group, self._clock())
             return
-        submission = await self._submitting.submit(
+        taken = await self._submitting.submit(
             group,
             gang.uid,
             step,
@@ -265,11 +266,17 @@ class Scheduler:
             excluded=_joined(excluded.hostlist, frozenset(self._avoided.get(group, ()))),
         )
         now = self._clock()
-        sent = _Sent(job_id=submission.job_id, slots=step.slots, uid=gang.uid, at=now)
+        job_id = taken.job_id
+        sent = _Sent(job_id=job_id, slots=step.slots, uid=gang.uid, at=now)
         self._sent.setdefault(group, []).append(sent)
         self._waiting.setdefault(group, now)
-        world.expect(submission.job_id)
+        world.expect(job_id)
         self.controller.queue.add(group, after=PATIENCE, priority=-1)
+        if taken.at_once and (nodes := await world.reading.started(job_id)):
+            known = self._sent.get(group, [])
+            if sent in known:
+                known[known.index(sent)] = msgspec.structs.replace(sent, nodes=nodes[: step.slots])
+                self.controller.queue.add(group)
 
     async def _keep_exclusions(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> None:
         """Tell Slurm which nodes a waiting job may not have, if that changed since it was told."""

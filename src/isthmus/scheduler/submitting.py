@@ -1,7 +1,8 @@
 """Makes the Slurm job of a group, with everything in it by which it is found again."""
 
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,12 +14,23 @@ from isthmus.domain.jobask import Ask
 from isthmus.domain.jobspec import Defaults
 from isthmus.domain.placement import Submit
 from isthmus.domain.podshape import shape_of
+from isthmus.errors import Terminal
 from isthmus.model.pod import Pod
+from isthmus.model.slurm import JobRequest
 from isthmus.slurm.submission import key_of, with_key
-from isthmus.slurm.submitter import Submission
 from isthmus.slurm.versions import Feature
 
 _CLUSTER_PART: Final = 13
+
+_BUSY_SECONDS: Final = 10.0
+"""After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
+
+
+class Taken(NamedTuple):
+    """A job that Slurm took, and whether it took it to start at once."""
+
+    job_id: int
+    at_once: bool
 
 
 class Submitting:
@@ -27,10 +39,19 @@ class Submitting:
     With `choose` it is found out by itself, also after an upgrade, whether Slurm can hold pods by external jobs.
     """
 
-    def __init__(self, world: World, defaults: Defaults, *, choose: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        defaults: Defaults,
+        *,
+        choose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._world = world
         self._defaults = defaults
         self._choose = choose
+        self._clock = clock
+        self._busy_until = 0.0
         self._attempts: dict[str, int] = {}
 
     async def submit(
@@ -42,15 +63,20 @@ class Submitting:
         ask: Ask,
         deadline: int,
         excluded: str,
-    ) -> Submission:
-        """Submit the job of a group, exactly once, and return its id."""
+    ) -> Taken:
+        """Submit the job of a group, exactly once, and return its id.
+
+        An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
+        room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
+        a job with a higher priority waits.
+        """
         defaults = await self._chosen()
         exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
         packed = step.slots > 1 and not exclusive
         marked = marker.mark(group, uid, step.pods, cluster=self._world.cluster, slots=step.slots, packed=packed)
         request = jobspec.request(
             name=_name(group, step.pods),
-            comment=marker.comment(step.pods),
+            comment=marker.comment(step.pods, asked=ask.comment),
             admin_comment=marker.write(marked),
             shapes=[shape_of(pod) for pod in step.pods],
             slots=step.slots,
@@ -62,13 +88,27 @@ class Submitting:
             script=placeholder.SCRIPT if defaults.placeholder == "batch" else None,
             pod_priority=step.pods[0].spec.priority if step.pods[0].spec.priority_class_name else None,
         )
+        if request.flags and self._clock() >= self._busy_until and ask.begin is None and ask.dependency is None:
+            try:
+                now = msgspec.structs.replace(request, immediate=True)
+                return Taken(await self._send(group, uid, now), at_once=True)
+            except Terminal:
+                # No room, or something is wrong with it: the ordinary way will tell.
+                self._busy_until = self._clock() + _BUSY_SECONDS
+        return Taken(await self._send(group, uid, request), at_once=False)
+
+    async def _send(self, group: GroupKey, uid: str, request: JobRequest) -> int:
         attempt = self._next_attempt(group, uid)
         self._attempts[uid] = attempt
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
-        submission = await self._world.slurm.submit(request, key=key)
+        try:
+            submission = await self._world.slurm.submit(request, key=key)
+        except Terminal:
+            self._attempts[uid] = attempt + 1
+            raise
         self._attempts[uid] = attempt + 1
-        self._world.reading.made(submission.job_id, request, with_key(request.comment, key))
-        return submission
+        self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
+        return submission.job_id
 
     async def _chosen(self) -> Defaults:
         if not self._choose:

@@ -213,7 +213,9 @@ class Client:
             (await self.calls.server()).require(Feature.GROUP_NAMES)
         marked = msgspec.structs.replace(request, comment=with_key(request.comment, key))
         what = f"submitting job {request.name or key!r}"
-        answer = await self.calls.call("POST", "job/submit", _Submitted, what=what, body={"job": marked})
+        # A batch job is looked at by slurmctld's next round, up to a second later; an allocation at once.
+        path = "job/allocate" if request.immediate else "job/submit"
+        answer = await self.calls.call("POST", path, _Submitted, what=what, body={"job": marked})
         if not answer.job_id:
             raise Garbled(f"{what} gave neither a job id nor an error")
         return Submission(answer.job_id, tuple(str(warning) for warning in answer.warnings))

@@ -152,7 +152,9 @@ class Submitter:
         # Slurm compares with its own clock, which need not be ours.
         now = (await self._queue.diagnose()).now.value or 0
         begin = max(now + _HEAD_START, (request.begin_time and request.begin_time.value) or 0)
-        held = msgspec.structs.replace(request, begin_time=Number.of(begin), comment=with_hold(request.comment))
+        held = msgspec.structs.replace(
+            request, begin_time=Number.of(begin), comment=with_hold(request.comment), immediate=None
+        )
         doubt.held = True
         try:
             doubt.taken = await self._queue.submit_once(held, key=key)
