@@ -14,7 +14,7 @@ from isthmus.domain.jobask import Ask
 from isthmus.domain.jobspec import Defaults
 from isthmus.domain.placement import Submit
 from isthmus.domain.podshape import shape_of
-from isthmus.errors import Terminal
+from isthmus.errors import Terminal, Wait
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import JobRequest
 from isthmus.slurm.submission import key_of, with_key
@@ -92,7 +92,7 @@ class Submitting:
             try:
                 now = msgspec.structs.replace(request, immediate=True)
                 return Taken(await self._send(group, uid, now), at_once=True)
-            except Terminal:
+            except (Terminal, Wait):
                 # No room, or something is wrong with it: the ordinary way will tell.
                 self._busy_until = self._clock() + _BUSY_SECONDS
         return Taken(await self._send(group, uid, request), at_once=False)
@@ -103,7 +103,7 @@ class Submitting:
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
         try:
             submission = await self._world.slurm.submit(request, key=key)
-        except Terminal:
+        except (Terminal, Wait):
             self._attempts[uid] = attempt + 1
             raise
         self._attempts[uid] = attempt + 1
