@@ -96,7 +96,6 @@ async def _facts(snapshot: Snapshot, config: Config, pod: Pod, *, now: float) ->
             managed=_managed(world, config, pod.metadata.namespace),
         )
     found = await _group(world, group, pod, members)
-    grant = _grant(world, pod)
     wanted = _volumes(world, pod)
     constraints = feasibility.constraints_of(pod, wanted.terms)
     fit, nodes = _nodes(world, constraints, blind="slurm" in snapshot.troubles)
@@ -112,8 +111,7 @@ async def _facts(snapshot: Snapshot, config: Config, pod: Pod, *, now: float) ->
         members=members,
         demand=found.demand,
         gang=found.trouble,
-        policy=grant.policy,
-        warning=grant.warning,
+        policy=_grant(world, pod).policy,
         refusal=found.refusal,
         fit=fit,
         nodes=nodes,

@@ -151,27 +151,32 @@ def status(
 def _lines(found: "Status") -> "Iterator[str]":
     from isthmus.domain.explain import ago
 
-    yield f"Scheduler {found.scheduler}"
+    yield f"Scheduler: {found.scheduler}"
     for leader in found.leaders:
         when = f", renewed {ago(leader.renewed)} ago" if leader.renewed is not None else ""
         who = f"led by {leader.holder}{when}" if leader.alive else f"✗ nobody leads{when}"
         yield f"  {leader.process:<12} {who}"
     if not found.leaders and "leases" not in found.troubles:
-        yield "  ✗ no process has ever led here: is the bridge installed? helm install slurm-bridge"
-    slurm = found.slurm
-    yield (
-        f"Slurm {slurm.release} {slurm.cluster} answers, {slurm.api}"
-        if slurm.answers
-        else f"✗ Slurm does not answer: {slurm.trouble}\n  → set SLURM_REST_API and SLURM_JWT, or --config"
-    )
-    waiting = sum(it.pods for it in found.waiting)
-    yield f"Pods {found.bound} have a node, {waiting} wait"
+        yield "  there is no Lease: the bridge is not installed here, or runs without election"
+    yield from _slurm_lines(found)
+    yield f"Pods: {found.bound} have a node, {sum(it.pods for it in found.waiting)} wait"
     for it in found.waiting:
         yield f"  {it.pods:>6} {it.reason}, the longest for {ago(it.longest)}: isthmus explain {_words(it.example)}"
-    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(found.jobs.items())) or "none"
-    yield f"Jobs {states}"
-    nodes = found.nodes
-    yield f"Nodes {nodes.kubernetes} in Kubernetes, {nodes.slurm} in Slurm, {nodes.registered} registered by us"
+    yield f"Policies: {found.policies or 'none'}"
+    yield from (f"  ! {warning}" for warning in found.warnings)
+    yield from (f"✗ {what} cannot be read: {why}" for what, why in found.troubles.items())
+
+
+def _slurm_lines(found: "Status") -> "Iterator[str]":
+    slurm, nodes = found.slurm, found.nodes
+    if not slurm.answers:
+        yield f"Slurm: ✗ does not answer: {slurm.trouble}"
+        yield "  → set SLURM_REST_API and SLURM_JWT, or give --config"
+        return
+    yield f"Slurm: {slurm.cluster} answers, release {slurm.release}, API {slurm.api}"
+    states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(found.jobs.items()))
+    yield f"Jobs of ours: {states or 'none'}"
+    yield f"Nodes: {nodes.kubernetes} in Kubernetes, {nodes.slurm} in Slurm, {nodes.registered} registered by us"
     for listed, what in (
         (nodes.unregistered, "labelled as external, but not in Slurm"),
         (nodes.drained, "drained or down in Slurm"),
@@ -179,9 +184,6 @@ def _lines(found: "Status") -> "Iterator[str]":
     ):
         if listed:
             yield f"  {len(listed):>6} {what}: {_some(listed)}"
-    yield f"Policies {found.policies}"
-    yield from (f"  ! {warning}" for warning in found.warnings)
-    yield from (f"✗ {what} cannot be read: {why}" for what, why in found.troubles.items())
 
 
 def _words(key: str) -> str:

@@ -24,6 +24,8 @@ from isthmus.model.pod import Pod
 from isthmus.model.slurm import Job
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_NEVER: Final = 360 * _DAY
+"""Slurm counts jobs without a time limit as if they had a year: a start that far off is no estimate."""
 
 
 class Mark(StrEnum):
@@ -69,8 +71,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     gang: Trouble | None = None
     """Why the group cannot be told."""
     policy: str = ""
-    warning: str = ""
-    """What the author of the pod should know about policies."""
+    """The BridgePolicy that holds; empty where none does."""
     refusal: Trouble | None = None
     """Why what the pod asks for cannot be sent to Slurm."""
     fit: int = 0
@@ -127,7 +128,9 @@ def _look(facts: Facts, name: str, look: Callable[[Facts], Gate]) -> Gate:
     if name in facts.blind:
         # A pod that has a node came through here, whether we can see that or not.
         past = facts.pod.bound and name not in {"bound", "running"}
-        return Gate(name, Mark.PASSED if past else Mark.UNKNOWN, f"could not look: {facts.blind[name]}")
+        told = _told(facts.pod) if name == "submitted" and not past else ""
+        text = f"could not look: {facts.blind[name]}{f'; when we last could: {told}' if told else ''}"
+        return Gate(name, Mark.PASSED if past else Mark.UNKNOWN, text)
     return look(facts)
 
 
@@ -199,7 +202,12 @@ def _complete(facts: Facts) -> Gate:
 def _allowed(facts: Facts) -> Gate:
     if facts.refusal:
         return Gate("allowed", Mark.REFUSED, facts.refusal.what, facts.refusal.remedy)
-    return Gate("allowed", Mark.PASSED, f"by BridgePolicy {facts.policy}" if facts.policy else facts.warning)
+    by = (
+        f"BridgePolicy {facts.policy}"
+        if facts.policy
+        else "Slurm's own limits: no BridgePolicy is for this namespace"
+    )
+    return Gate("allowed", Mark.PASSED, f"by {by}")
 
 
 def _nodes(facts: Facts) -> Gate:
@@ -254,7 +262,9 @@ def _prospects(facts: Facts, job: Job) -> Iterator[str]:
     if priority := job.priority.value:
         yield f"priority {priority:.0f}"
     start = job.start_time.value or 0
-    if start > facts.now:
+    if start - facts.now > _NEVER:
+        yield "with no start in sight, since jobs ahead of it have no time limit"
+    elif start > facts.now:
         when = datetime.fromtimestamp(start, UTC)
         yield f"expected to start in {ago(start - facts.now)} ({when:%Y-%m-%d %H:%M} UTC)"
 

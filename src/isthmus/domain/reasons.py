@@ -45,9 +45,7 @@ _REASONS: Final = {
     "Cleaning": Reason("what is left of its last run is being cleaned up"),
     "Prolog": Reason("the prolog runs on its nodes"),
     "JobHeldUser": Reason("its owner holds it", _RELEASE, _HELD),
-    "JobHeldAdmin": Reason(
-        "an administrator holds it (priority 0)", "ask an administrator for: scontrol release JOBID", _HELD
-    ),
+    "JobHeldAdmin": Reason("an administrator holds it", "ask an administrator for: scontrol release JOBID", _HELD),
     "JobHoldMaxRequeue": Reason("it was requeued too often", _RELEASE, _HELD),
     "JobLaunchFailure": Reason(
         "it could not be started on its nodes", "see the logs of slurmctld and slurmd on these nodes", _HELD

@@ -146,7 +146,7 @@ async def test_the_status_shows_what_waits_and_what_is_amiss(
 ) -> None:
     _, left = await waiting(bridge, namespace)
     done = await isthmus("bridge", "status")
-    assert "Slurm 26.05" in done.stdout
+    assert "Slurm: bed answers, release 26.05" in done.stdout
     assert "the longest for " in done.stdout
     assert f": isthmus explain pod/{left.name} -n {namespace}" in done.stdout
     assert f"! no BridgePolicy holds for namespace {namespace}: " in done.stdout
@@ -161,4 +161,4 @@ async def test_the_status_shows_what_waits_and_what_is_amiss(
 
     away = await isthmus("bridge", "status", SLURM_REST_API=f"http://127.0.0.1:{free_port()}")
     assert away.returncode == 1
-    assert "✗ Slurm does not answer: no slurmrestd answers" in away.stdout
+    assert "Slurm: ✗ does not answer: no slurmrestd answers" in away.stdout

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from isthmus.apps import addresses, bridge
 from isthmus.apps.addresses import Address
+from isthmus.apps.status import Leader, Nodes, Slurm, Status, Waiting
 from isthmus.bridge.config import Config
 from isthmus.cli import bridge as command
 from isthmus.cli import explain
@@ -193,3 +194,37 @@ def test_what_is_to_be_explained_is_read(text: str, target: tuple[str, str]) -> 
 def test_what_cannot_be_explained_is_refused(text: str, said: str) -> None:
     with pytest.raises(Terminal, match=said):
         explain._target(text)
+
+
+def test_the_status_reads_well() -> None:
+    found = Status(
+        scheduler="slurm-bridge-scheduler",
+        leaders=(
+            Leader("scheduler", "slurm/slurm-bridge-scheduler", "host_1", 1.5, alive=True),
+            Leader("controllers", "slurm/x", "", 40.0, alive=False),
+        ),
+        slurm=Slurm(answers=True, cluster="hpc", release="26.05.5", api="v0.0.45"),
+        waiting=(Waiting("SlurmPending", 12, 7200, "batch/train-0"),),
+        bound=3,
+        jobs={"RUNNING": 3, "PENDING": 12},
+        nodes=Nodes(4, 5, 3, unregistered=("w4",), drained=("w1", "w2"), unmapped=()),
+        policies=0,
+        warnings=("no BridgePolicy holds for namespace batch",),
+        troubles={"nodes": "forbidden"},
+    )
+    assert not found.well
+    assert "\n".join(command._lines(found)) == (
+        "Scheduler: slurm-bridge-scheduler\n"
+        "  scheduler    led by host_1, renewed 2 s ago\n"
+        "  controllers  ✗ nobody leads, renewed 40 s ago\n"
+        "Slurm: hpc answers, release 26.05.5, API v0.0.45\n"
+        "Jobs of ours: 12 pending, 3 running\n"
+        "Nodes: 4 in Kubernetes, 5 in Slurm, 3 registered by us\n"
+        "       1 labelled as external, but not in Slurm: w4\n"
+        "       2 drained or down in Slurm: w[1-2]\n"
+        "Pods: 3 have a node, 12 wait\n"
+        "      12 SlurmPending, the longest for 2 h: isthmus explain pod/train-0 -n batch\n"
+        "Policies: none\n"
+        "  ! no BridgePolicy holds for namespace batch\n"
+        "✗ nodes cannot be read: forbidden"
+    )

@@ -185,6 +185,18 @@ def test_what_could_not_be_looked_at_is_said_so() -> None:
     assert marks(of(bound("Running"), blind=blind)) == "✓" * 13
 
 
+def test_a_start_that_is_no_estimate_is_not_told_as_one() -> None:
+    text = of(job=structs.replace(WAITING, start_time=Number.of(NOW + 365 * 86400)))["queue"].text
+    assert text.endswith("with no start in sight, since jobs ahead of it have no time limit")
+
+
+def test_without_slurm_the_pods_own_condition_tells_what_was_known() -> None:
+    told = PodCondition("PodScheduled", "False", "SlurmPending", "Slurm job 7 waits")
+    pod = structs.replace(POD, status=PodStatus(conditions=(told,)))
+    text = of(pod, blind={"submitted": "Slurm is away"})["submitted"].text
+    assert text == "could not look: Slurm is away; when we last could: Slurm job 7 waits"
+
+
 def test_what_the_scheduler_told_the_pod_is_shown() -> None:
     told = PodCondition("PodScheduled", "False", "SlurmRefused", "no such partition")
     gate = of(structs.replace(POD, status=PodStatus(conditions=(told,))))["submitted"]
