@@ -119,6 +119,14 @@ CLIENT_REQUESTS = MetricName(
 CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long an answer took, by host and method.")
 
 # Our own.
+PLACEMENT_SECONDS = MetricName(
+    "isthmus_bridge_placement_seconds", "How long pods waited, from their creation to their binding."
+)
+STEP_SECONDS = MetricName(
+    "isthmus_bridge_step_seconds", "How long one step took for a group of pods: submit, or bind."
+)
+DECISIONS = MetricName("isthmus_bridge_decisions_total", "What was decided about groups of pods, by step.")
+WAITING_GROUPS = MetricName("isthmus_bridge_waiting_groups", "Groups of pods that wait to be placed.")
 NODE_ACTIONS = MetricName(
     "isthmus_bridge_node_actions_total", "What was done to keep nodes of both sides in step, by action."
 )

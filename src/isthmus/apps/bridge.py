@@ -94,7 +94,10 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         await _serve(stack, manager, config, options, metrics)
         world = None
         if parts - {"admission"}:
-            slurm = await stack.enter_async_context(connect(config.slurm_rest_api, tokens(config, environ)))
+            calls = metrics.client("slurmrestd")
+            slurm = await stack.enter_async_context(
+                connect(config.slurm_rest_api, tokens(config, environ), observe=calls)
+            )
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
             world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
         if "admission" in parts:

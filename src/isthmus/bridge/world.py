@@ -16,6 +16,7 @@ from isthmus.bridge.jobs import OurJobs
 from isthmus.bridge.nodemap import NodeMap
 from isthmus.bridge.reading import Reading
 from isthmus.domain.grouping import GroupKey, group_of
+from isthmus.domain.volumes import claim_keys
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.model.base import Kind
@@ -65,7 +66,9 @@ class World:
         self._hot: dict[int, float] = {}
         self._informers: dict[str, Informer[Any]] = {}
 
-        pods = Informer(kube, PODS, indexes={"group": self._groups, "node": _nodes, "job": job_ids})
+        pods = Informer(
+            kube, PODS, indexes={"group": self._groups, "node": _nodes, "job": job_ids, "claim": claim_keys}
+        )
         nodes = Informer(kube, NODES)
         claims, volumes = Informer(kube, CLAIMS), Informer(kube, VOLUMES)
         classes = Informer(kube, STORAGE_CLASSES)

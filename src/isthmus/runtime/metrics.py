@@ -25,6 +25,7 @@ from isthmus.names import MetricName
 # From a tenth of a millisecond, which is what a key costs on an idle loop, to far beyond what anybody should wait.
 _QUEUE_BUCKETS = (0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_WAIT_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
 
 RECONCILE_RESULTS = ("success", "requeue_after", "error")
 
@@ -66,6 +67,15 @@ class WebhookMetrics(msgspec.Struct, frozen=True):
     in_flight: Gauge
 
 
+class SchedulingMetrics(msgspec.Struct, frozen=True):
+    """The series of the bridge's scheduler."""
+
+    placement: Histogram
+    steps: Callable[[str], Histogram]
+    decisions: Callable[[str], Counter]
+    waiting: Gauge
+
+
 class Metrics:
     """A registry with every metric of the process, and nothing global."""
 
@@ -100,6 +110,10 @@ class Metrics:
         self._requests = self._counter(names.CLIENT_REQUESTS, "code", "host", "method")
         self._request_seconds = self._histogram(names.CLIENT_SECONDS, "host", "verb", buckets=_CALL_BUCKETS)
 
+        self._placement_seconds = self._histogram(names.PLACEMENT_SECONDS, buckets=_WAIT_BUCKETS)
+        self._step_seconds = self._histogram(names.STEP_SECONDS, "step", buckets=_CALL_BUCKETS)
+        self._decisions = self._counter(names.DECISIONS, "step")
+        self._waiting_groups = self._gauge(names.WAITING_GROUPS)
         self._node_actions = self._counter(names.NODE_ACTIONS, "action")
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
@@ -139,6 +153,15 @@ class Metrics:
     def node_action(self, action: str) -> Counter:
         """Bind the series that counts one kind of action on nodes."""
         return self._node_actions.labels(action)
+
+    def scheduling(self) -> SchedulingMetrics:
+        """Bind the series of the bridge's scheduler."""
+        return SchedulingMetrics(
+            placement=self._placement_seconds,
+            steps=self._step_seconds.labels,
+            decisions=self._decisions.labels,
+            waiting=self._waiting_groups,
+        )
 
     def leading(self, name: str) -> Gauge:
         """Bind the series that says whether this process leads."""

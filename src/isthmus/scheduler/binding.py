@@ -7,7 +7,7 @@ does not is given back to Slurm.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from isthmus import names
@@ -85,7 +85,9 @@ class Binder:
         if wanted.waiting:
             raise Hold(wanted.waiting, reason="WaitingForVolume")
         misfit = self._feasible.misfit(feasibility.constraints_of(pod, wanted.terms), node)
-        misfit = misfit or feasibility.repelled(pod, self._world.pods.by("node", node))
+        misfit = misfit or feasibility.repelled(
+            pod, self._world.pods.by("node", node), namespace_labels=self._labels_of
+        )
         if misfit:
             raise GiveBack(
                 f"Slurm gave node {slurm_node}, but {node} {misfit}", job_id=seat.job_id, slurm_node=slurm_node
@@ -116,7 +118,12 @@ class Binder:
             claims=world.claims.get,
             volumes=lambda name: world.volumes.get(Key("", name)),
             classes=lambda name: world.classes.get(Key("", name)),
+            users=lambda claim: world.pods.by("claim", claim),
         )
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        found = self._world.namespaces.get(Key("", namespace))
+        return found.metadata.labels if found else {}
 
     async def _place_volumes(self, wanted: Volumes, node: str) -> None:
         """Have volumes made on the node that the pod will run on, and wait for them."""

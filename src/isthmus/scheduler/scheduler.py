@@ -13,7 +13,8 @@ restart.
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -74,8 +75,12 @@ class Scheduler:
         recorder: Recorder,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._world = world
+        self._metrics = metrics.scheduling()
+        self._metrics.waiting.set_function(lambda: len(self._waiting))
+        self._now = now
         self._submitting = submitting
         self._clock = clock
         self._owners = Owners(world.kube)
@@ -174,13 +179,17 @@ class Scheduler:
         jobs = await self._allocations(group, gang)
         steps = placement.decide(pods, jobs, gang.demand)
         for step in steps:
+            self._metrics.decisions(type(step).__name__.lower()).inc()
             match step:
                 case Bind():
-                    await self._binder.bind(step, wake=lambda: self.controller.queue.add(group))
+                    with self._metrics.steps("bind").time():
+                        await self._binder.bind(step, wake=partial(self.controller.queue.add, group))
                     self._waiting.pop(group, None)
+                    self._note_placement(step)
                 case Submit():
                     self._settled(group, pods)
-                    await self._submit(group, gang, step)
+                    with self._metrics.steps("submit").time():
+                        await self._submit(group, gang, step)
                 case Cancel(job_id=job_id, why=reason):
                     log.info("taking a job back", group=str(group), job=job_id, why=reason)
                     await self._world.slurm.cancel_job(job_id)
@@ -192,6 +201,13 @@ class Scheduler:
                     await self._tell(group, pods, "WaitingForGang", message)
                 case placement.Queue():
                     await self._tell_of_queue(group, step.job_id, step.pods)
+
+    def _note_placement(self, step: Bind) -> None:
+        for seat in step.seats:
+            created = seat.pod.metadata.creation_timestamp
+            if created:
+                # Kubernetes writes whole seconds; the other end is as coarse as that.
+                self._metrics.placement.observe(max(0.0, self._now().timestamp() - created.timestamp()))
 
     async def _allocations(self, group: GroupKey, gang: Gang) -> list[Allocation]:
         """Gather the group's living jobs, the oldest first: those that the caches have, then those to come."""

@@ -5,6 +5,7 @@ reading goes on with the next slurmrestd and that `submit` makes sure of exactly
 """
 
 import asyncio
+import functools
 import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -35,7 +36,7 @@ from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, in_query, pres
 from isthmus.slurm.errors import ControllerAway, Garbled, NotFound, Problem, failure
 from isthmus.slurm.submission import with_key
 from isthmus.slurm.submitter import Submission, Submitter
-from isthmus.slurm.transport import Transport
+from isthmus.slurm.transport import Observe, Transport
 from isthmus.slurm.versions import Feature, Server
 
 EXTERNAL_JOB = "EXTERNAL_JOB"
@@ -115,10 +116,14 @@ class NodeList(NamedTuple):
 
 @asynccontextmanager
 async def connect(
-    endpoints: Sequence[str], tokens: TokenSource, *, tls: ssl.SSLContext | None = None
+    endpoints: Sequence[str],
+    tokens: TokenSource,
+    *,
+    tls: ssl.SSLContext | None = None,
+    observe: Observe | None = None,
 ) -> AsyncIterator["Client"]:
     """Make a client of the slurmrestd at these endpoints, and close its connections in the end."""
-    async with Transport(endpoints, tokens, tls=tls) as transport:
+    async with Transport(endpoints, tokens, tls=tls, observe=observe) as transport:
         yield Client(Calls(transport))
 
 
@@ -169,7 +174,7 @@ class Client:
         Ask for a few hundred ids at most, since all of them stand in the first line of the request.
         """
         what = "reading the states of jobs"
-        query = "&".join([f"job_id={job_id:d}" for job_id in ids])
+        query = _query_of_ids(tuple(ids))
         path = f"jobs/state/?{query}" if query else "jobs/state/"
         answer = await self.calls.call("GET", path, _StatesText, what=what, patience=patience)
         text = bytes(answer.jobs)
@@ -341,6 +346,12 @@ class Client:
         """Delete a reservation."""
         (await self.calls.server()).require(Feature.RESERVATIONS)
         await self.calls.call("DELETE", f"reservation/{in_path(name)}", Answer, what=f"deleting reservation {name}")
+
+
+@functools.lru_cache(maxsize=64)
+def _query_of_ids(ids: tuple[int, ...]) -> str:
+    """Write ids into a query; kept, since the poller asks about the same slices over and over."""
+    return "&".join([f"job_id={job_id:d}" for job_id in ids])
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

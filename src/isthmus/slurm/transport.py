@@ -7,7 +7,8 @@ answer is lost.
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
@@ -41,18 +42,30 @@ class Reply(NamedTuple):
     is_json: bool
 
 
+Observe = Callable[[str, int, float], None]
+
+
 class Transport:
     """Requests to one Slurm cluster through one or several slurmrestd."""
 
-    def __init__(self, endpoints: Sequence[str], tokens: TokenSource, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        tokens: TokenSource,
+        *,
+        tls: ssl.SSLContext | None = None,
+        observe: Observe | None = None,
+    ) -> None:
         """Take endpoints such as `http://host:6820`, `https://host:6820` or `unix:///run/slurmrestd.sock`.
 
         `tls` says which authorities to trust and which certificate to show; None trusts those of the system.
+        `observe` is told of each request: its method, the status (0 for none) and the seconds that it took.
         """
         if not endpoints:
             raise Terminal("no slurmrestd is given", remedy="name at least one, such as http://localhost:6820")
         self._endpoints = [_Endpoint(endpoint, tls=tls) for endpoint in endpoints]
         self._tokens = tokens
+        self._observe = observe or (lambda *_: None)
         self._current = 0
 
     async def __aenter__(self) -> Self:
@@ -74,6 +87,15 @@ class Transport:
     ) -> Reply:
         """Send a request, `path` being quoted already, and wait at most `patience` seconds for its answer."""
         payload = b"" if body is None else msgspec.json.encode(body)
+        began, status = time.perf_counter(), 0
+        try:
+            reply = await self._authorized(method, path, payload, patience=patience)
+            status = reply.status
+        finally:
+            self._observe(method, status, time.perf_counter() - began)
+        return reply
+
+    async def _authorized(self, method: str, path: str, payload: bytes, *, patience: float) -> Reply:
         reply = await self._request(method, path, payload, patience=patience)
         if reply.status == HTTPStatus.UNAUTHORIZED and self._tokens.renew():
             reply = await self._request(method, path, payload, patience=patience)
