@@ -113,8 +113,8 @@ class Stage:
         try:
             return await eventually(read, lambda job: job.job_state[0] in states, within=within)
         except TimeoutError:
-            queue = self.bed.command("squeue", "-a", "-o", "%i %T %r %N %C %m")
-            raise AssertionError(f"job {job_id} is not {states}; {await read()}\n{queue}") from None
+            around = self.bed.command("squeue", "--all") + self.bed.command("sinfo", "--Node", "--long")
+            raise AssertionError(f"job {job_id} is not {states}, but {await read()}\n{around}") from None
 
     async def state(self, job_id: int) -> str:
         """The base state of a job, now."""
@@ -456,21 +456,22 @@ async def test_weakness_13_a_placeholder_that_ends_by_itself_takes_its_pod_with_
     assert disruption(await hybrid.evicted(found))[1] == "SlurmJobCompleted"
 
 
-@pytest.mark.usefixtures("sync")
-async def test_a_suspended_job_is_told_to_its_pod(stage: Stage) -> None:
-    found, job_id = await stage.placed()
+@pytest.mark.usefixtures("hybrid_sync")
+async def test_a_suspended_job_is_told_to_its_pod(hybrid: Stage) -> None:
+    # Slurm can suspend external jobs, too, but then takes their nodes for ones that do not respond.
+    found, job_id = await hybrid.placed()
 
     async def told() -> str:
-        read = await stage.kube.get(PODS, found.metadata.key)
+        read = await hybrid.kube.get(PODS, found.metadata.key)
         it = condition(read.status.conditions, podrules.SUSPENDED_CONDITION)
         return it.status if it else ""
 
-    stage.bed.scontrol("suspend", str(job_id))
+    hybrid.bed.scontrol("suspend", str(job_id))
     await eventually(told, lambda it: it == "True")
-    assert "cannot be paused" in (await stage.event(found, "SlurmJobSuspended"))["note"]
-    stage.bed.scontrol("resume", str(job_id))
+    assert "cannot be paused" in (await hybrid.event(found, "SlurmJobSuspended"))["note"]
+    hybrid.bed.scontrol("resume", str(job_id))
     await eventually(told, lambda it: it == "False")
-    assert not (await stage.kube.get(PODS, found.metadata.key)).leaving
+    assert not (await hybrid.kube.get(PODS, found.metadata.key)).leaving
 
 
 @pytest.mark.usefixtures("sync")
