@@ -9,7 +9,7 @@ counts at once (`assume`), not only when the watch shows it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -61,6 +61,15 @@ class _Taken:
         if pod.leaving:
             self.leaving += sign
 
+    def beside(self, pods: Sequence[Pod]) -> "_Taken":
+        """Tell what would be taken if these pods were there, too."""
+        together = _Taken()
+        together.amounts = dict(self.amounts)
+        together.ports = Counter(self.ports)
+        for pod in pods:
+            together.add(pod, 1)
+        return together
+
     @property
     def nothing(self) -> bool:
         """Whether no pod is left."""
@@ -79,8 +88,11 @@ class Ledger:
         pods.on_change(self._pod_changed)
         nodes.on_change(self._node_changed)
 
-    def lack(self, node: str, pod: Pod) -> str | None:
-        """Say what is missing on a node for a pod, and who is about to go, or None if there is room."""
+    def lack(self, node: str, pod: Pod, *, beside: Sequence[Pod] = ()) -> str | None:
+        """Say what is missing on a node for a pod, and who is about to go, or None if there is room.
+
+        `beside` are pods that are to be bound there together with it.
+        """
         found = self._nodes.get(Key("", node))
         if found is None:
             return f"there is no node {node}"
@@ -88,6 +100,8 @@ class Ledger:
             return None
         allocatable = found.status.allocatable
         taken = self._taken.get(node, _NOTHING)
+        if beside:
+            taken = taken.beside(beside)
         lacking = []
         for name, need in _needs(pod).items():
             free = measure(name, allocatable.get(name, "0")) - taken.amounts.get(name, 0)

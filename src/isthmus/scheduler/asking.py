@@ -46,17 +46,21 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners) -> Gang:
     uid = found.metadata.uid
     if group.kind == grouping.LEADER_WORKER_SET:
         uid = f"{uid}/{group.name.rpartition('-')[2]}"
-    return Gang(uid, demand_of(found), found)
+    return Gang(uid, demand_of(found, pods), found)
 
 
-def demand_of(found: Any) -> Demand:
-    """Tell how many pods must be there before any of a gang starts, and how many may come."""
+def demand_of(found: Any, pods: Sequence[Pod]) -> Demand:
+    """Tell how many pods must be there before any of a gang starts, and how many may come.
+
+    Members that did their part are not waited for: one that failed is tried again without them.
+    """
     match found:
         case PodGroup():
-            size = max(1, found.spec.min_member)
+            size = max(1, found.spec.min_member - _done(pods))
             return Demand(size, size)
         case BuiltinPodGroup():
             size = found.spec.scheduling_policy.gang.min_count if found.spec.scheduling_policy.gang else 1
+            size = max(1, size - _done(pods))
             return Demand(size, size)
         case LeaderWorkerSet():
             size = found.spec.leader_worker_template.size
@@ -68,12 +72,19 @@ def demand_of(found: Any) -> Demand:
                 job.replicas * _at_a_time(job.template.spec.parallelism, job.template.spec.completions)
                 for job in found.spec.replicated_jobs
             )
+            size = max(1, size - sum(1 for pod in pods if pod.status.phase == "Succeeded"))
             return Demand(size, size)
         case Job():
             size = _at_a_time(found.spec.parallelism, found.spec.completions, done=found.status.succeeded)
             return Demand(size, size)
         case _:
             return ALONE
+
+
+def _done(pods: Sequence[Pod]) -> int:
+    """Count members that succeeded and whose controller has others yet: an older run that left pods is none."""
+    current = {pod.metadata.controller for pod in pods if not pod.finished} - {None}
+    return sum(1 for pod in pods if pod.status.phase == "Succeeded" and pod.metadata.controller in current)
 
 
 def _at_a_time(parallelism: int, completions: int | None, *, done: int = 0) -> int:

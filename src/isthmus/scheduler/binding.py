@@ -7,7 +7,7 @@ does not is given back to Slurm.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from isthmus import names
@@ -64,15 +64,22 @@ class Binder:
             if trouble:
                 raise trouble
             return
-        nodes = [await self._prepare(seat, wake) for seat in step.seats]
+        nodes: list[str] = []
+        for seat in step.seats:
+            nodes.append(await self._prepare(seat, wake, others=zip(step.seats, nodes, strict=False)))
         for seat, node in zip(step.seats, nodes, strict=True):
             self._ledger.assume(seat.pod, node)
         async with asyncio.TaskGroup() as tasks:
             for seat, node in zip(step.seats, nodes, strict=True):
                 tasks.create_task(self._bind(seat, node))
 
-    async def _prepare(self, seat: Seat, wake: Callable[[], None]) -> str:
-        """Make sure that the pod can run where Slurm wants it; return the Kubernetes node."""
+    async def _prepare(
+        self, seat: Seat, wake: Callable[[], None], *, others: Iterable[tuple[Seat, str]] = ()
+    ) -> str:
+        """Make sure that the pod can run where Slurm wants it; return the Kubernetes node.
+
+        `others` are to be bound together with it, each to its node: they share the room that there is.
+        """
         pod, slurm_node = seat.pod, seat.slurm_node
         node = self._world.map.kube_name(slurm_node)
         if node is None or self._world.nodes.get(Key("", node)) is None:
@@ -92,14 +99,15 @@ class Binder:
             raise GiveBack(
                 f"Slurm gave node {slurm_node}, but {node} {misfit}", job_id=seat.job_id, slurm_node=slurm_node
             )
-        self._require_room(seat, node, wake)
+        beside = [other.pod for other, place in others if place == node]
+        self._require_room(seat, node, wake, beside=beside)
         if wanted.unbound:
             await self._place_volumes(wanted, node)
         return node
 
-    def _require_room(self, seat: Seat, node: str, wake: Callable[[], None]) -> None:
+    def _require_room(self, seat: Seat, node: str, wake: Callable[[], None], *, beside: Sequence[Pod]) -> None:
         place = (seat.pod.metadata.key, node)
-        lack = self._ledger.lack(node, seat.pod)
+        lack = self._ledger.lack(node, seat.pod, beside=beside)
         if lack is None:
             self._no_room.pop(place, None)
             return

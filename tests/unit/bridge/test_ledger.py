@@ -94,6 +94,15 @@ def test_what_a_pod_does_not_ask_for_does_not_matter_on_an_overfull_node() -> No
     assert bed.ledger.lack("n1", pod(cpu="1m")) == "needs 0.001 CPUs, 0 are free"
 
 
+def test_pods_that_come_together_share_the_room() -> None:
+    bed = Bed({"cpu": "2", "pods": "9"})
+    bed.pods.put(pod("there", node="n1", cpu="500m"))
+    first, second = pod("first", cpu="1"), pod("second", cpu="1")
+    assert bed.ledger.lack("n1", second) is None
+    assert bed.ledger.lack("n1", second, beside=[first]) == "needs 1 CPU, 0.5 are free"
+    assert bed.ledger.lack("n1", second) is None
+
+
 def test_pods_count_too() -> None:
     bed = Bed()
     for number in range(3):

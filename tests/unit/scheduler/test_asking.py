@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from isthmus.domain.placement import Demand
+from isthmus.model.meta import ObjectMeta, OwnerReference
+from isthmus.model.pod import Pod, PodStatus
+from isthmus.model.workload import (
+    BuiltinPodGroup,
+    BuiltinPodGroupSpec,
+    Gang,
+    JobSet,
+    JobSetSpec,
+    PodGroup,
+    PodGroupSpec,
+    ReplicatedJob,
+    SchedulingPolicy,
+)
+from isthmus.scheduler.asking import demand_of
+
+
+def member(phase: str = "Pending", *, job: str = "now") -> Pod:
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name=job, uid=job, controller=True)
+    return Pod(ObjectMeta(namespace="ns", owner_references=(owner,)), status=PodStatus(phase))
+
+
+GANGS = [
+    PodGroup(spec=PodGroupSpec(min_member=3)),
+    BuiltinPodGroup(spec=BuiltinPodGroupSpec(SchedulingPolicy(Gang(min_count=3)))),
+    JobSet(spec=JobSetSpec((ReplicatedJob(replicas=3),))),
+]
+
+
+@pytest.mark.parametrize("gang", GANGS, ids=lambda it: type(it).__name__)
+def test_a_member_that_failed_is_tried_again_without_those_that_succeeded(gang: Any) -> None:
+    assert demand_of(gang, [member("Running"), member("Failed"), member()]) == Demand(3, 3)
+    assert demand_of(gang, [member("Succeeded"), member("Failed"), member("Succeeded"), member()]) == Demand(1, 1)
+
+
+@pytest.mark.parametrize("gang", GANGS[:2], ids=lambda it: type(it).__name__)
+def test_what_an_older_run_left_behind_is_no_member(gang: Any) -> None:
+    old = [member("Succeeded", job="before") for _ in range(3)]
+    assert demand_of(gang, [*old, member(), member()]) == Demand(3, 3)
