@@ -38,7 +38,10 @@ from isthmus.slurm.errors import AlreadyDone
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import make_node, pod, until
+from tests.flows.kube.conftest import Through, through
 from tests.flows.slurm.helpers import eventually
+
+__all__ = ["through"]
 
 EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "events.k8s.io/v1", "events", "Event")
 
@@ -645,3 +648,24 @@ async def test_a_pod_is_not_evicted_because_its_binding_was_seen_before_its_job_
         await until(lambda: "RUNNING" in world.states[str(job_id)])
         await stage.everything_is_looked_at()
         assert not (await stage.kube.get(PODS, found.metadata.key)).leaving
+
+
+async def test_a_job_is_not_ended_because_it_was_seen_before_its_pod(
+    stage: Stage, faults: Faults, through: Through
+) -> None:
+    async with (
+        through() as (api, config),
+        faults.in_front_of(stage.bed.rest_url) as proxy,
+        syncing(config, stage.bed, url=proxy.url) as world,
+    ):
+        api.freeze()
+        found = await stage.create()
+        job_id = await stage.submit(found)
+        await until(lambda: world.jobs.get(job_id))
+        await proxy.until_seen(path="*/jobs/state/*", times=proxy.count(path="*/jobs/state/*") + 3)
+        assert found.metadata.key not in world.pods
+        assert not proxy.count(method="DELETE")
+        api.heal()
+        await until(lambda: found.metadata.key in world.pods)
+        await stage.everything_is_looked_at()
+        assert await stage.state(job_id) == "RUNNING"
