@@ -1,0 +1,289 @@
+"""Whatever happens to the bridge, every pod is placed once, and no job is left over or doubled.
+
+Each seed is a plan. In it pods and a gang come, run, end and are replaced, while at moments that the seed chooses
+the bridge is killed, or an answer from Slurm or the API server is lost, late, doubled or never comes, or a request
+takes effect only after the bridge has been started again. In the end both sides are compared.
+
+A few seeds run in `make test`, hundreds in `make soak`. A seed that failed is run again by its number:
+
+    ISTHMUS_SEEDS=17,18 .venv/bin/pytest tests/flows/bridge/test_crashes.py
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from isthmus import names
+from isthmus.bridge.world import cluster_id
+from isthmus.domain import jobstates
+from isthmus.kube.client import Client
+from isthmus.model.node import NODES
+from isthmus.model.pod import PODS, Pod
+from isthmus.model.workload import POD_GROUPS
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import connect
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.faults import Proxy, in_front_of
+from tests.bed.slurm import SlurmBed
+from tests.bed.workload_controllers import apply_kinds
+from tests.flows.bridge.conftest import make_node, pod
+from tests.flows.bridge.crash_bed import Ground, Process, before_the_api_server, settings_file, settled
+
+NODES_THERE = 8
+SETTLES_WITHIN = 60.0
+
+
+def seeds() -> list[int]:
+    """`ISTHMUS_SEEDS` is how many, or which ones: `200`, or `17,` or `17,18`."""
+    text = os.environ.get("ISTHMUS_SEEDS", "12")
+    return [int(one) for one in text.split(",") if one] if "," in text else list(range(int(text)))
+
+
+# What can happen, and to what. The kinds of request are the steps in the life of a pod.
+
+SLURM_STEPS = {
+    "submit": ("POST", "*/job/[as]*"),
+    "nodes given": ("GET", "*/resources/*"),
+    "states": ("GET", "*/jobs/state*"),
+    "details": ("GET", "*/job/[0-9]*"),
+    "outcome": ("POST", "*/job/[0-9]*"),
+    "cancel": ("DELETE", "*/job/[0-9]*"),
+}
+KUBE_STEPS = {
+    "bind": ("POST", "*/binding*"),
+    "read pods": ("GET", "/api/v1/pods*"),
+    "tell pod": ("PATCH", "*/status*"),
+    "evict": ("DELETE", "*/pods/*"),
+}
+STEPS = [*("submit", "bind") * 4, *SLURM_STEPS, *KUBE_STEPS]
+"""The two that matter most come up most often."""
+
+
+@dataclass
+class Blow:
+    """A fault at a step, with or without a kill when it strikes, a few milliseconds later."""
+
+    step: str
+    fault: str
+    kill: bool
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.fault}{f', killed {self.after * 1000:.0f} ms later' if self.kill else ''}"
+
+
+def blow(choose: random.Random) -> Blow:
+    step = choose.choice(STEPS)
+    kill = choose.random() < 0.6
+    faults = ["pass", "delay", "lose", "duplicate"]
+    if kill:
+        # A submission that never arrives is asked about for half a minute by the process that sent it; it is tried
+        # here on processes that end.
+        faults += ["cut", "hang", "hold back"]
+    elif step not in {"submit"}:
+        faults += ["cut", "503"]
+    return Blow(step, choose.choice(faults), kill=kill, after=choose.choice([0.0, 0.0, 0.005, 0.03, 0.1]))
+
+
+@dataclass
+class Stage:
+    """One run: the bridge, what is between it and the two sides, and what is true."""
+
+    ground: Ground
+    process: Process
+    to_slurm: Proxy
+    to_kube: Proxy
+    choose: random.Random
+    story: list[str] = field(default_factory=list)
+    late: list[asyncio.Event] = field(default_factory=list)
+    expected: set[str] = field(default_factory=set)
+    serial: int = 0
+
+    async def strike(self, planned: Blow) -> None:
+        """Let something happen at the next such step, and wait until it has, if the step comes at all."""
+        self.story.append(str(planned))
+        slurm = planned.step in SLURM_STEPS
+        proxy = self.to_slurm if slurm else self.to_kube
+        method, path = (SLURM_STEPS if slurm else KUBE_STEPS)[planned.step]
+        rule = self._rule(proxy, planned.fault, method, path)
+        try:
+            async with asyncio.timeout(0.7):
+                while not rule.used:  # noqa: ASYNC110 - rules tell nobody
+                    await asyncio.sleep(0.002)
+        except TimeoutError:
+            self.story[-1] += " (it did not come)"
+        if planned.kill:
+            await asyncio.sleep(planned.after)
+            self.process.kill()
+        rule.remove()
+        self.process.start()
+        for event in self.late:
+            if self.choose.random() < 0.5:
+                event.set()
+
+    def _rule(self, proxy: Proxy, fault: str, method: str, path: str):  # type: ignore[no-untyped-def] # noqa: ANN202
+        match fault:
+            case "lose":
+                return proxy.lose_answer(method=method, path=path, times=1)
+            case "duplicate":
+                return proxy.duplicate(method=method, path=path, times=1)
+            case "cut":
+                return proxy.cut(method=method, path=path, times=1, reset=self.choose.random() < 0.5)
+            case "hang":
+                return proxy.hang(after_bytes=self.choose.choice([0, 20]), method=method, path=path, times=1)
+            case "503":
+                return proxy.respond(503, method=method, path=path, times=1)
+            case "hold back":
+                event = asyncio.Event()
+                self.late.append(event)
+                return proxy.hold_back(event, method=method, path=path, times=1)
+            case _:
+                seconds = self.choose.choice([0.05, 0.3, 0.6]) if fault == "delay" else 0.0
+                return proxy.delay(seconds, method=method, path=path, times=1)
+
+    # What people, workloads and kubelets do
+
+    async def create(self, *, gang: str = "") -> None:
+        self.serial += 1
+        name = f"{gang or 'p'}-{self.serial}"
+        labels = {names.POD_GROUP_LABEL: gang} if gang else {}
+        self.expected.add(name)
+        body = pod(self.ground.namespace, name, labels=labels, schedulerName=self.ground.scheduler_name)
+        await self.ground.kube.create(PODS, body)
+
+    async def create_gang(self, name: str, size: int) -> None:
+        meta = {"namespace": self.ground.namespace, "name": name}
+        await self.ground.kube.create(POD_GROUPS, {"metadata": meta, "spec": {"minMember": size}})
+        for _ in range(size):
+            await self.create(gang=name)
+
+    async def end_some_pod(self) -> None:
+        """Let a pod end, in one of the ways there are; members of the gang are replaced."""
+        living = [it for it in await self.ground.pods() if it.metadata.name in self.expected]
+        if not living:
+            return
+        found = self.choose.choice(sorted(living, key=lambda it: it.metadata.name))
+        how = self.choose.choice(["Succeeded", "Failed", "deleted", "scancel"])
+        if how == "scancel" and not await self._scancel(found):
+            how = "deleted"
+        if how in {"Succeeded", "Failed"} and not found.bound:
+            how = "deleted"
+        self.story.append(f"{found.metadata.name}: {how}")
+        if how in {"Succeeded", "Failed"}:
+            await self.ground.finish(found, how)
+        elif how == "deleted":
+            await self.ground.remove(found)
+        gang = found.metadata.labels.get(names.POD_GROUP_LABEL, "")
+        lost = [found]
+        if how == "scancel" and gang:
+            lost = [it for it in living if it.metadata.labels.get(names.POD_GROUP_LABEL) == gang]
+        for each in lost:
+            self.expected.discard(each.metadata.name)
+        for _ in lost if gang else ():
+            await self.create(gang=gang)
+
+    async def _scancel(self, found: Pod) -> bool:
+        """Cancel the job of a pod that runs, as an administrator would."""
+        label = found.metadata.labels.get(names.JOB_ID_LABEL)
+        for job, _ in await self.ground.jobs():
+            if str(job.job_id) == label and jobstates.living(job.job_state):
+                await asyncio.to_thread(self.ground.bed.command, "scancel", str(job.job_id))
+                return True
+        return False
+
+
+@pytest.fixture
+def slurm_to_crash_on(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
+    return shared_slurm("26.05", nodes=0, external_nodes=NODES_THERE, accounting=False)
+
+
+@pytest.fixture
+async def stage(
+    client: Client, namespace: str, control_plane: ControlPlaneBed, slurm_to_crash_on: SlurmBed, tmp_path: Path
+) -> AsyncIterator[Stage]:
+    apply_kinds(control_plane, "podgroup")
+    bed = slurm_to_crash_on
+    made = [f"e{number}" for number in range(1, NODES_THERE + 1)]
+    for name in made:
+        await make_node(client, name)
+    scheduler_name = f"crash-{uuid4().hex[:8]}"
+    async with AsyncExitStack() as stack:
+        to_slurm = await stack.enter_async_context(in_front_of(bed.rest_url))
+        to_kube = await stack.enter_async_context(before_the_api_server(control_plane, tmp_path / "kubeconfig"))
+        slurm = await stack.enter_async_context(connect([bed.rest_url], MintedTokens(bed.jwt_key, user="slurm")))
+        ground = Ground(
+            client,
+            slurm,
+            bed,
+            cluster=await cluster_id(client),
+            namespace=namespace,
+            scheduler_name=scheduler_name,
+        )
+        settings = settings_file(tmp_path, bed, url=to_slurm.url, scheduler_name=scheduler_name)
+        process = Process(settings, tmp_path / "kubeconfig", log=tmp_path / "bridge.log")
+        stack.callback(process.kill)
+        kubelets = asyncio.ensure_future(ground.confirm_departures())
+        try:
+            yield Stage(ground, process, to_slurm, to_kube, random.Random(0))
+        finally:
+            kubelets.cancel()
+            process.kill()
+            await asyncio.to_thread(bed.command, "scancel", "--user=slurm")
+            for name in made:
+                await client.delete(NODES, name)
+
+
+@pytest.mark.parametrize("seed", seeds())
+async def test_every_pod_is_placed_once_however_the_bridge_dies(seed: int, stage: Stage, tmp_path: Path) -> None:
+    stage.choose = choose = random.Random(seed)
+    ground = stage.ground
+    other_cluster = msgspec.json.encode(
+        {"isthmus": 1, "cluster": "another", "kind": "Pod", "namespace": ground.namespace, "name": "x", "uid": "y"}
+    ).decode()
+    foreign = [await ground.foreign_job('{"pods": ["default/gone"]}'), await ground.foreign_job(other_cluster)]
+    try:
+        await live(stage, choose)
+        stage.story.append("— all heals —")
+        for event in stage.late:
+            event.set()
+        stage.to_slurm.heal()
+        stage.to_kube.heal()
+        stage.process.start()
+        await settled(ground, expected=lambda: stage.expected, within=SETTLES_WITHIN)
+        states = [(await ground.slurm.job(job_id))[0].job_state for job_id in foreign]
+        assert states == [("PENDING",)] * 2, "somebody else's job was touched"
+        # And in the end nothing of it is left in Slurm.
+        await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
+        await settled(ground, expected=lambda: None, within=SETTLES_WITHIN)
+    except BaseException:
+        story = "\n  ".join(stage.story)
+        log = (tmp_path / "bridge.log").read_text(errors="replace")[-6000:]
+        print(f"seed {seed}:\n  {story}\n{log}")
+        print(f"repeat with: ISTHMUS_SEEDS={seed}, .venv/bin/pytest {Path(__file__).relative_to(Path.cwd())}")
+        raise
+
+
+async def live(stage: Stage, choose: random.Random) -> None:
+    """Let pods come and go while things happen."""
+    if choose.random() < 0.7:
+        stage.process.start()
+    await stage.create_gang("g", 3)
+    for _ in range(2):
+        await stage.create()
+    stage.process.start()
+    for _ in range(choose.randint(3, 5)):
+        deeds = [stage.strike(blow(choose))]
+        if choose.random() < 0.6:
+            deeds.append(stage.end_some_pod())
+        if len(stage.expected) < NODES_THERE and choose.random() < 0.6:
+            deeds.append(stage.create())
+        # A blow waits for its step, which these deeds may bring about.
+        await asyncio.gather(*deeds)
