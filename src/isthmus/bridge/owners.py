@@ -68,9 +68,15 @@ class Owners:
             reference = found.metadata.controller
         return tuple(reversed(chain))
 
-    async def group(self, group: GroupKey) -> Any | None:
-        """Find the object that makes pods a gang; None if it is not there."""
-        return await self._get(KINDS[group.kind], group.object)
+    async def group(self, group: GroupKey, *, fresh: bool = False) -> Any | None:
+        """Find the object that makes pods a gang; None if it is not there.
+
+        What is remembered under a name may be gone, and another in its place: `fresh` asks for it anew.
+        """
+        kind = KINDS[group.kind]
+        if fresh:
+            self._known.pop(_name(kind, group.object), None)
+        return await self._get(kind, group.object)
 
     async def above_group(self, group: GroupKey, object_: Any) -> tuple[Owner, ...]:
         """Find what stands above a gang's object, the one whose word counts least first."""
@@ -88,7 +94,7 @@ class Owners:
         return await self._get(kind, Key(namespace, reference.name), uid=reference.uid) if kind else None
 
     async def _get(self, kind: Kind[Any], key: Key, *, uid: str = "") -> Any | None:
-        name = (kind.plural + kind.group, key, uid)
+        name = _name(kind, key, uid)
         until, asked = self._known.get(name, (0.0, None))
         if asked is None or until < self._clock() or (asked.done() and asked.exception()):
             asked = asyncio.get_running_loop().create_future()
@@ -113,3 +119,7 @@ class Owners:
                 found = None
             asked.set_result(found)
         return await asyncio.shield(asked)
+
+
+def _name(kind: Kind[Any], key: Key, uid: str = "") -> tuple[str, Key, str]:
+    return kind.plural + kind.group, key, uid

@@ -31,11 +31,11 @@ class Gang(msgspec.Struct, frozen=True):
     object: Any = None
 
 
-async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners) -> Gang:
-    """Find what makes these pods one group. A pod alone needs nobody."""
+async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh: bool = False) -> Gang:
+    """Find what makes these pods one group, `fresh` or as it was half a minute ago. A pod alone needs nobody."""
     if group.single:
         return Gang(pods[0].metadata.uid, ALONE)
-    found = await owners.group(group)
+    found = await owners.group(group, fresh=fresh)
     if found is None:
         key = group.object
         raise Hold(

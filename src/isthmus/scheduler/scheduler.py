@@ -188,6 +188,11 @@ class Scheduler:
                     self._note_placement(step)
                 case Submit():
                     self._settled(group, pods)
+                    # The job carries the uid of the gang's object, and one of that name may have been made anew.
+                    latest = await asking.gang_of(group, pods, self._owners, fresh=True)
+                    if (latest.uid, latest.demand) != (gang.uid, gang.demand):
+                        self.controller.queue.add(group)
+                        return
                     with self._metrics.steps("submit").time():
                         await self._submit(group, gang, step)
                 case Cancel(job_id=job_id, why=reason):
