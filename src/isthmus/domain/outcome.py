@@ -101,6 +101,15 @@ def in_comment(text: str, told: Outcome) -> str:
     return told.text if told.text.startswith(original) else f"{told.text}{_SEPARATOR}{original}"
 
 
+def is_told(admin_comment: str | None) -> bool:
+    """Whether an outcome stands beside the marker: it is written before we end a job, and by nobody else."""
+    try:
+        content = msgspec.json.decode(admin_comment or "")
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return isinstance(content, dict) and "outcome" in content
+
+
 def in_admin_comment(admin_comment: str, told: Outcome) -> str:
     """Put an outcome beside the marker."""
     content: dict[str, Any] = msgspec.json.decode(admin_comment)

@@ -3,6 +3,7 @@
     the job lives,  none of its pods does                  end the job, and say in it how the pods ended
     the job lives,  without the node of one of its pods    evict that pod
     the job waits again, or is over, and pods live         evict them
+    somebody cancelled the job while its pods waited       evict them, rather than submit what is not wanted
     the job is suspended, or resumed                       tell its pods
 
 A pod lives until its containers have ended: one that was deleted keeps its job during its grace time, because its
@@ -60,6 +61,8 @@ class Scene(msgspec.Struct, frozen=True):
     """Whether the group was made anew under the same name, and has a job of its own."""
     surplus: bool = False
     """Whether another job with the same submission key is the job."""
+    withdrawn: bool = False
+    """Whether somebody cancelled the job, and that was not we (`bridge.withdrawal`)."""
 
 
 class EndJob(msgspec.Struct, frozen=True):
@@ -110,7 +113,9 @@ def decide(scene: Scene) -> Decision:
         return NOTHING
     if phase in {Phase.ENDING, Phase.ENDED}:
         end = jobstates.end(scene.job.job_state)
-        return Decision(tuple(_evict(pod, scene.job, end) for pod in scene.bound if _stays(pod)))
+        unwanted = _unwanted(scene)
+        leaving = [pod for pod in (*scene.bound, *unwanted) if _stays(pod)]
+        return Decision(tuple(_evict(pod, scene.job, end) for pod in leaving), doubtful=bool(unwanted))
     held = [pod for pod in scene.bound if _holds(pod, scene)]
     if not held and (scene.surplus or not _is_awaited(scene, phase)):
         has_run = any(pod.bound for pod in (*scene.bound, *scene.departed))
@@ -193,6 +198,13 @@ def _end(scene: Scene) -> EndJob:
         return EndJob(Outcome(Result.DELETED, "another job was submitted under the same key"))
     told = outcome(here=scene.bound, gone=scene.departed, missing=scene.missing)
     return EndJob(told, scene.missing)
+
+
+def _unwanted(scene: Scene) -> tuple[Pod, ...]:
+    """Name the pods that waited for this job when somebody cancelled it."""
+    if not scene.withdrawn:
+        return ()
+    return tuple(pod for pod in scene.loose if _stays(pod) and pod.metadata.uid in scene.marker.uids)
 
 
 def _without_node(held: Collection[Pod], scene: Scene, phase: Phase) -> list[Evict]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from isthmus import names
+from isthmus.bridge import withdrawal
 from isthmus.bridge.jobs import OurJob
 from isthmus.bridge.world import World
 from isthmus.domain import jobstates, podrules
@@ -52,6 +53,7 @@ class Gathering:
             slurm_names=self._slurm_names(bound),
             superseded=any(it.marker.uid != marker.uid and newer(it.job_id, ours.job_id) for it in living),
             surplus=any(job.job_id == ours.job_id for job in duplicates(it.job for it in living)),
+            withdrawn=withdrawal.is_withdrawn(ours, family),
         )
 
     def job_of(self, pod: Pod) -> int | None:

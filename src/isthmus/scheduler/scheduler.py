@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from isthmus.bridge import withdrawal
 from isthmus.bridge.feasible import FeasibleNodes
 from isthmus.bridge.jobs import OurJob
 from isthmus.bridge.ledger import Ledger
@@ -52,6 +53,9 @@ _SETTLE: Final = 0.2
 
 _UNSEEN: Final = 15.0
 """After so many seconds a job that was submitted but never seen is looked for by its id."""
+
+_CANCELLED: Final = 30.0
+_CANCELLED_REMEDY: Final = "the pod is deleted as soon as the bridge's controllers run"
 
 _REFUSED: Final = 60.0
 """Seconds after which something that was refused is tried again, since an administrator may have allowed it."""
@@ -187,6 +191,7 @@ class Scheduler:
                     self._waiting.pop(group, None)
                     self._note_placement(step)
                 case Submit():
+                    await self._respect_cancellation(group, gang, step)
                     self._settled(group, pods)
                     # The job carries the uid of the gang's object, and one of that name may have been made anew.
                     latest = await asking.gang_of(group, pods, self._owners, fresh=True)
@@ -197,9 +202,8 @@ class Scheduler:
                         await self._submit(group, gang, step)
                 case Cancel(job_id=job_id, why=reason):
                     log.info("taking a job back", group=str(group), job=job_id, why=reason)
-                    await self._world.slurm.cancel_job(job_id)
+                    await withdrawal.take_back(self._world, job_id, reason)
                     self._unsend(group, job_id)
-                    self._world.expect(job_id)
                 case Gather():
                     gated = f"; {step.gated} are held by scheduling gates" if step.gated else ""
                     message = f"{step.there} of {step.minimum} pods of {group} are there{gated}"
@@ -269,6 +273,19 @@ class Scheduler:
         if now - since < _SETTLE:
             raise Hold(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
 
+    async def _respect_cancellation(self, group: GroupKey, gang: Gang, step: Submit) -> None:
+        """Submit nothing for pods whose job somebody has cancelled: the pod controller makes them go."""
+        family = [it for it in self._world.jobs.of_group(group) if it.marker.uid == gang.uid]
+        uids = (pod.metadata.uid for pod in step.pods)
+        job_id = await withdrawal.withdrawn_for(self._world, family, uids) if family else None
+        if job_id is not None:
+            raise Hold(
+                f"Slurm job {job_id} was cancelled",
+                reason="SlurmJobCancelled",
+                after=_CANCELLED,
+                remedy=_CANCELLED_REMEDY,
+            )
+
     async def _submit(self, group: GroupKey, gang: Gang, step: Submit) -> None:
         world = self._world
         ask, deadline = await asking.ask_of(group, gang, step.pods, world, self._owners)
@@ -309,8 +326,7 @@ class Scheduler:
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
         """Give a node back that Kubernetes cannot use, and ask Slurm again without it."""
         self._avoided.setdefault(group, set()).add(error.slurm_node)
-        await self._world.slurm.cancel_job(error.job_id)
-        self._world.expect(error.job_id)
+        await withdrawal.take_back(self._world, error.job_id, error.what)
         await self._tell(group, pods, "SlurmNodeRejected", error.what, warning=True)
 
     # Telling
