@@ -274,7 +274,8 @@ class Poller:
         if changed or gone:
             # What was said before is no longer what we know: if Slurm says it again, that is news.
             self._states_text = b""
-            self._slice_texts.clear()
+            if only is None:
+                self._slice_texts.clear()  # a slice has nothing in common with the others
         for key, _ in changed:
             job_id = base_id(key)
             if key not in known:

@@ -60,6 +60,12 @@ def test_what_was_learnt_of_some_makes_the_last_full_list_old(poller: Poller) ->
     assert poller._states_text == b""
 
 
+def test_what_was_learnt_of_one_slice_leaves_the_others(poller: Poller) -> None:
+    poller._slice_texts[2,] = b"[]"
+    poller._take_states({"1": RUNNING}, only=frozenset({1}))
+    assert poller._slice_texts
+
+
 def test_what_was_learnt_of_all_makes_the_slices_old(poller: Poller) -> None:
     poller._slice_texts[1,] = b"[]"
     poller._take_states({"1": RUNNING})
