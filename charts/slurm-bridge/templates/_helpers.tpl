@@ -33,6 +33,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
   "mcsLabel" .Values.schedulerConfig.mcsLabel
   "partition" .Values.schedulerConfig.partition
 -}}
+{{- if .Values.sharedConfig.slurmTlsSecret -}}
+{{- $_ := set $config "slurmTlsDirectory" "/var/run/secrets/slurm-tls" -}}
+{{- end -}}
 {{- range $key, $value := $new -}}
 {{- if not (kindIs "invalid" $value) -}}
 {{- $_ := set $config $key $value -}}

@@ -22,7 +22,7 @@ from isthmus.admission.registration import Place
 from isthmus.admission.webhook import Admission, Caches, OwnCaches
 from isthmus.apps import addresses
 from isthmus.apps.start import StoppedError, answer_of
-from isthmus.bridge.config import Config, tokens
+from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.world import World, cluster_id
 from isthmus.domain.jobspec import Defaults
 from isthmus.domain.noderules import Rules
@@ -96,7 +96,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         if parts - {"admission"}:
             calls = metrics.client("slurmrestd")
             slurm = await stack.enter_async_context(
-                connect(config.slurm_rest_api, tokens(config, environ), observe=calls)
+                connect(config.slurm_rest_api, tokens(config, environ), tls=tls(config), observe=calls)
             )
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
             world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from isthmus.bridge.config import Config, tokens
+from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.world import NAMESPACES, World, cluster_id
 from isthmus.errors import IsthmusError
 from isthmus.kube import config as kube_config
@@ -61,7 +61,7 @@ async def look(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(kube))
         endpoints = config.slurm_rest_api or (USUAL_REST_API,)
-        slurm = await stack.enter_async_context(connect(endpoints, tokens(config, environ)))
+        slurm = await stack.enter_async_context(connect(endpoints, tokens(config, environ), tls=tls(config)))
         reading = _Reading(client, namespace or kube.namespace)
         cluster = ""
         async with reading.noting("cluster"):

@@ -6,6 +6,7 @@ error that names the nearest one, and every value is checked here, where file an
 
 import difflib
 import os
+import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -45,6 +46,8 @@ class Config(msgspec.Struct, frozen=True):
     slurm_rest_api: tuple[str, ...] = ()
     """One slurmrestd, or several that stand in for each other."""
     slurm_jwt_file: Path = TOKEN_FILE
+    slurm_tls_directory: Path | None = None
+    """Where `ca.crt` is, by which slurmrestd is known, and perhaps `tls.crt` and `tls.key`, by which we are."""
     managed_namespaces: tuple[str, ...] = ()
     managed_namespace_selector: LabelSelector | None = None
     mcs_label: str = ""
@@ -64,6 +67,7 @@ _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
     "schedulerName": ("scheduler_name", values.scheduler_name),
     "slurmRestApi": ("slurm_rest_api", values.endpoints),
     "slurmJwtFile": ("slurm_jwt_file", values.path),
+    "slurmTlsDirectory": ("slurm_tls_directory", values.path),
     "managedNamespaces": ("managed_namespaces", values.namespaces),
     "managedNamespaceSelector": ("managed_namespace_selector", values.selector),
     "mcsLabel": ("mcs_label", values.mcs_label),
@@ -105,6 +109,23 @@ def load(
 def tokens(config: Config, environ: Mapping[str, str] = os.environ) -> TokenSource:
     """Say where tokens for Slurm come from: SLURM_JWT if it is set, else the file, which may appear later."""
     return EnvironmentToken(environ) if environ.get("SLURM_JWT") else FileToken(config.slurm_jwt_file)
+
+
+def tls(config: Config) -> ssl.SSLContext | None:
+    """Say whom to trust as slurmrestd over https, and who we are to it; None for the authorities of the system."""
+    directory = config.slurm_tls_directory
+    if directory is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+        if (directory / "tls.crt").exists():
+            context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    except (OSError, ssl.SSLError) as error:
+        raise Terminal(
+            f"the certificates in {directory} cannot be used: {error}",
+            remedy="put ca.crt there and, if slurmrestd asks for it, tls.crt and tls.key",
+        ) from error
+    return context
 
 
 class _Given(NamedTuple):

@@ -274,6 +274,18 @@ def test_weakness_34_pods_are_hardened(helm: Helm) -> None:
         }
 
 
+def test_weakness_34_slurmrestd_is_known_by_an_authority_of_its_own(helm: Helm) -> None:
+    objects = helm.template("sharedConfig: {slurmTlsSecret: slurm-ca}")
+    assert read_config(objects, helm.home).slurm_tls_directory == Path("/var/run/secrets/slurm-tls")
+    (scheduler,) = (
+        it for it in objects if (it["kind"], it["metadata"]["name"]) == ("Deployment", "slurm-bridge-scheduler")
+    )
+    spec = scheduler["spec"]["template"]["spec"]
+    assert any(it.get("secret", {}).get("secretName") == "slurm-ca" for it in spec["volumes"])
+    mounts = {it["mountPath"] for it in spec["containers"][0]["volumeMounts"]}
+    assert "/var/run/secrets/slurm-tls" in mounts
+
+
 def test_weakness_29_the_taint_is_a_setting(helm: Helm) -> None:
     assert read_config(helm.template(), helm.home).taint is None
     assert read_config(helm.template("config: {taint: NoSchedule}"), helm.home).taint == "NoSchedule"

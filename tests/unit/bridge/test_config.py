@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.bridge import values
-from isthmus.bridge.config import Config, Features, load, tokens
+from isthmus.bridge.config import Config, Features, load, tls, tokens
 from isthmus.errors import Terminal
+from isthmus.local.pki import Authority
 from isthmus.model.pod import LabelSelector, Requirement
 from isthmus.slurm.auth import EnvironmentToken, FileToken, TokenError
 
@@ -240,3 +241,17 @@ def test_a_token_comes_from_the_variable_or_else_from_the_file(tmp_path: Path) -
     config.slurm_jwt_file.write_text(f"SLURM_JWT={TOKEN}\n")
     assert later.token() == TOKEN
     assert TOKEN not in repr(config) + repr(source) + repr(later)
+
+
+def test_certificates_for_slurmrestd_come_from_a_directory(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki", "slurm")
+    (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
+    context = tls(Config(slurm_tls_directory=tmp_path))
+    assert context is not None
+    assert context.get_ca_certs()
+    assert tls(Config()) is None
+
+
+def test_weakness_34_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(Terminal, match=str(tmp_path)):
+        tls(Config(slurm_tls_directory=tmp_path))
