@@ -182,7 +182,7 @@ class Acting:
             "status": "True" if status else "False",
             "reason": why.reason,
             "message": why.message,
-            "lastTransitionTime": micro_time(self._now())[:19] + "Z",
+            "lastTransitionTime": micro_time(self._now()),
         }
         body = {
             "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
