@@ -84,6 +84,8 @@ class Peer:
         await self.writer.drain()
 
     def close(self) -> None:
+        if self._tls_is_closed:
+            return
         # A TLS peer that does not close in turn would hold us for half a minute: end the TCP connection under it.
         if self.writer.get_extra_info("ssl_object") and not self.writer.transport.get_write_buffer_size():
             self.writer.transport.abort()
@@ -91,12 +93,17 @@ class Peer:
 
     def reset(self) -> None:
         """End with a TCP reset, so that the other side sees an error and no orderly end."""
-        if getattr(self.writer.transport, "_ssl_protocol", self) is None:
-            return  # TLS that was closed before; asking such a transport for anything fails.
+        if self._tls_is_closed:
+            return
         raw = self.writer.get_extra_info("socket")
         if raw is not None and raw.family == socket.AF_INET and raw.fileno() >= 0:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
+
+    @property
+    def _tls_is_closed(self) -> bool:
+        """Whether this was TLS that is closed: asking its transport for anything fails."""
+        return getattr(self.writer.transport, "_ssl_protocol", self) is None
 
 
 class _Connection:
