@@ -53,9 +53,13 @@ class Binder:
 
     async def bind(self, step: Bind, *, wake: Callable[[], None]) -> None:
         """Bind what can be bound; raises `Hold` or `GiveBack` where something cannot (yet)."""
+        # A binding that the cache does not show yet would only be refused.
+        step = Bind(tuple(it for it in step.seats if not self._ledger.assumes(it.pod)), together=step.together)
+        # What an earlier pass has bound, the watch may be slow to show: no reason to write it a second time.
+        seats = [seat for seat in step.seats if not self._ledger.is_assumed(seat.pod)]
         if not step.together:
             trouble: Exception | None = None
-            for seat in step.seats:
+            for seat in seats:
                 try:
                     node = await self._prepare(seat, wake)
                     await self._bind(seat, node)
@@ -65,12 +69,12 @@ class Binder:
                 raise trouble
             return
         nodes: list[str] = []
-        for seat in step.seats:
-            nodes.append(await self._prepare(seat, wake, others=zip(step.seats, nodes, strict=False)))
-        for seat, node in zip(step.seats, nodes, strict=True):
+        for seat in seats:
+            nodes.append(await self._prepare(seat, wake, others=zip(seats, nodes, strict=False)))
+        for seat, node in zip(seats, nodes, strict=True):
             self._ledger.assume(seat.pod, node)
         async with asyncio.TaskGroup() as tasks:
-            for seat, node in zip(step.seats, nodes, strict=True):
+            for seat, node in zip(seats, nodes, strict=True):
                 tasks.create_task(self._bind(seat, node))
 
     async def _prepare(

@@ -336,6 +336,10 @@ class Scheduler:
         if ours is None:
             return
         await self._keep_exclusions(group, ours.job, pods)
+        if not ours.job.state_reason:
+            # It is known from its submission alone. When its reason has been read, we come back.
+            self._world.poller.reread(job_id)
+            return
         found = reasons.sentence(ours.job.state_reason, job_id=job_id)
         held = found.outlook is reasons.Outlook.HELD
         message = f"Slurm job {job_id} waits because {found.text} ({ours.job.state_reason or 'None'})"

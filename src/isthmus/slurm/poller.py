@@ -30,7 +30,7 @@ from isthmus.slurm.submission import base_id
 
 _QUICK = 0.05
 _IDLE = 2.0
-_REST = 2 / 3
+_REST = 1 / 2
 """The shortest pause, as a part of the time that the answer before it took."""
 
 _SLICE = 500
@@ -65,6 +65,9 @@ _STRANGERS_PAUSE = 0.25
 _REFRESH = 1.0
 _ROUND_LEAST = 5.0
 """Which jobs have not begun is found out no more often than this: for that, all states are looked through."""
+
+_ROUND_OF_MANY = 60.0
+"""And where so many wait that all are read by one list, no more often than this."""
 
 _NODES_PAUSE = 0.5
 """Nodes come as a list of all, and change with every job that starts: twice a second is enough of that."""
@@ -163,6 +166,12 @@ class Poller:
         """Ask again at once, because something is expected to have changed."""
         for event in self._nudged.values():
             event.set()
+
+    def reread(self, job_id: int) -> None:
+        """Read the full record of a job again soon, though its state has not changed."""
+        if job_id in self._entries:
+            self._stale.add(job_id)
+            self._any_stale.set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -368,7 +377,12 @@ class Poller:
         if not self._unrefreshed:
             self._refresh_due = self._clock() + max(self._refresh, _ROUND_LEAST)
             waiting = (base_id(key) for key, state in self.states.items() if state[:1] == _PENDING)
-            self._unrefreshed = sorted({job_id for job_id in waiting if self._wants(job_id)}, reverse=True)
+            wanted = {job_id for job_id in waiting if self._wants(job_id)}
+            if self._is_bulk(wanted):
+                # So many in turn would never get fresh; a list of everything is one call, if a long one.
+                self._refresh_due = self._clock() + max(self._refresh, _ROUND_OF_MANY)
+                return wanted
+            self._unrefreshed = sorted(wanted, reverse=True)
         while self._unrefreshed:
             job_id = self._unrefreshed.pop()
             if job_id in self._records and self._wants(job_id):
