@@ -41,6 +41,27 @@ from isthmus.slurm.versions import Feature, Server
 
 EXTERNAL_JOB = "EXTERNAL_JOB"
 
+_SIGNALS = frozenset(
+    {
+        "HUP",
+        "INT",
+        "QUIT",
+        "ABRT",
+        "KILL",
+        "ALRM",
+        "TERM",
+        "USR1",
+        "USR2",
+        "URG",
+        "CONT",
+        "STOP",
+        "TSTP",
+        "TTIN",
+        "TTOU",
+    }
+)
+"""The signals that Slurm knows by name; others are sent by their number."""
+
 _DETAILS_AT_ONCE = 8
 _LONG_PATIENCE = 120.0
 """A list of every job takes slurmctld and slurmrestd seconds."""
@@ -264,6 +285,11 @@ class Client:
         Before v0.0.42, Slurm says nothing if there is no such job or if it is over.
         """
         what = f"sending {signal} to job {job_id}" if signal else f"cancelling job {job_id}"
+        if signal and signal not in _SIGNALS and not signal.isdecimal():
+            # slurmrestd would cancel the job.
+            raise Terminal(
+                f"{what} failed: Slurm knows no such signal", remedy=f"use {', '.join(sorted(_SIGNALS))}"
+            )
         # BATCH_JOB would be for the shell alone, which heeds a signal only after its present command.
         wishes = {"signal": signal, "flags": "FULL_JOB" if batch else None}
         query = urlencode({name: wish for name, wish in wishes.items() if wish})

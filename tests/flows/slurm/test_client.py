@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from isthmus.domain.slurmconf import Directive
+from isthmus.errors import Terminal
 from isthmus.model.slurm import JobRequest, NodeChange, Number, ReservationRequest
 from isthmus.slurm.accounting import Accounting
 from isthmus.slurm.auth import MintedTokens
@@ -343,3 +344,8 @@ async def test_the_accounts_remember_jobs(client: Client) -> None:
     assert request.name
     named = await accounting.jobs(since=past.time.submission - 60, names=[request.name])
     assert [job.job_id for job in named] == [job_id]
+
+
+async def test_a_signal_that_slurm_does_not_know_is_not_sent(client: Client) -> None:
+    with pytest.raises(Terminal, match="no such signal"):
+        await client.cancel_job(1, signal="WINCH")
