@@ -115,6 +115,7 @@ class Actor:
                     await self._slurm.update_node(name, NodeChange(state=("UNDRAIN",)))
                 case Delete(name):
                     await self._slurm.delete_node(name)
+                    self._registrar.forget(name)
 
     def _tell(self, node: Node | None, action: Action) -> None:
         self._counts[type(action)].inc()
