@@ -8,15 +8,13 @@ import pytest
 
 from tests.bed.cluster import ClusterBed
 
-_ISTHMUS = Path(__file__).parents[2] / ".venv" / "bin" / "isthmus"
+ISTHMUS = Path(__file__).parents[2] / ".venv" / "bin" / "isthmus"
 
 
 def isthmus(*words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
     """Run a command as somebody."""
     become = [] if user == "root" else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    return subprocess.run(
-        [*become, str(_ISTHMUS), *words], check=False, capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([*become, str(ISTHMUS), *words], check=False, capture_output=True, text=True, timeout=120)
 
 
 def _refused(*words: str, user: str = "root") -> str:
