@@ -8,6 +8,7 @@ from submission to binding a pod costs two calls of its own.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -27,6 +28,8 @@ class Reading(Client):
     def __init__(self, client: Client) -> None:
         super().__init__(client.calls)
         self._made: dict[int, Job] = {}
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """Whoever submitted a job and the poller want to know its nodes at the same time: one of them asks."""
         self._known: Callable[[int], Job | None] = lambda _: None
         self._states: Mapping[str, States] = {}
 
@@ -54,8 +57,6 @@ class Reading(Client):
         if made is None or _is_packed(made) or not (await self.server()).has(Feature.ALLOCATIONS):
             return ()
         placed = await self._placed([made])
-        if placed and job_id in self._made:
-            self._made[job_id] = placed[0]
         return tuple(hostlist.expand(placed[0].nodes or "")) if placed else ()
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
@@ -99,12 +100,20 @@ class Reading(Client):
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def read(job: Job) -> Job | None:
-            async with gate:
+            async with gate, self._turns.setdefault(job.job_id, asyncio.Lock()):
+                made = self._made.get(job.job_id)
+                if made and made.nodes:
+                    return msgspec.structs.replace(job, nodes=made.nodes)
                 try:
                     nodes = await self.nodes_of(job.job_id)
                 except Terminal:
                     return None
-            return msgspec.structs.replace(job, nodes=hostlist.fold(nodes)) if nodes else None
+                if not nodes:
+                    return None
+                placed = msgspec.structs.replace(job, nodes=hostlist.fold(nodes))
+                if job.job_id in self._made:
+                    self._made[job.job_id] = placed
+                return placed
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -30,6 +30,8 @@ from isthmus.slurm.errors import NotFound
 
 _WORKERS: Final = 16
 _OUT_OF_TOUCH: Final = 1.0
+_STRAY_AFTER: Final = 2.0
+"""A pod may be bound before its job has been read. For so long nobody asks Slurm about it: that is a call a pod."""
 
 
 def _utc_now() -> datetime:
@@ -132,7 +134,7 @@ class PodSync:
 
     def _add_stray(self, pod: Pod) -> None:
         if is_running(pod) and self._gathering.job_of(pod) is None:
-            self.strays.queue.add(pod.metadata.key)
+            self.strays.queue.add(pod.metadata.key, after=_STRAY_AFTER)
 
 
 def _what_matters(pod: Pod) -> Hashable:
