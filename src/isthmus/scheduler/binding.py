@@ -51,6 +51,12 @@ class Binder:
         terms = tuple(term for pod in pods for term in self._volumes(pod).terms)
         return feasibility.constraints_of(pods[0], terms)
 
+    def require_volumes(self, pods: Sequence[Pod]) -> None:
+        """Raise `Hold` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
+        for pod in pods:
+            if waiting := self._volumes(pod).waiting:
+                raise Hold(waiting, reason="WaitingForVolume")
+
     async def bind(self, step: Bind, *, wake: Callable[[], None]) -> None:
         """Bind what can be bound; raises `Hold` or `GiveBack` where something cannot (yet)."""
         # A binding that the cache does not show yet would only be refused.

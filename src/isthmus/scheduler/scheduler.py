@@ -288,6 +288,7 @@ class Scheduler:
 
     async def _submit(self, group: GroupKey, gang: Gang, step: Submit) -> None:
         world = self._world
+        self._binder.require_volumes(step.pods)
         ask, deadline = await asking.ask_of(group, gang, step.pods, world, self._owners)
         constraints = self._binder.constraints(step.pods)
         excluded = self._feasible.excluded(constraints)

@@ -1,6 +1,5 @@
 """Gangs on a real API server and a real Slurm, made by the real controllers of JobSet and LeaderWorkerSet."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -11,15 +10,14 @@ from isthmus.bridge.jobs import OurJob
 from isthmus.domain import jobstates
 from isthmus.domain.grouping import GANG_ANNOTATION
 from isthmus.domain.hostlist import expand
-from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.workload import BUILTIN_POD_GROUPS, JOBS, JOBSETS, LEADER_WORKER_SETS, POD_GROUPS
-from isthmus.pods.sync import PodSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import Bridge, pod, until
+from tests.flows.bridge.whole import whole
 from tests.flows.kube.conftest import make_namespace
 
 SHARED = {f"{names.JOB_ANNOTATIONS}exclusive": "false"}
@@ -87,13 +85,8 @@ class Gangs:
 @pytest.fixture
 async def gangs(bridge: Bridge, namespace: str, workload_controllers: ControlPlaneBed) -> AsyncIterator[Gangs]:
     del workload_controllers
-    recorder = Recorder(bridge.world.kube, controller="slurm-bridge", instance="pods")
-    sync = PodSync(bridge.world, recorder, bridge.metrics)
-    tasks = [asyncio.ensure_future(worker.run()) for worker in sync.workers]
-    yield Gangs(bridge, namespace)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with whole(bridge):
+        yield Gangs(bridge, namespace)
 
 
 def template(**more: Any) -> dict[str, Any]:
