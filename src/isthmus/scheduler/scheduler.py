@@ -54,6 +54,9 @@ _SETTLE: Final = 0.2
 _UNSEEN: Final = 15.0
 """After so many seconds a job that was submitted but never seen is looked for by its id."""
 
+_AVOIDED: Final = 60.0
+"""Seconds for which a node is left out that Kubernetes could not use. It may have room again."""
+
 _CANCELLED: Final = 30.0
 _CANCELLED_REMEDY: Final = "the pod is deleted as soon as the bridge's controllers run"
 
@@ -97,8 +100,8 @@ class Scheduler:
         """Since when a group waits, whatever for."""
         self._sizes: dict[GroupKey, tuple[int, float]] = {}
         """How many pods a gang has, and since when it is so many."""
-        self._avoided: dict[GroupKey, set[str]] = {}
-        """Slurm nodes on which Kubernetes had no room for a group."""
+        self._avoided: dict[GroupKey, dict[str, float]] = {}
+        """Slurm nodes on which Kubernetes had no room for a group, and until when they are left out."""
         self.controller: Controller[GroupKey] = Controller(
             "scheduler", self.reconcile, metrics=metrics, workers=_WORKERS
         )
@@ -302,7 +305,7 @@ class Scheduler:
             step,
             ask=ask,
             deadline=deadline,
-            excluded=_joined(excluded.hostlist, frozenset(self._avoided.get(group, ()))),
+            excluded=self._with_avoided(group, excluded.hostlist),
         )
         now = self._clock()
         job_id = taken.job_id
@@ -317,16 +320,25 @@ class Scheduler:
                 known[known.index(sent)] = msgspec.structs.replace(sent, nodes=nodes[: step.slots])
                 self.controller.queue.add(group)
 
+    def _with_avoided(self, group: GroupKey, unfit: str) -> str:
+        """Add to the nodes that do not fit those that had no room, for a while."""
+        avoided = self._avoided.get(group, {})
+        return _joined(unfit, frozenset(node for node, until in avoided.items() if until > self._clock()))
+
     async def _keep_exclusions(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> None:
         """Tell Slurm which nodes a waiting job may not have, if that changed since it was told."""
         excluded = self._feasible.excluded(self._binder.constraints(pods))
-        wanted = _joined(excluded.hostlist, frozenset(self._avoided.get(group, ())))
+        wanted = self._with_avoided(group, excluded.hostlist)
         if excluded.feasible and not _same_hosts(job.excluded_nodes or "", wanted):
             await self._world.slurm.update_job(job.job_id, JobRequest(excluded_nodes=(wanted,)))
 
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
         """Give a node back that Kubernetes cannot use, and ask Slurm again without it."""
-        self._avoided.setdefault(group, set()).add(error.slurm_node)
+        log.warning("giving a node back", group=str(group), job=error.job_id, why=error.what)
+        unfit = self._feasible.excluded(self._binder.constraints(pods)).hostlist if pods else ""
+        if error.slurm_node not in hostlist.expand(unfit):
+            self._avoided.setdefault(group, {})[error.slurm_node] = self._clock() + _AVOIDED
+            self.controller.queue.add(group, after=_AVOIDED, priority=-1)
         await withdrawal.take_back(self._world, error.job_id, error.what)
         await self._tell(group, pods, "SlurmNodeRejected", error.what, warning=True)
 
