@@ -41,13 +41,17 @@ class Teller:
             if (pause := self._pace.reserve(self._clock())) > 0:
                 return pause
             self._recorder.event(PODS, pod, reason, message[:_LONGEST], warning=warning, action="Scheduling")
+            told = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message[:_LONGEST],
+                # It has had no node from the first, whatever it was told about that since.
+                "lastTransitionTime": pod.metadata.creation_timestamp,
+            }
             body = {
                 "metadata": {"namespace": pod.metadata.namespace, "name": pod.metadata.name},
-                "status": {
-                    "conditions": [
-                        {"type": "PodScheduled", "status": "False", "reason": reason, "message": message[:_LONGEST]}
-                    ]
-                },
+                "status": {"conditions": [told]},
             }
             try:
                 await self._client.apply(PODS, body, manager=_MANAGER, force=True, subresource="status")
