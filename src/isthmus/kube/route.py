@@ -91,7 +91,10 @@ def _address(parts: SplitResult) -> tuple[str, int]:
 
 def _notice_death(transport: asyncio.BaseTransport) -> None:
     """Let a socket find out within half a minute that its peer is gone, also when nothing is sent."""
-    opened: socket.socket = transport.get_extra_info("socket")
+    opened: socket.socket | None = transport.get_extra_info("socket")
+    if opened is None:
+        # uvloop has closed the transport already: the peer went as soon as it was there.
+        raise ConnectionResetError("the connection ended as soon as it was open")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
