@@ -9,7 +9,7 @@ help: ## Show what there is.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: .venv/ready ## Bring up a cluster, run Slurm across its nodes, take it down again.
+demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm place pods, take it down again.
 	@scripts/demo
 
 .PHONY: test

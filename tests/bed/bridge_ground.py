@@ -10,26 +10,21 @@ LeaderWorkerSet, the PodGroup kind, and the Slurm of `examples/slurm-for-bridge.
 pods go to the nodes on which slurmd pods run. Both stand on the one cluster of the run, in namespaces of their own,
 and go with it: a test cancels its jobs and deletes its pods and the Slurm nodes that it made.
 
-`installed` puts the bridge itself on such ground, by helm and the chart, and takes it away again.
+`tests.e2e.bridge` puts the bridge itself on such ground.
 """
 
 import json
-import os
 import secrets
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from isthmus import names
-from isthmus.local import binaries, workloads
+from isthmus.local import workloads
 from isthmus.local.progress import PlainProgress
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
 
-CHART = Path(__file__).parents[2] / "charts" / "slurm-bridge"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm-for-bridge.yaml"
 PARTITION = "slurm-bridge"
 _PORT = 6820
@@ -65,10 +60,6 @@ class BridgeGround:
         return self.kubectl(
             "get", "pod", slurm_node, f"--namespace={self.namespace}", "-o", "jsonpath={.spec.nodeName}"
         )
-
-    def jobs(self, *words: str) -> list[str]:
-        """The lines that squeue prints, without its heading."""
-        return self.slurm("squeue", "--noheader", *words).splitlines()
 
 
 def manifest(version: str, namespace: str, *, hybrid: bool) -> str:
@@ -132,39 +123,3 @@ def hybrid_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
     ground = install_slurm(workload_addons, "24.11", namespace="slurm-hybrid", hybrid=True)
     yield ground
     remove_slurm(ground)
-
-
-@contextmanager
-def installed(ground: BridgeGround, pods: str, *values: str) -> Iterator[BridgeGround]:
-    """Install the bridge on this ground, for the pods of a namespace, and remove it and its nodes at the end."""
-    there = f"--namespace={ground.namespace}"
-    ground.kubectl("create", "namespace", pods)
-    told = [f"config.slurmRestApi={ground.rest_url}", f"config.managedNamespaces={{{pods}}}", *values]
-    _helm(ground, "install", str(CHART), "--wait", "--timeout=180s", *(f"--set={value}" for value in told))
-    try:
-        yield ground
-    finally:
-        ground.kubectl("delete", "namespace", pods, "--timeout=60s")
-        eventually(lambda: not ground.jobs(), "all jobs to end with their pods")
-        ground.kubectl("label", "nodes", "--all", f"{names.EXTERNAL_NODE_LABEL}-")
-        eventually(lambda: not external_nodes(ground), "external nodes to go")
-        _helm(ground, "uninstall", "--wait")
-        ground.kubectl("delete", "lease", there, "--all")
-
-
-def external_nodes(ground: BridgeGround) -> list[str]:
-    """The nodes of Slurm that are there for a node of Kubernetes."""
-    shown = json.loads(ground.slurm("scontrol", "show", "nodes", "--json"))["nodes"]
-    return [node["name"] for node in shown if node["name"] in ground.cluster.workers]
-
-
-def _helm(ground: BridgeGround, verb: str, *words: str) -> None:
-    program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
-    done = subprocess.run(
-        [program, verb, "slurm-bridge", f"--namespace={ground.namespace}", *words],
-        env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"helm {verb}: {done.stderr}\n{ground.kubectl('get', 'pods', '-A', '-o', 'wide')}"
