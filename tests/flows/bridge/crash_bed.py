@@ -23,6 +23,7 @@ import yaml
 from isthmus import names
 from isthmus.domain import hostlist, jobstates, marker
 from isthmus.domain.grouping import GroupKey, group_of
+from isthmus.errors import Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.pod import PODS, Pod
@@ -50,7 +51,7 @@ class Process:
             "--webhook-bind-address=0",
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
-            *(flags or ("--leader-elect=false",)),
+            *flags,
         )
         self._popen: subprocess.Popen[bytes] | None = None
         self.lives = 0
@@ -112,14 +113,17 @@ async def before_the_api_server(bed: ControlPlaneBed, kubeconfig: Path) -> Async
     part_tls = ssl.create_default_context(cafile=str(authority.certificate))
     part_tls.load_cert_chain(admin.certificate, admin.key)
     async with in_front_of(bed.url, server_tls=server_tls, part_tls=part_tls) as proxy:
-        cluster = {"server": proxy.url, "certificate-authority": str(authority.certificate)}
-        content = {
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-            "current-context": "c",
-        }
-        kubeconfig.write_text(yaml.safe_dump(content))
+        _write_kubeconfig(kubeconfig, proxy.url, authority.certificate)
         yield proxy
+
+
+def _write_kubeconfig(file: Path, url: str, authority: Path) -> None:
+    content = {
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(authority)}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "current-context": "c",
+    }
+    file.write_text(yaml.safe_dump(content))
 
 
 class Ground:
@@ -177,18 +181,23 @@ class Ground:
     async def confirm_departures(self) -> None:
         """Confirm for ever, as kubelets do, that pods are gone that were asked to leave."""
         while True:
-            for pod in await self.pods():
-                if pod.leaving:
-                    await self.remove(pod)
+            with suppress(Retry):
+                for pod in await self.pods():
+                    if pod.leaving:
+                        await self.remove(pod)
             await asyncio.sleep(0.2)
 
-    async def violations(self, *, expected: set[str] | None = None) -> list[str]:
-        """Name what is not as it must be once things have settled; `expected` are the pods that must live."""
+    async def violations(self, *, expected: set[str] | None = None, may_wait: bool = False) -> list[str]:
+        """Name what is not as it must be once things have settled.
+
+        `expected` are the pods that must live. They `may_wait` for a node, in Slurm's queue, if there are too few.
+        """
         pods, jobs = await self.pods(), await self.jobs()
         living = [pod for pod in pods if not (pod.finished or pod.leaving)]
+        queued = {marked.group for job, marked in jobs if may_wait and job.job_state == ("PENDING",)}
         return [
             *_lost(living, expected),
-            *(line for pod in living for line in _misplaced(pod, jobs)),
+            *(line for pod in living if group_of(pod) not in queued for line in _misplaced(pod, jobs)),
             *_doubled(jobs),
             *_leaked(jobs, pods),
         ]
@@ -231,14 +240,16 @@ def _leaked(jobs: list[tuple[Job, marker.Marker]], pods: list[Pod]) -> list[str]
     ]
 
 
-async def settled(ground: Ground, *, expected: Callable[[], set[str] | None], within: float) -> None:
-    """Wait until nothing is wrong, twice in a row; otherwise tell what is."""
+async def settled(
+    ground: Ground, *, expected: Callable[[], set[str] | None], within: float, may_wait: bool = False
+) -> None:
+    """Wait until nothing is wrong, twice in a row; otherwise tell what is. Pods `may_wait` in Slurm's queue."""
     last: list[str] = ["nobody has looked"]
     calm = 0
     try:
         async with asyncio.timeout(within):
             while calm < 2:
-                last = await ground.violations(expected=expected())
+                last = await ground.violations(expected=expected(), may_wait=may_wait)
                 calm = 0 if last else calm + 1
                 await asyncio.sleep(0.15)
     except TimeoutError:

@@ -12,9 +12,12 @@ A few seeds run in `make test`, hundreds in `make soak`. A seed that failed is r
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -31,6 +34,7 @@ from isthmus.model.workload import POD_GROUPS
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.fault_rules import Rule
 from tests.bed.faults import Proxy, in_front_of
 from tests.bed.slurm import SlurmBed
 from tests.bed.workload_controllers import apply_kinds
@@ -39,6 +43,7 @@ from tests.flows.bridge.crash_bed import Ground, Process, before_the_api_server,
 
 NODES_THERE = 8
 SETTLES_WITHIN = 60.0
+STRIKES_WITHIN = 1.5
 
 
 def seeds() -> list[int]:
@@ -88,7 +93,7 @@ def blow(choose: random.Random) -> Blow:
         # A submission that never arrives is asked about for half a minute by the process that sent it; it is tried
         # here on processes that end.
         faults += ["cut", "hang", "hold back"]
-    elif step not in {"submit"}:
+    elif step != "submit":
         faults += ["cut", "503"]
     return Blow(step, choose.choice(faults), kill=kill, after=choose.choice([0.0, 0.0, 0.005, 0.03, 0.1]))
 
@@ -106,20 +111,26 @@ class Stage:
     late: list[asyncio.Event] = field(default_factory=list)
     expected: set[str] = field(default_factory=set)
     serial: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def tell(self, what: str) -> None:
+        """Write down what happened, and when."""
+        self.story.append(f"{time.monotonic() - self.began:6.2f} {what}")
 
     async def strike(self, planned: Blow) -> None:
         """Let something happen at the next such step, and wait until it has, if the step comes at all."""
-        self.story.append(str(planned))
         slurm = planned.step in SLURM_STEPS
         proxy = self.to_slurm if slurm else self.to_kube
         method, path = (SLURM_STEPS if slurm else KUBE_STEPS)[planned.step]
         rule = self._rule(proxy, planned.fault, method, path)
         try:
-            async with asyncio.timeout(0.7):
+            async with asyncio.timeout(STRIKES_WITHIN):
                 while not rule.used:  # noqa: ASYNC110 - rules tell nobody
                     await asyncio.sleep(0.002)
+            came = ""
         except TimeoutError:
-            self.story[-1] += " (it did not come)"
+            came = " (it did not come)"
+        self.tell(f"{planned}{came}")
         if planned.kill:
             await asyncio.sleep(planned.after)
             self.process.kill()
@@ -129,25 +140,23 @@ class Stage:
             if self.choose.random() < 0.5:
                 event.set()
 
-    def _rule(self, proxy: Proxy, fault: str, method: str, path: str):  # type: ignore[no-untyped-def] # noqa: ANN202
-        match fault:
-            case "lose":
-                return proxy.lose_answer(method=method, path=path, times=1)
-            case "duplicate":
-                return proxy.duplicate(method=method, path=path, times=1)
-            case "cut":
-                return proxy.cut(method=method, path=path, times=1, reset=self.choose.random() < 0.5)
-            case "hang":
-                return proxy.hang(after_bytes=self.choose.choice([0, 20]), method=method, path=path, times=1)
-            case "503":
-                return proxy.respond(503, method=method, path=path, times=1)
-            case "hold back":
-                event = asyncio.Event()
-                self.late.append(event)
-                return proxy.hold_back(event, method=method, path=path, times=1)
-            case _:
-                seconds = self.choose.choice([0.05, 0.3, 0.6]) if fault == "delay" else 0.0
-                return proxy.delay(seconds, method=method, path=path, times=1)
+    def _rule(self, proxy: Proxy, fault: str, method: str, path: str) -> Rule:
+        choose = self.choose
+        make: dict[str, Callable[..., Rule]] = {
+            "pass": partial(proxy.delay, 0.0),
+            "delay": partial(proxy.delay, choose.choice([0.05, 0.3, 0.6])),
+            "lose": proxy.lose_answer,
+            "duplicate": proxy.duplicate,
+            "cut": partial(proxy.cut, reset=choose.random() < 0.5),
+            "hang": partial(proxy.hang, after_bytes=choose.choice([0, 20])),
+            "503": partial(proxy.respond, 503),
+            "hold back": partial(proxy.hold_back, self._later()),
+        }
+        return make[fault](method=method, path=path, times=1)
+
+    def _later(self) -> asyncio.Event:
+        self.late.append(asyncio.Event())
+        return self.late[-1]
 
     # What people, workloads and kubelets do
 
@@ -165,18 +174,29 @@ class Stage:
         for _ in range(size):
             await self.create(gang=name)
 
-    async def end_some_pod(self) -> None:
-        """Let a pod end, in one of the ways there are; members of the gang are replaced."""
+    def deeds_for(self, step: str) -> Iterator[Awaitable[None]]:
+        """Do what brings a step about, and now and then something else."""
+        may_create = len(self.expected) < NODES_THERE
+        if step in {"submit", "bind", "nodes given"}:
+            yield self.create() if may_create else self.end_some_pod("deleted")
+        elif step in {"outcome", "cancel"}:
+            yield self.end_some_pod(self.choose.choice(["Succeeded", "Failed", "deleted"]))
+        elif step == "evict":
+            yield self.end_some_pod("scancel")
+        if self.choose.random() < 0.3:
+            yield self.end_some_pod(self.choose.choice(["Succeeded", "Failed", "deleted", "scancel"]))
+
+    async def end_some_pod(self, how: str) -> None:
+        """Let a pod end; members of the gang are replaced."""
         living = [it for it in await self.ground.pods() if it.metadata.name in self.expected]
         if not living:
             return
         found = self.choose.choice(sorted(living, key=lambda it: it.metadata.name))
-        how = self.choose.choice(["Succeeded", "Failed", "deleted", "scancel"])
         if how == "scancel" and not await self._scancel(found):
             how = "deleted"
         if how in {"Succeeded", "Failed"} and not found.bound:
             how = "deleted"
-        self.story.append(f"{found.metadata.name}: {how}")
+        self.tell(f"{found.metadata.name}: {how}")
         if how in {"Succeeded", "Failed"}:
             await self.ground.finish(found, how)
         elif how == "deleted":
@@ -206,18 +226,25 @@ def slurm_to_crash_on(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
 
 
 @pytest.fixture
-async def stage(
-    client: Client, namespace: str, control_plane: ControlPlaneBed, slurm_to_crash_on: SlurmBed, tmp_path: Path
-) -> AsyncIterator[Stage]:
+async def nodes_to_crash_on(client: Client, control_plane: ControlPlaneBed) -> AsyncIterator[None]:
     apply_kinds(control_plane, "podgroup")
-    bed = slurm_to_crash_on
     made = [f"e{number}" for number in range(1, NODES_THERE + 1)]
     for name in made:
         await make_node(client, name)
+    yield
+    for name in made:
+        await client.delete(NODES, name)
+
+
+@asynccontextmanager
+async def staged(
+    client: Client, namespace: str, control_plane: ControlPlaneBed, bed: SlurmBed, directory: Path, *, seed: int
+) -> AsyncIterator[Stage]:
+    """Set everything up for one run; the bridge is not started yet."""
     scheduler_name = f"crash-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         to_slurm = await stack.enter_async_context(in_front_of(bed.rest_url))
-        to_kube = await stack.enter_async_context(before_the_api_server(control_plane, tmp_path / "kubeconfig"))
+        to_kube = await stack.enter_async_context(before_the_api_server(control_plane, directory / "kubeconfig"))
         slurm = await stack.enter_async_context(connect([bed.rest_url], MintedTokens(bed.jwt_key, user="slurm")))
         ground = Ground(
             client,
@@ -227,48 +254,60 @@ async def stage(
             namespace=namespace,
             scheduler_name=scheduler_name,
         )
-        settings = settings_file(tmp_path, bed, url=to_slurm.url, scheduler_name=scheduler_name)
-        process = Process(settings, tmp_path / "kubeconfig", log=tmp_path / "bridge.log")
+        settings = settings_file(directory, bed, url=to_slurm.url, scheduler_name=scheduler_name)
+        process = Process(settings, directory / "kubeconfig", "--leader-elect=false", log=directory / "bridge.log")
         stack.callback(process.kill)
         kubelets = asyncio.ensure_future(ground.confirm_departures())
         try:
-            yield Stage(ground, process, to_slurm, to_kube, random.Random(0))
+            yield Stage(ground, process, to_slurm, to_kube, random.Random(seed))  # noqa: S311 - to be repeated
         finally:
             kubelets.cancel()
             process.kill()
             await asyncio.to_thread(bed.command, "scancel", "--user=slurm")
-            for name in made:
-                await client.delete(NODES, name)
 
 
 @pytest.mark.parametrize("seed", seeds())
-async def test_every_pod_is_placed_once_however_the_bridge_dies(seed: int, stage: Stage, tmp_path: Path) -> None:
-    stage.choose = choose = random.Random(seed)
+@pytest.mark.usefixtures("nodes_to_crash_on")
+async def test_every_pod_is_placed_once_however_the_bridge_dies(  # noqa: PLR0917 - fixtures
+    seed: int,
+    client: Client,
+    namespace: str,
+    control_plane: ControlPlaneBed,
+    slurm_to_crash_on: SlurmBed,
+    tmp_path: Path,
+) -> None:
+    async with staged(client, namespace, control_plane, slurm_to_crash_on, tmp_path, seed=seed) as stage:
+        try:
+            await run(stage)
+        except BaseException:
+            log = (tmp_path / "bridge.log").read_text(errors="replace")[-6000:]
+            told = "\n  ".join([f"seed {seed}, in {stage.process.lives} lives:", *stage.story])
+            again = f"ISTHMUS_SEEDS={seed}, .venv/bin/pytest tests/flows/bridge/test_crashes.py"
+            sys.stderr.write(f"{log}\n{told}\nrepeat it: {again}\n")
+            raise
+
+
+async def run(stage: Stage) -> None:
+    """Let things happen, heal everything, and look."""
     ground = stage.ground
     other_cluster = msgspec.json.encode(
         {"isthmus": 1, "cluster": "another", "kind": "Pod", "namespace": ground.namespace, "name": "x", "uid": "y"}
     ).decode()
     foreign = [await ground.foreign_job('{"pods": ["default/gone"]}'), await ground.foreign_job(other_cluster)]
-    try:
-        await live(stage, choose)
-        stage.story.append("— all heals —")
-        for event in stage.late:
-            event.set()
-        stage.to_slurm.heal()
-        stage.to_kube.heal()
-        stage.process.start()
-        await settled(ground, expected=lambda: stage.expected, within=SETTLES_WITHIN)
-        states = [(await ground.slurm.job(job_id))[0].job_state for job_id in foreign]
-        assert states == [("PENDING",)] * 2, "somebody else's job was touched"
-        # And in the end nothing of it is left in Slurm.
-        await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
-        await settled(ground, expected=lambda: None, within=SETTLES_WITHIN)
-    except BaseException:
-        story = "\n  ".join(stage.story)
-        log = (tmp_path / "bridge.log").read_text(errors="replace")[-6000:]
-        print(f"seed {seed}:\n  {story}\n{log}")
-        print(f"repeat with: ISTHMUS_SEEDS={seed}, .venv/bin/pytest {Path(__file__).relative_to(Path.cwd())}")
-        raise
+    await live(stage, stage.choose)
+    stage.tell("— all heals —")
+    for event in stage.late:
+        event.set()
+    stage.to_slurm.heal()
+    stage.to_kube.heal()
+    stage.process.start()
+    await settled(ground, expected=lambda: stage.expected, within=SETTLES_WITHIN)
+    states = [(await ground.slurm.job(job_id))[0].job_state for job_id in foreign]
+    assert states == [("PENDING",)] * 2, "somebody else's job was touched"
+    stage.tell("settled")
+    # And in the end nothing of it is left in Slurm.
+    await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
+    await settled(ground, expected=lambda: None, within=SETTLES_WITHIN)
 
 
 async def live(stage: Stage, choose: random.Random) -> None:
@@ -279,11 +318,7 @@ async def live(stage: Stage, choose: random.Random) -> None:
     for _ in range(2):
         await stage.create()
     stage.process.start()
-    for _ in range(choose.randint(3, 5)):
-        deeds = [stage.strike(blow(choose))]
-        if choose.random() < 0.6:
-            deeds.append(stage.end_some_pod())
-        if len(stage.expected) < NODES_THERE and choose.random() < 0.6:
-            deeds.append(stage.create())
-        # A blow waits for its step, which these deeds may bring about.
+    for _ in range(choose.randint(2, 4)):
+        planned = blow(choose)
+        deeds = [stage.strike(planned), *stage.deeds_for(planned.step)]
         await asyncio.gather(*deeds)
