@@ -130,11 +130,6 @@ class Ledger:
         self._assumed[key] = (node, pod)
         self._count(node, pod, 1)
 
-    def is_assumed(self, pod: Pod) -> bool:
-        """Whether this very pod counts as bound although the watch has not shown it yet."""
-        assumed = self._assumed.get(pod.metadata.key)
-        return assumed is not None and assumed[1].metadata.uid == pod.metadata.uid
-
     def assumes(self, pod: Pod) -> bool:
         """Whether this very pod counts as bound, though the watch has not shown it."""
         assumed = self._assumed.get(pod.metadata.key)

@@ -60,9 +60,7 @@ class Binder:
     async def bind(self, step: Bind, *, wake: Callable[[], None]) -> None:
         """Bind what can be bound; raises `Hold` or `GiveBack` where something cannot (yet)."""
         # A binding that the cache does not show yet would only be refused.
-        step = Bind(tuple(it for it in step.seats if not self._ledger.assumes(it.pod)), together=step.together)
-        # What an earlier pass has bound, the watch may be slow to show: no reason to write it a second time.
-        seats = [seat for seat in step.seats if not self._ledger.is_assumed(seat.pod)]
+        seats = [seat for seat in step.seats if not self._ledger.assumes(seat.pod)]
         if not step.together:
             trouble: Exception | None = None
             for seat in seats:

@@ -18,8 +18,13 @@ from isthmus.runtime.queue import Pace
 PATIENCE: Final = 1.5
 """Seconds that a pod may wait before it is told why."""
 
-_PER_SECOND: Final = 20.0
-_BURST: Final = 40
+_PER_SECOND: Final = 50.0
+_BURST: Final = 100
+"""As fast as kube-scheduler writes anything, unless it is told otherwise."""
+
+_KEPT: Final = 60.0
+"""Seconds for which the turn of a pod is kept that does not come for it: by then it has a node, or is gone."""
+
 _MANAGER: Final = "isthmus-scheduler"
 _LONGEST: Final = 900
 
@@ -30,15 +35,14 @@ class Teller:
     def __init__(self, client: Client, recorder: Recorder, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._recorder = recorder
-        self._clock = clock
-        self._pace = Pace(per_second=_PER_SECOND, burst=_BURST)
+        self._turns = Turns(clock=clock)
 
     async def tell(self, pods: Sequence[Pod], reason: str, message: str, *, warning: bool = False) -> float:
         """Tell each pod why it waits, if it does not know; return how long to wait before the rest is told."""
         for pod in pods:
             if knows(pod, reason, message):
                 continue
-            if (pause := self._pace.reserve(self._clock())) > 0:
+            if (pause := self._turns.wait(pod.metadata.uid)) > 0:
                 return pause
             self._recorder.event(PODS, pod, reason, message[:_LONGEST], warning=warning, action="Scheduling")
             told = {
@@ -57,6 +61,33 @@ class Teller:
                 await self._client.apply(PODS, body, manager=_MANAGER, force=True, subresource="status")
             except NotFound:
                 continue
+        return 0.0
+
+
+class Turns:
+    """Who may be told next. A pod that has to wait keeps its turn, or thousands would wait for one another."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pace = Pace(per_second=_PER_SECOND, burst=_BURST)
+        self._due: dict[str, float] = {}
+        """The turns that are to come, the next one first."""
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def wait(self, uid: str) -> float:
+        """Tell how many seconds a pod has to wait until it is its turn; with 0 it has had it."""
+        now = self._clock()
+        while self._due and self._due[first := next(iter(self._due))] < now - _KEPT:
+            del self._due[first]
+        due = self._due.get(uid)
+        if due is None:
+            due = now + self._pace.reserve(now)
+        if due > now:
+            self._due[uid] = due
+            return due - now
+        self._due.pop(uid, None)
         return 0.0
 
 

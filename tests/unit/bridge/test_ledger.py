@@ -183,10 +183,10 @@ def test_an_assumed_binding_counts_at_once_and_once() -> None:
     assert bed.ledger.lack("n1", bound) is None
     bed.pods.put(pod("new", cpu="3"))  # an event from before the binding
     assert bed.ledger.lack("n1", pod(cpu="2")) is not None
-    assert bed.ledger.is_assumed(bound)
-    assert not bed.ledger.is_assumed(pod("new", cpu="3", uid="another"))
+    assert bed.ledger.assumes(bound)
+    assert not bed.ledger.assumes(pod("new", cpu="3", uid="another"))
     bed.pods.put(pod("new", node="n1", cpu="3"))
-    assert not bed.ledger.is_assumed(bound)
+    assert not bed.ledger.assumes(bound)
     assert bed.ledger.lack("n1", pod(cpu="2")) == "needs 2 CPUs, 1 are free"
     assert bed.ledger.lack("n1", bound) is None
     bed.ledger.forget(Key("ns", "new"))  # too late: the watch has shown it
