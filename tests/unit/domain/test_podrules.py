@@ -120,6 +120,21 @@ def test_gated_pods_keep_a_place_in_the_queue_but_no_nodes() -> None:
     assert isinstance(decide(scene("RUNNING", pods=(gated,))).actions[0], EndJob)
 
 
+def test_pods_of_a_job_that_somebody_cancelled_are_not_wanted() -> None:
+    waiting = pod(node="", run="Pending")
+    decision = decide(scene("CANCELLED", pods=(waiting,), withdrawn=True))
+    assert reasons(decision) == ["SlurmJobCancelled"]
+    assert decision.doubtful, "only the job itself tells who cancelled it"
+    assert decide(scene("CANCELLED", pods=(waiting,))) == podrules.NOTHING
+
+
+def test_a_pod_that_came_later_is_not_meant_by_a_cancelled_job() -> None:
+    first, late = (pod(name, node="", run="Pending", gang="train") for name in ("a", "b"))
+    before = scene("CANCELLED", pods=(first,), withdrawn=True)
+    after = msgspec.structs.replace(before, loose=(first, late))
+    assert [action.pod for action in decide(after).actions if isinstance(action, Evict)] == [first]
+
+
 def test_a_waiting_job_ends_when_its_only_pod_leaves() -> None:
     leaving = pod(node="", deleted=NOW)
     assert isinstance(decide(scene("PENDING", pods=(leaving,))).actions[0], EndJob)
