@@ -40,12 +40,12 @@ ISTHMUS = Path(sys.executable).with_name("isthmus")
 class Process:
     """A bridge without admission. `kill` it as a crash would, and `start` the next."""
 
-    def __init__(self, settings: Path, kubeconfig: Path, *flags: str, log: Path) -> None:
+    def __init__(self, settings: Path, kubeconfig: Path, *flags: str, log: Path, parts: str = "all") -> None:
         self._log = log
         self._argv = (
             str(ISTHMUS),
             "bridge",
-            "all",
+            parts,
             f"--config={settings}",
             f"--kubeconfig={kubeconfig}",
             "--webhook-bind-address=0",
