@@ -22,6 +22,7 @@ from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import PARTITION
 
 _ISTHMUS = Path(sys.executable).with_name("isthmus")
+_PROFILED = Path(__file__).parent / "course" / "profiled.py"
 _READY_WITHIN = 120.0
 _ENDED_WITHIN = 30.0
 _QUIET_WITHIN = 60.0
@@ -102,14 +103,11 @@ def _start(
         f"slurmRestApi: {slurm.rest_url}\nslurmJwtFile: {token}\npartition: {PARTITION}\nexclusive: false\n"
     )
     health, metrics = _free_port(), _free_port()
-    python: list[str | Path] = [sys.executable]
-    if profile:
-        python += ["-m", "cProfile", "-o", profile]
+    program = [sys.executable, _PROFILED, profile] if profile else [_ISTHMUS]
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(
             [
-                *python,
-                _ISTHMUS,
+                *program,
                 "bridge",
                 "all",
                 f"--config={place / 'config.yaml'}",

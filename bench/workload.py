@@ -32,12 +32,12 @@ async def make_namespace(client: Client, name: str) -> None:
 async def make_pods(client: Client, namespace: str, count: int, *, running: bool, nodes: int = 0) -> list[Key]:
     """Make so many pods; with `running`, with the status that a kubelet would have given them.
 
-    With `nodes`, each is on one of the nodes e1, e2 … from the start.
+    With `nodes`, each is on one of so many nodes from the start, none of which there is.
     """
     keys = [Key(namespace, f"train-{number:05d}") for number in range(count)]
     pods = [_pod(key) for key in keys]
     for number, pod in enumerate(pods if nodes else ()):
-        pod["spec"]["nodeName"] = f"e{number % nodes + 1}"
+        pod["spec"]["nodeName"] = f"elsewhere-{number % nodes + 1}"
     await all_of(client.create(PODS, pod) for pod in pods)
     if running:
         await all_of(client.merge_patch(PODS, key, {"status": _status()}, subresource="status") for key in keys)
