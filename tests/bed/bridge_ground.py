@@ -62,15 +62,14 @@ class BridgeGround:
         )
 
 
-def manifest(version: str, namespace: str, *, hybrid: bool) -> str:
-    """The example for another version or namespace; if hybrid, its slurmd pods look like those of a NodeSet."""
+def manifest(version: str, namespace: str) -> str:
+    """The example for another version or namespace."""
     text = EXAMPLE.read_text().replace("slurm:26.05", f"slurm:{version}")
     text = text.replace("namespace: slurm}", f"namespace: {namespace}}}")
-    text = text.replace("slurmd.slurm.svc", f"slurmd.{namespace}.svc")
-    return text.replace("component: native", "component: worker") if hybrid else text
+    return text.replace("slurmd.slurm.svc", f"slurmd.{namespace}.svc")
 
 
-def install_slurm(cluster: ClusterBed, version: str, *, namespace: str, hybrid: bool) -> BridgeGround:
+def install_slurm(cluster: ClusterBed, version: str, *, namespace: str) -> BridgeGround:
     """Make keys, bring up Slurm, wait until jobs can run there, and mint the bridge's token."""
     there = f"--namespace={namespace}"
     keys = {"slurm.key": 1024, "jwt.key": 32, "database-password": 24}
@@ -79,7 +78,7 @@ def install_slurm(cluster: ClusterBed, version: str, *, namespace: str, hybrid: 
         _secret("slurm-keys", namespace, {name: secrets.token_hex(size // 2) for name, size in keys.items()}),
     ):
         cluster.apply(json.dumps({"apiVersion": "v1", **document}))
-    cluster.apply(manifest(version, namespace, hybrid=hybrid))
+    cluster.apply(manifest(version, namespace))
     cluster.kubectl("rollout", "status", there, "statefulset/slurmd", _READY)
     cluster.kubectl("rollout", "status", there, "deployment/slurmrestd", _READY)
     address = cluster.kubectl("get", "service", there, "slurm-restapi", "-o", "jsonpath={.spec.clusterIP}")
@@ -112,7 +111,7 @@ def workload_addons(cluster: ClusterBed) -> ClusterBed:
 @pytest.fixture(scope="session")
 def bridge_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
     """Slurm 26.05 in the cluster, for external nodes and jobs."""
-    ground = install_slurm(workload_addons, "26.05", namespace="slurm", hybrid=False)
+    ground = install_slurm(workload_addons, "26.05", namespace="slurm")
     yield ground
     remove_slurm(ground)
 
@@ -120,6 +119,6 @@ def bridge_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
 @pytest.fixture(scope="session")
 def hybrid_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
     """Slurm 24.11 in the cluster, for placeholder jobs on nodes that have a slurmd."""
-    ground = install_slurm(workload_addons, "24.11", namespace="slurm-hybrid", hybrid=True)
+    ground = install_slurm(workload_addons, "24.11", namespace="slurm-hybrid")
     yield ground
     remove_slurm(ground)

@@ -8,8 +8,8 @@ import yaml
 from tests.bed.bridge_ground import manifest
 
 
-def objects(version: str = "26.05", namespace: str = "slurm", *, hybrid: bool = False) -> list[Any]:
-    return list(yaml.safe_load_all(manifest(version, namespace, hybrid=hybrid)))
+def objects(version: str = "26.05", namespace: str = "slurm") -> list[Any]:
+    return list(yaml.safe_load_all(manifest(version, namespace)))
 
 
 def test_keys_are_made_elsewhere() -> None:
@@ -26,16 +26,6 @@ def test_all_of_it_is_in_one_namespace(namespace: str) -> None:
 def test_another_version_is_used_everywhere() -> None:
     assert "26.05" not in str(objects("24.11"))
     assert str(objects("24.11")).count("isthmus.local/slurm:24.11") == 4
-
-
-@pytest.mark.parametrize(("hybrid", "component"), [(False, "native"), (True, "worker")])
-def test_only_hybrid_slurmd_pods_look_like_those_of_a_nodeset(component: str, *, hybrid: bool) -> None:
-    (slurmd,) = [
-        each["spec"]["template"]["metadata"]["labels"]
-        for each in objects(hybrid=hybrid)
-        if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "slurmd"
-    ]
-    assert slurmd["app.kubernetes.io/component"] == component
 
 
 def test_settings_are_those_for_bridging() -> None:

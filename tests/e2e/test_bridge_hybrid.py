@@ -1,0 +1,75 @@
+"""The bridge on a Slurm without external nodes: jobs hold a place for pods on the nodes on which slurmd runs.
+
+Pods and native jobs share nodes here, and so they stand in one queue for them.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from isthmus import names
+from tests.bed.bridge_ground import BridgeGround
+from tests.bed.cluster import eventually
+from tests.e2e.bridge import EXAMPLES, Bridge, installed, job_id, soon
+
+NAMESPACE = "hybrid"
+
+
+@pytest.fixture(scope="module")
+def bridge(hybrid_ground: BridgeGround) -> Iterator[Bridge]:
+    """The bridge in one process, with labels that say on which nodes slurmd runs."""
+    nodes = {hybrid_ground.kubernetes_node(name): name for name in ("slurmd-0", "slurmd-1")}
+    assert len(nodes) == 2
+    for node, name in nodes.items():
+        hybrid_ground.kubectl("label", "node", node, f"{names.NODE_NAME_LABEL}={name}")
+    with installed(hybrid_ground, NAMESPACE, "allInOne=true", "replicaCount=1") as bridge:
+        yield bridge
+    hybrid_ground.kubectl("label", "node", *nodes, f"{names.NODE_NAME_LABEL}-")
+
+
+@pytest.fixture
+def quiet(bridge: Bridge) -> Iterator[Bridge]:
+    """The bridge with nothing to do, before the test and after it."""
+    bridge.clear()
+    yield bridge
+    bridge.clear()
+
+
+def test_pods_and_native_jobs_stand_in_one_queue(quiet: Bridge) -> None:
+    native = quiet.slurm("sbatch", "--parsable", "--nodes=2", "--exclusive", "--wrap=sleep 300").strip()
+    eventually(lambda: quiet.account(native)["state"] == "RUNNING", "the native job to have both nodes")
+    quiet.run("behind")
+    quiet.waits("behind", "Resources")
+    quiet.slurm("scancel", native)
+    pod = quiet.running("behind")
+    slurm_node = pod["metadata"]["annotations"][names.POD_SLURM_NODE_ANNOTATION]
+    assert pod["spec"]["nodeName"] == quiet.ground.kubernetes_node(slurm_node)
+    assert pod["metadata"]["annotations"][names.POD_NODE_ANNOTATION] == pod["spec"]["nodeName"]
+    second = quiet.slurm("sbatch", "--parsable", f"--nodelist={slurm_node}", "--exclusive", "--wrap=true").strip()
+    eventually(lambda: "(Resources)" in "".join(quiet.queue(f"--jobs={second}")), "the native job to wait")
+    quiet.kubectl("delete", "pod", "behind")
+    eventually(lambda: quiet.account(second)["state"] == "COMPLETED", "the native job to get the node")
+
+
+def test_jobs_end_as_their_pods_do(quiet: Bridge) -> None:
+    quiet.run("good", command="true")
+    quiet.run("bad", command="false")
+    good, bad = job_id(quiet.running("good", phase="Succeeded")), job_id(quiet.running("bad", phase="Failed"))
+    eventually(lambda: quiet.account(good)["state"] == "COMPLETED", "the one to be accounted for as completed")
+    eventually(lambda: quiet.account(bad)["state"] == "FAILED", "the other to be accounted for as failed")
+
+
+def test_scancel_evicts_the_pod(quiet: Bridge) -> None:
+    quiet.run("cancelled")
+    quiet.slurm("scancel", job_id(quiet.running("cancelled")))
+    soon(lambda: quiet.gone("cancelled"), "the pod to be gone")
+
+
+def test_a_gang_starts_together(quiet: Bridge) -> None:
+    manifest = (EXAMPLES / "jobset.yaml").read_text().replace("namespace: slurm-bridge", f"namespace: {NAMESPACE}")
+    quiet.kubectl("apply", "--filename=-", stdin=manifest)
+    quiet.kubectl("wait", "--for=condition=Completed", "jobset/train", "--timeout=90s")
+    members = quiet.pods()
+    (job,) = {job_id(pod) for pod in members}
+    assert len({pod["spec"]["nodeName"] for pod in members}) == len(members) == 2
+    eventually(lambda: quiet.account(job)["state"] == "COMPLETED", "the gang to be accounted for as completed")
