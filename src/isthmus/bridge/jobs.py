@@ -61,6 +61,10 @@ class OurJobs:
         """Whether this is known to be somebody else's job: its details will never matter."""
         return job_id in self._foreign
 
+    def forget_foreign(self) -> None:
+        """Know nothing of others' jobs any more: their ids may be given anew."""
+        self._foreign.clear()
+
     def on_change(self, hook: Hook) -> None:
         """Call this for every later change."""
         self._hooks.append(hook)

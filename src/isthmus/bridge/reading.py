@@ -30,6 +30,8 @@ class Reading(Client):
         self._made: dict[int, Job] = {}
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         """Whoever submitted a job and the poller want to know its nodes at the same time: one of them asks."""
+        self._doubted: set[int] = set()
+        """Jobs whose ids may be somebody else's by now."""
         self._known: Callable[[int], Job | None] = lambda _: None
         self._states: Mapping[str, States] = {}
 
@@ -50,6 +52,17 @@ class Reading(Client):
             admin_comment=request.admin_comment,
             excluded_nodes=",".join(request.excluded_nodes),
         )
+
+    def doubt(self, ids: Iterable[int]) -> None:
+        """Take nothing for granted of these jobs, nor of those that were just made, until they are read in full."""
+        self._doubted.update(ids)
+        self._made.clear()
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Read all jobs."""
+        found = await super().jobs()
+        self._doubted.clear()
+        return found
 
     async def started(self, job_id: int) -> tuple[str, ...]:
         """Read the nodes of a job that we made and that is to have started; none if it has not, or packs nodes."""
@@ -80,6 +93,7 @@ class Reading(Client):
         unknown += {job.job_id for job in started} - {job.job_id for job in placed}
         if unknown:
             found += await super().details(unknown)
+            self._doubted.difference_update(unknown)
         for job in found:
             self._made.pop(job.job_id, None)
         return found
@@ -89,7 +103,7 @@ class Reading(Client):
         state = self._states.get(str(job_id))
         known, made = self._known(job_id), self._made.get(job_id)
         job = known or made
-        if state is None or job is None:
+        if state is None or job is None or job_id in self._doubted:
             return None
         if jobstates.phase(state) is Phase.WAITING and known:
             return None  # Put back into the queue, perhaps with another reason: only the full record tells.

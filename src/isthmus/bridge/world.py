@@ -92,6 +92,7 @@ class World:
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
         self.reading.attach(self.poller.jobs.get, self.poller.states)
+        self.poller.on_restart(self._slurm_restarted)
         self.slurm_nodes = self.poller.nodes
         self.map = NodeMap(self.nodes, self.pods)
 
@@ -119,6 +120,10 @@ class World:
         if not self._hot:
             self.poller.nudge()
         self._hot[job_id] = self._clock() + _HOT_SECONDS
+
+    def _slurm_restarted(self) -> None:
+        self.jobs.forget_foreign()
+        self.reading.doubt(ours.job_id for ours in self.jobs)
 
     def _hot_jobs(self) -> Collection[int]:
         now = self._clock()

@@ -3,6 +3,7 @@
     no job id                    somebody bound it by hand: left alone, with a warning
     the job of somebody else     its label is wrong or forged: left alone, with a warning, and so is the job
     a job that nobody knows      its job is gone, and it has to go, too
+    a job younger than itself    likewise: Slurm forgot its job, and gave the id to another
 
 A job counts as gone only if Slurm itself says so, twice.
 """
@@ -15,14 +16,29 @@ from isthmus.bridge.world import World, job_ids
 from isthmus.domain import marker, podrules
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
-from isthmus.model.meta import Key
+from isthmus.model.base import Data, Kind
+from isthmus.model.meta import Condition, Key, condition
 from isthmus.model.pod import PODS, Pod
+from isthmus.model.slurm import Job
 from isthmus.pods.acting import Acting
 from isthmus.pods.gathering import Gathering
 from isthmus.slurm.errors import NotFound
 
 _TWICE_WITHIN: Final = 1.0
 _LOOK_AGAIN: Final = 1.0
+
+
+class _Conditions(Data, frozen=True):
+    conditions: tuple[Condition, ...] = ()
+
+
+class _PodTimes(Data, frozen=True):
+    """A pod with the times that caches leave out."""
+
+    status: _Conditions = _Conditions()
+
+
+_POD_TIMES: Final = Kind(_PodTimes, "v1", "pods", "Pod")
 
 
 class Strays:
@@ -58,13 +74,11 @@ class Strays:
             self._gone_since.pop(key, None)
             self._warn(pod, "SlurmJobNotItsOwn", f"carries the id of Slurm job {job_id}, which is not its own")
         else:
-            del self._gone_since[key]
+            self._gone_since.pop(key, None)
             await self._acting.evict(podrules.evict_orphan(pod, job_id))
 
     async def _is_someone_elses(self, job_id: int, pod: Pod) -> bool:
         """Tell somebody else's job from one that is gone; raises `Wait` as long as neither is certain."""
-        if self._world.jobs.get(job_id) or self._world.jobs.is_foreign(job_id):
-            return True
         if not self._world.in_touch:
             raise Wait("Slurm or the API server does not answer", after=_LOOK_AGAIN)
         try:
@@ -75,7 +89,15 @@ class Strays:
         marked = marker.read(found.admin_comment)
         if marked and marked.cluster == self._world.cluster and podrules.belongs(pod, marked):
             raise Wait(f"job {job_id} was not read yet", after=_LOOK_AGAIN)
-        return True
+        return not await self._is_younger(found, pod)
+
+    async def _is_younger(self, job: Job, pod: Pod) -> bool:
+        """Whether a job was submitted after a pod had its node."""
+        scheduled = condition(
+            (await self._world.kube.get(_POD_TIMES, pod.metadata.key)).status.conditions, "PodScheduled"
+        )
+        bound = scheduled and scheduled.last_transition_time
+        return bool(bound and job.submit_time.value and job.submit_time.value >= bound.timestamp())
 
     def _must_be_gone_for_long(self, job_id: int, key: Key) -> None:
         now = self._clock()

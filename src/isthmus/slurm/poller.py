@@ -9,6 +9,9 @@ Three loops share one picture of the cluster, none of which ever has two request
 
 When Slurm is away, `contact` says so and since when; what was known stays known. It never looks like an empty
 cluster, and when Slurm is back the difference is told as changes.
+
+A slurmctld that is killed forgets the jobs of its last seconds, and gives their ids to others. Such a job looks
+like the one before it, so after a restart every record is read again (`on_restart`).
 """
 
 import asyncio
@@ -75,6 +78,9 @@ _NODES_PAUSE = 0.5
 _NODES_IDLE = 1.0
 """And once a second if nobody waits, unless everything else is asked for still less often."""
 
+_RESTARTS_PAUSE = 2.0
+"""How often slurmctld is asked whether it is still the same."""
+
 _SETTLED_SECONDS = 1.5
 """Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
 
@@ -125,6 +131,8 @@ class Poller:
         self._clock = clock
         self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
         self._contact_hooks: list[Callable[[Contact], None]] = []
+        self._restart_hooks: list[Callable[[], None]] = []
+        self._requests_counted = 0
         self._troubles: dict[str, str] = {}
         self._states_text = b""
         self._all_states_due = clock()
@@ -157,6 +165,10 @@ class Poller:
         """Call this whenever contact is lost or found again."""
         self._contact_hooks.append(hook)
 
+    def on_restart(self, hook: Callable[[], None]) -> None:
+        """Call this when slurmctld may have been restarted, before everything is read again."""
+        self._restart_hooks.append(hook)
+
     async def synced(self) -> None:
         """Wait until states, details and nodes have been read once."""
         for event in self._read_once.values():
@@ -180,6 +192,8 @@ class Poller:
             nodes = max(self._quick, _NODES_PAUSE), max(self._idle, _NODES_IDLE)
             group.create_task(self._loop("nodes", self._poll_nodes, pauses=lambda: nodes))
             group.create_task(self._loop("details", self._read_details))
+            restarts = _RESTARTS_PAUSE, max(self._idle, _RESTARTS_PAUSE)
+            group.create_task(self._loop("restarts", self._look_for_restart, pauses=lambda: restarts))
 
     def _pauses_of_states(self) -> tuple[float, float]:
         return self._quick / self._slices_per_round, self._idle
@@ -214,7 +228,7 @@ class Poller:
 
     async def _pause(self, name: str, least: float, most: float) -> None:
         """Rest for as long as nobody nudges, but even then for a while: a hundred submissions may each do that."""
-        nudged = self._nudged[name]
+        nudged = self._nudged.get(name, asyncio.Event())
         await asyncio.sleep(least)
         if most > least:
             with suppress(TimeoutError):
@@ -407,6 +421,17 @@ class Poller:
             self._records[job_id] = ids
         for job in kept:
             self.jobs.put(job.job_id, job)
+
+    async def _look_for_restart(self) -> None:
+        """Look at what slurmctld counts from its start on; at midnight it begins anew, which does no harm."""
+        counted = sum(it.count for it in (await self._client.diagnose()).rpcs_by_message_type)
+        before, self._requests_counted = self._requests_counted, counted
+        if counted >= before:
+            return
+        for hook in self._restart_hooks:
+            hook()
+        self._stale |= {job_id for job_id in self._entries if self._wants(job_id)}
+        self._wake_details()
 
     # Nodes
 

@@ -8,12 +8,14 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from isthmus import names
 from isthmus.bridge import policies
 from isthmus.bridge.world import cluster_id
+from isthmus.domain import jobstates
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install
@@ -261,3 +263,41 @@ async def test_a_standby_takes_over_within_seconds_when_the_leader_dies(
         assert took < TAKES_OVER_WITHIN
         await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
         await settled(ground, expected=lambda: None, within=30)
+
+
+async def test_a_job_that_slurm_forgot_is_not_mistaken_for_the_next_with_its_number(
+    control_plane: ControlPlaneBed, slurm_bed: Callable[..., SlurmBed], tmp_path: Path
+) -> None:
+    """A slurmctld that is killed forgets its last seconds, and then gives the same job ids to somebody else."""
+    slurm = slurm_bed("26.05", nodes=0, external_nodes=2, accounting=False)
+    async with grounded(control_plane, slurm) as ground, AsyncExitStack() as stack:
+        for name in ("e1", "e2"):
+            await make_node(ground.kube, name)
+            stack.push_async_callback(ground.kube.delete, NODES, name)
+        bridge = process_for(ground, control_plane, tmp_path / "bridge", "--leader-elect=false")
+        stack.callback(bridge.kill)
+        bridge.start()
+        kubelets = asyncio.ensure_future(ground.confirm_departures())
+        stack.callback(kubelets.cancel)
+        # It writes down the first at once, and what comes within the next seconds later.
+        for name in ("kept", "forgotten"):
+            await ground.kube.create(PODS, pod(ground.namespace, name, schedulerName=ground.scheduler_name))
+            await until(partial(_is_bound, ground, name), within=30, what=f"{name} to be bound")
+        lost = max(job.job_id for job, _ in await ground.jobs())
+        slurm.kill("slurmctld")
+        slurm.start("slurmctld")
+        foreign = await ground.foreign_job('{"of": "somebody else"}')
+        assert foreign == lost, "slurmctld remembers everything now, and this test shows nothing"
+        slurm.scontrol("release", str(foreign))
+        await until(lambda: _is_gone(ground, "forgotten"), within=30, what="the pod without a job to go")
+        (found, *_) = await ground.slurm.job(foreign)
+        assert jobstates.living(found.job_state), "somebody else's job was ended"
+        assert found.admin_comment == '{"of": "somebody else"}'
+
+
+async def _is_bound(ground: Ground, name: str) -> bool:
+    return (await ground.kube.get(PODS, Key(ground.namespace, name))).bound
+
+
+async def _is_gone(ground: Ground, name: str) -> bool:
+    return name not in {it.metadata.name for it in await ground.pods()}
