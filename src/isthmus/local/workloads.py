@@ -73,7 +73,17 @@ def apply_kinds(kubectl: tuple[str, ...], definitions: Iterable[Path]) -> None:
     """Make custom kinds known, and wait until the API serves them."""
     files = [f"--filename={definition}" for definition in definitions]
     shell.run([*kubectl, "apply", "--server-side", "--force-conflicts", *files])
-    shell.run([*kubectl, "wait", "--for=condition=Established", "--timeout=30s", *files])
+    deadline = time.monotonic() + _READY_WITHIN
+    while True:
+        try:
+            shell.run([*kubectl, "wait", "--for=condition=Established", "--timeout=30s", *files])
+        except Terminal:
+            # kubectl does not wait for a definition so new that it has no conditions at all.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def manifest(addon: Addon) -> str:
