@@ -18,9 +18,9 @@ from isthmus.runtime.queue import Pace
 PATIENCE: Final = 1.5
 """Seconds that a pod may wait before it is told why."""
 
-_PER_SECOND: Final = 50.0
+_PER_SECOND: Final = 25.0
 _BURST: Final = 100
-"""As fast as kube-scheduler writes anything, unless it is told otherwise."""
+"""Each costs us more than a millisecond; thousands whose reason changes must not take more than a few percent."""
 
 _KEPT: Final = 60.0
 """Seconds for which the turn of a pod is kept that does not come for it: by then it has a node, or is gone."""
