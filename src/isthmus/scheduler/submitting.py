@@ -1,6 +1,7 @@
 """Makes the Slurm job of a group, with everything in it by which it is found again."""
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -21,6 +22,9 @@ from isthmus.slurm.submission import key_of, with_key
 from isthmus.slurm.versions import Feature
 
 _CLUSTER_PART: Final = 13
+
+_ATTEMPTS: Final = 20_000
+"""So many groups are remembered: far more than can be submitted before the first of them is seen."""
 
 _BUSY_SECONDS: Final = 10.0
 """After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
@@ -52,7 +56,8 @@ class Submitting:
         self._choose = choose
         self._clock = clock
         self._busy_until = 0.0
-        self._attempts: dict[str, int] = {}
+        self._attempts: OrderedDict[str, int] = OrderedDict()
+        """The next number of each group that was submitted lately; later, its jobs themselves have it."""
 
     async def submit(
         self,
@@ -99,14 +104,14 @@ class Submitting:
 
     async def _send(self, group: GroupKey, uid: str, request: JobRequest) -> int:
         attempt = self._next_attempt(group, uid)
-        self._attempts[uid] = attempt
+        self._remember(uid, attempt)
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
         try:
             submission = await self._world.slurm.submit(request, key=key)
         except (Terminal, Wait):
-            self._attempts[uid] = attempt + 1
+            self._remember(uid, attempt + 1)
             raise
-        self._attempts[uid] = attempt + 1
+        self._remember(uid, attempt + 1)
         self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
         return submission.job_id
 
@@ -121,9 +126,11 @@ class Submitting:
         known = [_attempt(ours) for ours in self._world.jobs.of_group(group) if ours.marker.uid == uid]
         return max([self._attempts.get(uid, 0), *(it + 1 for it in known)])
 
-    def forget(self, uid: str) -> None:
-        """Forget the numbers of a group that is gone."""
-        self._attempts.pop(uid, None)
+    def _remember(self, uid: str, attempt: int) -> None:
+        self._attempts[uid] = attempt
+        self._attempts.move_to_end(uid)
+        if len(self._attempts) > _ATTEMPTS:
+            self._attempts.popitem(last=False)
 
 
 def _attempt(ours: OurJob) -> int:
