@@ -33,6 +33,7 @@ async def counted(
         faults.in_front_of(slurm.rest_url) as proxy,
         running(config, proxy.url, key=slurm.jwt_key) as bridge,
     ):
+        await bridge.world.poller.synced()
         proxy.seen.clear()
         if kube:
             kube.seen.clear()
