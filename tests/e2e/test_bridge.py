@@ -4,6 +4,7 @@ The workloads are those of `examples/bridge`. All of them are applied at once, m
 that Slurm has a queue; and each test waits for its own.
 """
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -102,14 +103,14 @@ def _ended_well(bridge: Bridge, pod: Pod) -> bool:
 
 def test_a_podgroup_that_was_made_anew_is_another_gang(quiet: Bridge) -> None:
     example = f"--filename={EXAMPLES / 'podgroup'}.yaml"
-    jobs = set()
     for _ in range(2):
         quiet.kubectl("apply", example)
+        uid = quiet.kubectl("get", "podgroups.scheduling.x-k8s.io", "ring", "-o", "jsonpath={.metadata.uid}")
         quiet.kubectl("wait", "--for=condition=Complete", "job/ring", "--timeout=60s")
         (job,) = {job_id(pod) for pod in quiet.pods()}
-        jobs.add(job)
+        (shown,) = json.loads(quiet.slurm("scontrol", "show", "job", job, "--json"))["jobs"]
+        assert json.loads(shown["admin_comment"])["uid"] == uid
         quiet.kubectl("delete", example, "--timeout=30s")
-    assert len(jobs) == 2
 
 
 def test_pods_wait_for_native_jobs_and_native_jobs_for_pods(quiet: Bridge) -> None:
