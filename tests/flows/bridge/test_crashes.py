@@ -110,6 +110,7 @@ class Stage:
     late: list[asyncio.Event] = field(default_factory=list)
     expected: set[str] = field(default_factory=set)
     serial: int = 0
+    ending: asyncio.Lock = field(default_factory=asyncio.Lock)
     began: float = field(default_factory=time.monotonic)
 
     def tell(self, what: str) -> None:
@@ -192,6 +193,11 @@ class Stage:
 
     async def end_some_pod(self, how: str) -> None:
         """Let a pod end; members of the gang are replaced."""
+        # One at a time: who cancels a gang's job has to know of all who joined it.
+        async with self.ending:
+            await self._end_some_pod(how)
+
+    async def _end_some_pod(self, how: str) -> None:
         living = [it for it in await self.ground.pods() if it.metadata.name in self.expected]
         if not living:
             return
