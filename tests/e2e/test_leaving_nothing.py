@@ -15,7 +15,7 @@ from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort
 from tests.bed.cluster import ClusterBed, eventually
 from tests.e2e.pods import web
-from tests.e2e.test_command_line import _ISTHMUS
+from tests.e2e.test_command_line import ISTHMUS
 
 NAME = "second"
 
@@ -63,7 +63,7 @@ def _belongs(entry: Path) -> bool:
 
 def _down_leaves(before: dict[str, set[str]]) -> None:
     done = subprocess.run(
-        [_ISTHMUS, "down", "--name", NAME], check=False, capture_output=True, text=True, timeout=60
+        [ISTHMUS, "down", "--name", NAME], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0 or "no cluster" in done.stderr, done.stderr
     # The kernel removes a network namespace a moment after its last process.
@@ -118,7 +118,7 @@ def test_up_may_be_ended_at_any_moment(cluster: ClusterBed, seed: int) -> None:
     before = _traces()
     how = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)[seed % 3]
     moment = random.Random(seed).uniform(0.3, 12)  # noqa: S311 - a test's choice, the same each run
-    words = [str(_ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
+    words = [str(ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + moment
         while process.poll() is None and time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def test_up_may_be_ended_at_any_moment(cluster: ClusterBed, seed: int) -> None:
 def test_up_completes_what_a_killed_up_began(cluster: ClusterBed) -> None:
     assert cluster
     before = _traces()
-    words = [str(_ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
+    words = [str(ISTHMUS), "up", "--name", NAME, "--nodes", "1", "--publish", "40022:30022"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         eventually(
             lambda: list(Path(f"/var/lib/isthmus/{NAME}/nodes").glob("*/parts/containerd")), "containerd to start"
