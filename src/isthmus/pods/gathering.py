@@ -12,7 +12,7 @@ from typing import Final
 from isthmus import names
 from isthmus.bridge import withdrawal
 from isthmus.bridge.jobs import OurJob
-from isthmus.bridge.world import World
+from isthmus.bridge.world import World, job_ids
 from isthmus.domain import jobstates, podrules
 from isthmus.domain.grouping import GroupKey, group_of
 from isthmus.domain.podrules import Scene
@@ -57,7 +57,12 @@ class Gathering:
         )
 
     def job_of(self, pod: Pod) -> int | None:
-        """Find the true job of a bound pod, whatever its label says."""
+        """Find the true job of a bound pod, whatever its label says; None as long as nobody knows."""
+        jobs = self._world.jobs
+        if any(jobs.get(job_id) is None and not jobs.is_foreign(job_id) for job_id in job_ids(pod)):
+            # The scheduler was faster than our caches. An older job of the pod is not its job, least of all one
+            # that could not start at once and so is over.
+            return None
         return podrules.true_job(pod, [(it.job, it.marker) for it in self._world.jobs.of_group(group_of(pod))])
 
     def remember(self, pod: Pod) -> None:
