@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from isthmus import names
 from isthmus.bridge.jobs import OurJobs
-from isthmus.bridge.world import World
 from isthmus.domain import marker
 from isthmus.domain.grouping import group_of
 from isthmus.model.meta import ObjectMeta
@@ -26,7 +25,7 @@ def gathering(*jobs: Job) -> Gathering:
     for job in jobs:
         store.put(job.job_id, job)
     world: Any = SimpleNamespace(jobs=OurJobs(store, cluster="c"))
-    return Gathering(cast("World", world), now=lambda: datetime.now(UTC))
+    return Gathering(world, now=lambda: datetime.now(UTC))
 
 
 def job(job_id: int, state: str, *, ours: bool = True) -> Job:
