@@ -117,11 +117,3 @@ def test_jobs_outlive_slurmctld(ground: BridgeGround) -> None:
         assert job in ground.slurm("squeue", "--noheader", "--format=%i").split()
     finally:
         ground.slurm("scancel", job)
-
-
-def test_slurmd_pods_look_like_those_of_a_nodeset_where_pods_follow_them(hybrid_ground: BridgeGround) -> None:
-    worker = "--selector=app.kubernetes.io/name=slurmd,app.kubernetes.io/component=worker"
-    names = hybrid_ground.kubectl(
-        "get", "pods", "--all-namespaces", worker, "-o", "jsonpath={.items[*].spec.hostname}"
-    )
-    assert sorted(names.split()) == ["slurmd-0", "slurmd-1"]
