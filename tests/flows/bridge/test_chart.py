@@ -71,7 +71,7 @@ rbac:
 
 OF_SLURM_BRIDGE = """
 scheduler:
-  image: {repository: ghcr.io/slinkyproject/slurm-bridge-scheduler, tag: "", pullPolicy: Always}
+  image: {repository: example.org/slurm-bridge-scheduler, tag: "", pullPolicy: Always}
   replicaCount: 1
   leaderElect: false
   pdb: {enabled: true, minAvailable: 1, maxUnavailable: null}
