@@ -37,6 +37,10 @@ _IDLE: Final = 0.75
 """Seconds between two looks at all jobs. A job that is cancelled in Slurm is seen within this."""
 
 
+_REFRESH: Final = 3.0
+"""Seconds between two looks at why one of the waiting jobs waits; where hundreds wait, all are read at once."""
+
+
 class _Manager(Protocol):
     def cache(self, name: str, cache: Any) -> None: ...
 
@@ -88,7 +92,9 @@ class World:
         self.namespaces, self.policies = namespaces.store, policies.store
 
         self.reading = Reading(slurm)
-        self.poller = Poller(self.reading, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, clock=clock)
+        self.poller = Poller(
+            self.reading, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, refresh=_REFRESH, clock=clock
+        )
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
         self.reading.attach(self.poller.jobs.get, self.poller.states)

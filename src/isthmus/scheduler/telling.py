@@ -18,7 +18,7 @@ from isthmus.runtime.queue import Pace
 PATIENCE: Final = 1.5
 """Seconds that a pod may wait before it is told why."""
 
-_PER_SECOND: Final = 25.0
+_PER_SECOND: Final = 8.0
 _BURST: Final = 100
 """Each costs us more than a millisecond; thousands whose reason changes must not take more than a few percent."""
 

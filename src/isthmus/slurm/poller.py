@@ -72,6 +72,11 @@ _ROUND_LEAST = 5.0
 _ROUND_OF_MANY = 60.0
 """And where so many wait that all are read by one list, no more often than this."""
 
+_FEW = 8
+_REREAD_FEW = 8.0
+_REREAD_MANY = 60.0
+"""So many are read again one by one, and so long after them the next; and so long after a list of everything."""
+
 _NODES_PAUSE = 0.5
 """Nodes come as a list of all, and change with every job that starts: twice a second is enough of that."""
 
@@ -148,6 +153,8 @@ class Poller:
         self._any_stale = asyncio.Event()
         self._reading = False
         self._strangers_due = clock()
+        self._again: set[int] = set()
+        self._again_due = clock()
         self._refresh = refresh
         self._refresh_due = clock()
         self._unrefreshed: list[int] = []
@@ -182,7 +189,7 @@ class Poller:
     def reread(self, job_id: int) -> None:
         """Read the full record of a job again soon, though its state has not changed."""
         if job_id in self._entries:
-            self._stale.add(job_id)
+            self._again.add(job_id)
             self._any_stale.set()
 
     async def run(self) -> None:
@@ -357,12 +364,23 @@ class Poller:
         """Wait for something to read, and choose what comes first."""
         while True:
             self._any_stale.clear()
-            if ids := self._urgent() or self._strangers() or self._waits_for_long():
+            if ids := self._urgent() or self._strangers() or self._to_reread() or self._waits_for_long():
                 return ids
             pauses = [due - self._clock() for due in self._dues()]
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min(pauses)) if pauses else None):
                     await self._any_stale.wait()
+
+    def _to_reread(self) -> set[int]:
+        """Those that somebody wants to be read again: a few at a time, or, where they are many, by one list."""
+        self._again.intersection_update(self._entries)
+        if not self._again or self._clock() < self._again_due:
+            return set()
+        many = self._is_bulk(self._again)
+        ids = set(self._again) if many else set(itertools.islice(self._again, _FEW))
+        self._again -= ids
+        self._again_due = self._clock() + (_REREAD_MANY if many else _REREAD_FEW)
+        return ids
 
     def _is_bulk(self, ids: Collection[int]) -> bool:
         return len(ids) >= max(_BULK, len(self._entries) // _BULK_SHARE)
@@ -407,6 +425,8 @@ class Poller:
         """The moments at which there may be something to read although nothing changes."""
         if self._stale:
             yield self._strangers_due
+        if self._again:
+            yield self._again_due
         if self._refresh is not None:
             yield self._refresh_due
 
