@@ -165,7 +165,7 @@ class Machine:
         init, recorded = self.init, _Process.read(self._part(name))
         if not (init and recorded):
             return False
-        return _Process.read(Path(f"/proc/{init}/root/proc/{recorded.pid}/stat")) == recorded
+        return _Process.read(root_of(init) / "proc" / str(recorded.pid) / "stat") == recorded
 
     def kill(self, name: str) -> None:
         """End a daemon by SIGKILL, and see it gone."""
@@ -199,3 +199,8 @@ class Machine:
         if not init:
             raise Terminal(f"{self.hostname} is switched off", remedy="switch on whatever is off: isthmus up")
         return ("nsenter", f"--target={init}")
+
+
+def root_of(process: int) -> Path:
+    """Return the root file system as a process sees it."""
+    return Path("/proc", str(process), "root")

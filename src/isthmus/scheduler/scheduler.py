@@ -116,11 +116,6 @@ class Scheduler:
         """What the leader runs."""
         return (self.controller,)
 
-    @property
-    def waiting(self) -> dict[GroupKey, float]:
-        """The groups that wait, and since when."""
-        return self._waiting
-
     # What wakes a group
 
     def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:

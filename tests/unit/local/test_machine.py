@@ -10,7 +10,7 @@ import pytest
 from isthmus.errors import Terminal
 from isthmus.local import cgroups
 from isthmus.local.controlplane import Part
-from isthmus.local.machine import Machine
+from isthmus.local.machine import Machine, root_of
 from tests.unit.local.conftest import eventually
 
 SLEEPER = Part("sleeper", ("sleep", "600"), lambda: True)
@@ -50,7 +50,8 @@ def test_booting_a_machine_that_is_on_and_halting_one_that_is_off_change_nothing
     machine.halt()
     machine.halt()
     assert machine.init is None
-    assert not Path(f"/proc/{first}/root/proc/1").exists()
+    assert first
+    assert not (root_of(first) / "proc/1").exists()
 
 
 def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Machine) -> None:
@@ -86,7 +87,8 @@ def test_a_daemon_that_ends_does_not_run_and_its_words_are_kept(machine: Machine
 def test_with_the_machine_go_its_daemons(machine: Machine) -> None:
     machine.boot()
     machine.start(SLEEPER)
-    root = Path(f"/proc/{machine.init}/root/proc")
+    assert machine.init
+    root = root_of(machine.init) / "proc"
     pids = {entry.name for entry in root.iterdir() if entry.name.isdigit()}
     assert len(pids) >= 2
     machine.halt()
