@@ -7,7 +7,6 @@ All that is known about the pod comes in as `Facts`; what could not be looked at
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -24,8 +23,6 @@ from isthmus.model.pod import Pod
 from isthmus.model.slurm import Job
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_NEVER: Final = 360 * _DAY
-"""Slurm counts jobs without a time limit as if they had a year: a start that far off is no estimate."""
 
 
 class Mark(StrEnum):
@@ -261,12 +258,10 @@ def _prospects(facts: Facts, job: Job) -> Iterator[str]:
         yield f"number {facts.place[0]} of {facts.place[1]} in partition {job.partition}"
     if priority := job.priority.value:
         yield f"priority {priority:.0f}"
-    start = job.start_time.value or 0
-    if start - facts.now > _NEVER:
+    if when := reasons.expected_start(job, now=facts.now):
+        yield f"expected to start in {ago(when.timestamp() - facts.now)} ({when:%Y-%m-%d %H:%M} UTC)"
+    elif (job.start_time.value or 0) > facts.now:
         yield "with no start in sight, since jobs ahead of it have no time limit"
-    elif start > facts.now:
-        when = datetime.fromtimestamp(start, UTC)
-        yield f"expected to start in {ago(start - facts.now)} ({when:%Y-%m-%d %H:%M} UTC)"
 
 
 def _allocated(facts: Facts) -> Gate:

@@ -6,10 +6,13 @@ later Slurm adds are understood, too.
 """
 
 import re
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from isthmus.model.slurm import Job
 
 
 class Outlook(StrEnum):
@@ -147,6 +150,9 @@ _WHOSE: Final = {
     "Association": ("its account and user", "sacctmgr show assoc"),
     "": ("its QOS", "sacctmgr show qos"),
 }
+_NEVER: Final = 360 * 86400.0
+"""Slurm counts jobs without a time limit as if they had a year: a start that far off is no estimate."""
+
 _CODE: Final = re.compile(r"[A-Za-z]+", re.ASCII)
 
 
@@ -165,6 +171,12 @@ def sentence(reason: str, *, job_id: int | None = None) -> Reason:
         remedy=found.remedy if job_id is None else found.remedy.replace("JOBID", str(job_id)),
         outlook=found.outlook,
     )
+
+
+def expected_start(job: Job, *, now: float) -> datetime | None:
+    """Tell when Slurm thinks that a waiting job will start; None where it does not say, or has no estimate."""
+    start = job.start_time.value or 0
+    return datetime.fromtimestamp(start, UTC) if now < start <= now + _NEVER else None
 
 
 def known() -> dict[str, Reason]:

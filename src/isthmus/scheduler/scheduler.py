@@ -351,6 +351,8 @@ class Scheduler:
         found = reasons.sentence(ours.job.state_reason, job_id=job_id)
         held = found.outlook is reasons.Outlook.HELD
         message = f"Slurm job {job_id} waits because {found.text} ({ours.job.state_reason or 'None'})"
+        if start := reasons.expected_start(ours.job, now=self._now().timestamp()):
+            message += f", and is expected to start at {start:%Y-%m-%d %H:%M} UTC"
         if found.remedy and found.outlook is not reasons.Outlook.PASSES:
             message += f". {found.remedy[:1].upper()}{found.remedy[1:]}"
         await self._tell(group, pods, "SlurmHeld" if held else "SlurmPending", message, warning=held)

@@ -1,10 +1,12 @@
 """Slurm's reasons in words."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 
-from isthmus.domain.reasons import Outlook, known, sentence
+from isthmus.domain.reasons import Outlook, expected_start, known, sentence
+from isthmus.model.slurm import Job, Number
 
 # As libslurmfull of 26.05 has them: limits, whose names are made of parts.
 LIMITS = """
@@ -95,3 +97,12 @@ def test_texts_go_on_from_because() -> None:
 
 def test_remedies_can_be_used_as_they_stand() -> None:
     assert sentence("JobHeldUser", job_id=17).remedy == "release it: scontrol release 17"
+
+
+def test_when_a_job_is_expected_to_start_is_told_if_slurm_knows() -> None:
+    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    now = noon.timestamp() - 60
+    assert expected_start(Job(1, start_time=Number.of(noon.timestamp())), now=now) == noon
+    assert expected_start(Job(1), now=now) is None
+    assert expected_start(Job(1, start_time=Number.of(now - 5)), now=now) is None
+    assert expected_start(Job(1, start_time=Number.of(now + 10 * 365 * 86400)), now=now) is None
