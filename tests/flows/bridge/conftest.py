@@ -1,7 +1,7 @@
 """The bridge on a real API server and a real Slurm, with Node objects and no kubelets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
-from isthmus.runtime.manager import Manager
+from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
 from isthmus.scheduler.scheduler import Scheduler
 from isthmus.scheduler.submitting import Submitting
@@ -110,6 +110,24 @@ class Bridge:
 
 
 @asynccontextmanager
+async def working(world: World, recorder: Recorder, workers: Iterable[Worker]) -> AsyncIterator[Manager]:
+    """Run workers on a world until the block ends; it begins when both sides have been read."""
+    manager = Manager(grace=1.0)
+    world.register(manager)
+    for worker in workers:
+        manager.lead(worker)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(manager.run())
+        events = tasks.create_task(recorder.run())
+        try:
+            await until(lambda: world.in_touch)
+            yield manager
+        finally:
+            manager.stop()
+            events.cancel()
+
+
+@asynccontextmanager
 async def running(
     config: Config, slurm: SlurmBed | str, *, defaults: Defaults | None = None, key: Any = None, cluster: str = ""
 ) -> AsyncIterator[Bridge]:
@@ -124,19 +142,8 @@ async def running(
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         submitting = Submitting(world, defaults or Defaults(partition=PARTITION))
         scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics)
-        manager = Manager(grace=1.0)
-        world.register(manager)
-        for worker in scheduler.workers:
-            manager.lead(worker)
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks.create_task(manager.run())
-        events = tasks.create_task(recorder.run())
-        try:
-            await until(lambda: world.in_touch)
-            yield Bridge(world, scheduler, manager, metrics)
-        finally:
-            manager.stop()
-            events.cancel()
+        manager = await stack.enter_async_context(working(world, recorder, scheduler.workers))
+        yield Bridge(world, scheduler, manager, metrics)
 
 
 @pytest.fixture

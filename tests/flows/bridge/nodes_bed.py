@@ -21,12 +21,11 @@ from isthmus.model.node import NODES, Node
 from isthmus.model.slurm import JobRequest, NodeChange, Number
 from isthmus.model.slurm import Node as SlurmNode
 from isthmus.nodes.sync import NodeSync
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import until
+from tests.flows.bridge.conftest import until, working
 from tests.flows.slurm.helpers import new_key
 
 EXTERNAL = {names.EXTERNAL_NODE_LABEL: ""}
@@ -164,21 +163,10 @@ async def running_nodes(
         metrics = Metrics()
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         sync = NodeSync(world, Rules(cluster=world.cluster, **rules), recorder=recorder, metrics=metrics)
-        manager = Manager(grace=1.0)
-        world.register(manager)
-        for worker in sync.workers:
-            manager.lead(worker)
-        tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        tasks.create_task(manager.run())
-        events = tasks.create_task(recorder.run())
-        try:
-            await until(lambda: world.in_touch)
-            nodes = Nodes(world, sync, metrics)
-            nodes.writes = writes
-            yield nodes
-        finally:
-            manager.stop()
-            events.cancel()
+        await stack.enter_async_context(working(world, recorder, sync.workers))
+        nodes = Nodes(world, sync, metrics)
+        nodes.writes = writes
+        yield nodes
 
 
 async def make_kube_node(

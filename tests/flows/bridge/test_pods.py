@@ -4,7 +4,6 @@ Jobs are submitted and pods are bound by hand here, so that nothing but the part
 scheduler's world is not ours, either: the caches of the part under test fill by themselves, as in a process apart.
 """
 
-import asyncio
 import itertools
 import json
 import time
@@ -29,7 +28,6 @@ from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.pods.sync import PodSync
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
@@ -37,7 +35,7 @@ from isthmus.slurm.client import connect
 from isthmus.slurm.errors import AlreadyDone
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import make_node, pod, until
+from tests.flows.bridge.conftest import make_node, pod, until, working
 from tests.flows.kube.conftest import Through, through
 from tests.flows.slurm.helpers import eventually
 
@@ -183,26 +181,12 @@ async def syncing(
 ) -> AsyncIterator[World]:
     """Run the part under test in a process of its own, as far as caches go."""
     tokens = MintedTokens(bed.jwt_key, user="slurm")
-    async with (
-        Client(config) as kube,
-        connect([url or bed.rest_url], tokens) as slurm,
-        asyncio.TaskGroup() as tasks,
-    ):
+    async with Client(config) as kube, connect([url or bed.rest_url], tokens) as slurm:
         world = World(kube, slurm, cluster=await cluster_id(kube))
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         sync = PodSync(world, recorder, metrics or Metrics(), now=now)
-        manager = Manager(grace=1.0)
-        world.register(manager)
-        for worker in sync.workers:
-            manager.lead(worker)
-        tasks.create_task(manager.run())
-        events = tasks.create_task(recorder.run())
-        try:
-            await until(lambda: world.in_touch)
+        async with working(world, recorder, sync.workers):
             yield world
-        finally:
-            manager.stop()
-            events.cancel()
 
 
 @asynccontextmanager
