@@ -1,0 +1,1 @@
+"""What is decided about the worker nodes of a NodeSet."""

@@ -1,0 +1,492 @@
+"""The parts of a Slurm cluster as custom resources of slinky.slurm.net: what users write, and what we tell them.
+
+Fields are those of slurm-operator, so its manifests are taken as they are; fields that are ours say so. What is
+passed on to Kubernetes unread (pod specs, containers) is free form: the API server checks it when we send it.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from isthmus.model.base import Data, Kind
+from isthmus.model.meta import Condition, ObjectMeta
+from isthmus.model.schema import FreeForm, IntOrString, Rule, keyed_by, rules
+
+GROUP = "slinky.slurm.net"
+VERSION = "v1beta1"
+
+_Name = Annotated[str, Meta(max_length=253)]
+_Port = Annotated[int, Meta(ge=1, le=65535)]
+Conditions = Annotated[tuple[Condition, ...], keyed_by("type")]
+
+
+class LocalReference(Data, frozen=True):
+    """An object of the same namespace, by its name."""
+
+    name: _Name = ""
+
+
+class KeyReference(Data, frozen=True):
+    """One key of a Secret or ConfigMap of the same namespace."""
+
+    name: _Name = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class TemplateMeta(Data, frozen=True):
+    """Marks for objects that are made."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class PodTemplate(Data, frozen=True):
+    """Marks and a pod specification that go over ours, container by container and field by field."""
+
+    metadata: TemplateMeta = TemplateMeta()
+    spec: FreeForm = field(default_factory=dict)
+
+
+class ServiceTemplate(Data, frozen=True):
+    """Marks and a specification for a Service; its main port is ours, under this number."""
+
+    metadata: TemplateMeta = TemplateMeta()
+    spec: FreeForm = field(default_factory=dict)
+    port: _Port | None = None
+    node_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+
+
+class ExternalConfig(Data, frozen=True):
+    """Where a daemon that we do not run is."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$")]
+    port: _Port
+
+
+class MetricsEndpoint(Data, frozen=True):
+    """A path that is scraped."""
+
+    path: str
+    interval: str = ""
+    scrape_timeout: str = ""
+
+
+class ServiceMonitor(Data, frozen=True):
+    """How Prometheus is told to scrape."""
+
+    enabled: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    interval: str = ""
+    scrape_timeout: str = ""
+    endpoints: tuple[MetricsEndpoint, ...] = ()
+
+
+class MetricsSpec(Data, frozen=True):
+    """Whether slurmctld serves metrics, and who scrapes them."""
+
+    enabled: bool = False
+    service_monitor: ServiceMonitor = ServiceMonitor()
+
+
+class HighAvailability(Data, frozen=True):
+    """How many slurmctld stand by."""
+
+    enabled: bool = False
+    backups: Annotated[int, Meta(ge=1, le=8)] = 1
+
+
+class Persistence(Data, frozen=True):
+    """Where slurmctld keeps its state: a claim that exists, or one that is made from these fields."""
+
+    enabled: bool = True
+    existing_claim: str = ""
+    access_modes: tuple[str, ...] = ()
+    storage_class_name: str | None = None
+    resources: FreeForm = field(default_factory=dict)
+    selector: FreeForm | None = None
+    volume_name: str = ""
+    volume_mode: str = ""
+    data_source: FreeForm | None = None
+    data_source_ref: FreeForm | None = None
+    volume_attributes_class_name: str = ""
+
+
+class User(Data, frozen=True):
+    """A person, known on every login and worker node (ours). The number is given: files belong to it."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")]
+    uid: Annotated[int, Meta(ge=1000, le=60000)]
+    gid: Annotated[int, Meta(ge=1000, le=60000)] | None = None
+    groups: Annotated[tuple[Annotated[str, Meta(max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")], ...], Meta()] = ()
+    shell: Annotated[str, Meta(max_length=128, pattern=r"^/[A-Za-z0-9._/-]+$")] = "/bin/bash"
+    sudo: bool = False
+    ssh_public_keys: tuple[Annotated[str, Meta(max_length=16384, pattern=r"^[^\n\r]+$")], ...] = ()
+    ssh_keys_secret_ref: KeyReference | None = None
+
+
+Users = Annotated[tuple[User, ...], keyed_by("name")]
+
+_KEYS_UNLESS_EXTERNAL = (
+    Rule(
+        "(has(self.external) && self.external) || has(self.slurmKeyRef)", "slurmKeyRef is required unless external"
+    ),
+    Rule(
+        "(has(self.external) && self.external) || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
+        "jwtKeyRef is required unless external",
+    ),
+    Rule(
+        "!(has(self.external) && self.external) || has(self.externalConfig)",
+        "externalConfig is required when external is true",
+    ),
+)
+
+
+class ControllerSpec(Data, frozen=True):
+    """slurmctld: its keys, its configuration, its state."""
+
+    cluster_name: Annotated[str, Meta(max_length=40, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")] | None = None
+    slurm_key_ref: KeyReference | None = None
+    jwt_key_ref: KeyReference | None = None
+    jwt_hs256_key_ref: KeyReference | None = field(name="jwtHs256KeyRef", default=None)
+    jwks_key_ref: KeyReference | None = None
+    accounting_ref: LocalReference | None = None
+    external: bool = False
+    external_config: ExternalConfig | None = None
+    ha: HighAvailability = HighAvailability()
+    slurmctld: FreeForm = field(default_factory=dict)
+    inplace_reconfigure: bool = False
+    reconfigure: FreeForm = field(default_factory=dict)
+    logfile: FreeForm = field(default_factory=dict)
+    template: PodTemplate = PodTemplate()
+    extra_conf: str = ""
+    config_file_refs: tuple[LocalReference, ...] = ()
+    prolog_script_refs: tuple[LocalReference, ...] = ()
+    epilog_script_refs: tuple[LocalReference, ...] = ()
+    prolog_slurmctld_script_refs: tuple[LocalReference, ...] = ()
+    epilog_slurmctld_script_refs: tuple[LocalReference, ...] = ()
+    persistence: Persistence = Persistence()
+    service: ServiceTemplate = ServiceTemplate()
+    metrics: MetricsSpec = MetricsSpec()
+    auth_type: Literal["slurm", "munge"] = "slurm"
+    """By which keys daemons know each other (ours)."""
+    users: Users = ()
+    """Who can log in and run jobs, besides what SSSD knows (ours)."""
+
+    @property
+    def jwt_key(self) -> KeyReference | None:
+        """The key of tokens, under its new or its old name."""
+        return self.jwt_key_ref or self.jwt_hs256_key_ref
+
+    @property
+    def replicas(self) -> int:
+        """How many slurmctld there are, standbys included."""
+        return 1 + self.ha.backups if self.ha.enabled and not self.external else 1
+
+
+class PartStatus(Data, frozen=True):
+    """What holds for every part."""
+
+    observed_generation: int = 0
+    conditions: Conditions = ()
+
+
+class ControllerStatus(Data, frozen=True):
+    """How slurmctld is."""
+
+    observed_generation: int = 0
+    conditions: Conditions = ()
+    ready: str = ""
+    """Ready and desired slurmctld, such as 1/1."""
+    slurm_version: str = ""
+    active: str = ""
+    """The pod whose slurmctld is in charge."""
+    config_hash: str = ""
+    """Of the configuration that every daemon has taken."""
+
+
+class Controller(Data, frozen=True):
+    """A Slurm cluster's slurmctld."""
+
+    spec: Annotated[
+        ControllerSpec,
+        rules(
+            *_KEYS_UNLESS_EXTERNAL,
+            Rule(
+                "!(has(self.ha) && has(self.ha.enabled) && self.ha.enabled) ||"
+                " (has(self.persistence) && (!has(self.persistence.enabled) || self.persistence.enabled)"
+                " && has(self.persistence.existingClaim) && self.persistence.existingClaim != '')",
+                "ha needs persistence.existingClaim: a ReadWriteMany claim that all slurmctld share",
+            ),
+        ),
+    ]
+    metadata: ObjectMeta = ObjectMeta()
+    status: ControllerStatus = ControllerStatus()
+
+
+class StorageConfig(Data, frozen=True):
+    """The database of slurmdbd."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:/_-]+$")]
+    password_key_ref: KeyReference
+    port: _Port = 3306
+    database: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_$-]+$")] = "slurm_acct_db"
+    username: Annotated[str, Meta(max_length=80, pattern=r"^[^\s#\"\\]*$")] = ""
+
+
+class EmbeddedDatabase(Data, frozen=True):
+    """The MariaDB that we run where no other is named (ours)."""
+
+    image: str = ""
+    resources: FreeForm = field(default_factory=dict)
+    persistence: Persistence = Persistence()
+    template: PodTemplate = PodTemplate()
+
+
+class AccountingSpec(Data, frozen=True):
+    """slurmdbd, and where it stores. Without storageConfig it gets a database of its own."""
+
+    slurm_key_ref: KeyReference | None = None
+    jwt_key_ref: KeyReference | None = None
+    jwt_hs256_key_ref: KeyReference | None = field(name="jwtHs256KeyRef", default=None)
+    jwks_key_ref: KeyReference | None = None
+    external: bool = False
+    external_config: ExternalConfig | None = None
+    slurmdbd: FreeForm = field(default_factory=dict)
+    template: PodTemplate = PodTemplate()
+    storage_config: StorageConfig | None = None
+    database: EmbeddedDatabase = EmbeddedDatabase()
+    extra_conf: str = ""
+    service: ServiceTemplate = ServiceTemplate()
+    auth_type: Literal["slurm", "munge"] = "slurm"
+
+    @property
+    def jwt_key(self) -> KeyReference | None:
+        """The key of tokens, under its new or its old name."""
+        return self.jwt_key_ref or self.jwt_hs256_key_ref
+
+
+class Accounting(Data, frozen=True):
+    """slurmdbd."""
+
+    spec: Annotated[AccountingSpec, rules(*_KEYS_UNLESS_EXTERNAL)]
+    metadata: ObjectMeta = ObjectMeta()
+    status: PartStatus = PartStatus()
+
+
+class ReplicatedStatus(Data, frozen=True):
+    """How many there are of something that is there several times."""
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    selector: str = ""
+    observed_generation: int = 0
+    conditions: Conditions = ()
+
+
+class RestApiSpec(Data, frozen=True):
+    """slurmrestd."""
+
+    controller_ref: LocalReference
+    replicas: Annotated[int, Meta(ge=0)] = 1
+    slurmrestd: FreeForm = field(default_factory=dict)
+    template: PodTemplate = PodTemplate()
+    service: ServiceTemplate = ServiceTemplate()
+
+
+class RestApi(Data, frozen=True):
+    """slurmrestd of a cluster."""
+
+    spec: RestApiSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class LoginSetSpec(Data, frozen=True):
+    """Nodes that people log in to."""
+
+    controller_ref: LocalReference
+    replicas: Annotated[int, Meta(ge=0)] = 1
+    login: FreeForm = field(default_factory=dict)
+    initconf: FreeForm = field(default_factory=dict)
+    template: PodTemplate = PodTemplate()
+    root_ssh_authorized_keys: str = ""
+    extra_sshd_config: str = ""
+    sssd_conf_ref: KeyReference | None = None
+    strategy: FreeForm = field(default_factory=dict)
+    service: ServiceTemplate = ServiceTemplate()
+
+
+class LoginSet(Data, frozen=True):
+    """Login nodes of a cluster."""
+
+    spec: LoginSetSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: ReplicatedStatus = ReplicatedStatus()
+
+
+class WorkerSsh(Data, frozen=True):
+    """sshd on workers."""
+
+    enabled: bool = False
+    extra_sshd_config: str = ""
+    sssd_conf_ref: KeyReference | None = None
+
+
+class PartitionSpec(Data, frozen=True):
+    """A partition of this NodeSet's nodes, with the settings behind `Nodes=`."""
+
+    enabled: bool = False
+    config: Annotated[str, Meta(pattern=r"^[^\n\r]*$")] = ""
+
+
+class RollingUpdate(Data, frozen=True):
+    """How many may be away at a time."""
+
+    max_unavailable: IntOrString = "25%"
+
+
+class ScheduledUpdate(Data, frozen=True):
+    """A maintenance reservation in Slurm, within which nodes are replaced."""
+
+    start_time: datetime | None = None
+    duration: str = "30m"
+    flags: tuple[str, ...] = ()
+
+
+class UpdateStrategy(Data, frozen=True):
+    """How pods come to a new specification."""
+
+    type: Literal["RollingUpdate", "OnDelete", "ScheduledUpdate"] = "RollingUpdate"
+    rolling_update: RollingUpdate = RollingUpdate()
+    scheduled_update: ScheduledUpdate | None = None
+
+
+class ClaimRetention(Data, frozen=True):
+    """What becomes of claims."""
+
+    when_deleted: Literal["Retain", "Delete"] = "Retain"
+    when_scaled: Literal["Retain", "Delete"] = "Retain"
+
+
+class Draining(Data, frozen=True):
+    """How long a node that is to go may finish its jobs, and what happens then (ours)."""
+
+    timeout: Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))*$")] = ""
+    """Such as 30m. Empty: for as long as the jobs take."""
+    on_timeout: Literal["Wait", "Requeue", "Cancel"] = "Wait"
+
+
+class NodeSetSpec(Data, frozen=True):
+    """Worker nodes of one shape."""
+
+    controller_ref: LocalReference
+    replicas: Annotated[int, Meta(ge=0, le=65533)] = 1
+    scaling_mode: Literal["StatefulSet", "DaemonSet"] = "StatefulSet"
+    slurmd: FreeForm = field(default_factory=dict)
+    ssh: WorkerSsh = WorkerSsh()
+    logfile: FreeForm = field(default_factory=dict)
+    template: PodTemplate = PodTemplate()
+    extra_conf: str = ""
+    partition: PartitionSpec = PartitionSpec()
+    volume_claim_templates: tuple[FreeForm, ...] = ()
+    update_strategy: Annotated[
+        UpdateStrategy,
+        rules(
+            Rule(
+                "self.type != 'ScheduledUpdate' ||"
+                " (has(self.scheduledUpdate) && has(self.scheduledUpdate.startTime))",
+                "a ScheduledUpdate needs scheduledUpdate.startTime",
+            )
+        ),
+    ] = UpdateStrategy()
+    revision_history_limit: Annotated[int, Meta(ge=0)] = 0
+    persistent_volume_claim_retention_policy: ClaimRetention = ClaimRetention()
+    min_ready_seconds: Annotated[int, Meta(ge=0)] = 0
+    ordinal_padding: Annotated[int, Meta(ge=0, le=8)] = 0
+    pin_to_node: bool = False
+    workload_disruption_protection: bool = True
+    prune_slurm_node_records: Literal["Never", "NodeNotFound"] = "Never"
+    oversubscribe_node: bool = False
+    drain: Draining = Draining()
+    """When a node is to go while jobs run on it (ours)."""
+    registration: Literal["Dynamic", "Static"] = "Dynamic"
+    """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
+
+
+class NodeSetStatus(Data, frozen=True):
+    """How many nodes there are, and what Slurm says of them."""
+
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+    unavailable_replicas: int = 0
+    desired: int = 0
+    slurm_idle: int = 0
+    slurm_allocated: int = 0
+    slurm_down: int = 0
+    slurm_drain: int = 0
+    observed_generation: int = 0
+    node_set_hash: str = ""
+    collision_count: int | None = None
+    conditions: Conditions = ()
+    ordinal_to_node: dict[str, str] = field(default_factory=dict)
+    selector: str = ""
+    victims: tuple[str, ...] = ()
+    """Pods that were chosen to go; kept until they are gone or wanted again (ours)."""
+
+
+class NodeSet(Data, frozen=True):
+    """Worker nodes of a cluster."""
+
+    spec: NodeSetSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodeSetStatus = NodeSetStatus()
+
+
+class TokenSpec(Data, frozen=True):
+    """Whose token, for how long, and where it is put."""
+
+    username: Annotated[str, Meta(min_length=1, max_length=64)]
+    jwt_key_ref: KeyReference | None = None
+    jwt_hs256_key_ref: KeyReference | None = field(name="jwtHs256KeyRef", default=None)
+    lifetime: str | None = None
+    refresh: bool = True
+    secret_ref: KeyReference | None = None
+
+    @property
+    def jwt_key(self) -> KeyReference | None:
+        """The key of tokens, under its new or its old name."""
+        return self.jwt_key_ref or self.jwt_hs256_key_ref
+
+
+class TokenStatus(Data, frozen=True):
+    """The token that holds now."""
+
+    issued_at: datetime | None = None
+    expires_at: datetime | None = None
+    observed_generation: int = 0
+    conditions: Conditions = ()
+
+
+class Token(Data, frozen=True):
+    """A token for slurmrestd in a Secret, renewed before it expires."""
+
+    spec: Annotated[
+        TokenSpec,
+        rules(Rule("has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)", "jwtKeyRef is required")),
+    ]
+    metadata: ObjectMeta = ObjectMeta()
+    status: TokenStatus = TokenStatus()
+
+
+_API = f"{GROUP}/{VERSION}"
+CONTROLLERS = Kind(Controller, _API, "controllers", "Controller")
+NODESETS = Kind(NodeSet, _API, "nodesets", "NodeSet")
+LOGINSETS = Kind(LoginSet, _API, "loginsets", "LoginSet")
+ACCOUNTINGS = Kind(Accounting, _API, "accountings", "Accounting")
+RESTAPIS = Kind(RestApi, _API, "restapis", "RestApi")
+TOKENS = Kind(Token, _API, "tokens", "Token")

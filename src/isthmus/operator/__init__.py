@@ -1,0 +1,1 @@
+"""The operator: Slurm clusters in pods, from custom resources."""
