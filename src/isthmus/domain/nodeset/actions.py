@@ -1,0 +1,117 @@
+"""What can be done for a NodeSet, as values: decisions return them, `operator.nodesets` does them.
+
+Each says why, in words for an Event, a reason in Slurm or the log. Actions on many nodes are one request to Slurm.
+"""
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from isthmus.model.slurm import ReservationRequest
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Let Slurm give these nodes no more jobs."""
+
+    slurm_names: tuple[str, ...]
+    reason: str
+    """With our prefix: what carries another belongs to somebody else."""
+
+
+class Undrain(msgspec.Struct, frozen=True):
+    """Let Slurm use these nodes again."""
+
+    slurm_names: tuple[str, ...]
+    reason: str = ""
+
+
+class DeletePod(msgspec.Struct, frozen=True):
+    """Delete this very pod; only ever one of which no job can be lost, or whose jobs policy has given up."""
+
+    name: str
+    uid: str
+    why: str
+    event: str = "SuccessfulDelete"
+    """The reason of the Event."""
+    replace: bool = False
+    """Whether another is to take its place (an update, a repair), so that its claims stay."""
+
+
+class Protect(msgspec.Struct, frozen=True):
+    """Keep evictions away from a pod."""
+
+    name: str
+    uid: str
+
+
+class Unprotect(msgspec.Struct, frozen=True):
+    """Let a pod be evicted."""
+
+    name: str
+    uid: str
+
+
+class SetDeadline(msgspec.Struct, frozen=True):
+    """Write onto a pod when the last of its jobs ends; None takes it away."""
+
+    name: str
+    uid: str
+    deadline: datetime | None
+
+
+class DeleteRecord(msgspec.Struct, frozen=True):
+    """Let Slurm forget a node that nobody will bring back."""
+
+    slurm_name: str
+    why: str
+
+
+class ReviseRecord(msgspec.Struct, frozen=True):
+    """Bring what Slurm keeps of these nodes into step: None leaves a thing as it is."""
+
+    slurm_names: tuple[str, ...]
+    features: tuple[str, ...] | None = None
+    topology: str | None = None
+
+
+class RequeueJobs(msgspec.Struct, frozen=True):
+    """Put jobs back into Slurm's queue, because their nodes have to go and the policy says so."""
+
+    jobs: tuple[int, ...]
+    why: str
+
+
+class CancelJobs(msgspec.Struct, frozen=True):
+    """End jobs, because their nodes have to go and the policy says so."""
+
+    jobs: tuple[int, ...]
+    why: str
+
+
+class SaveReservation(msgspec.Struct, frozen=True):
+    """Make a reservation in Slurm, or change it."""
+
+    request: ReservationRequest
+
+
+class DeleteReservation(msgspec.Struct, frozen=True):
+    """Delete a reservation in Slurm."""
+
+    name: str
+
+
+Action: TypeAlias = (
+    Drain
+    | Undrain
+    | DeletePod
+    | Protect
+    | Unprotect
+    | SetDeadline
+    | DeleteRecord
+    | ReviseRecord
+    | RequeueJobs
+    | CancelJobs
+    | SaveReservation
+    | DeleteReservation
+)

@@ -1,0 +1,157 @@
+"""What is known of a NodeSet at one moment: its pods, and beside each its nodes in Kubernetes and in Slurm.
+
+Every decision about a NodeSet is a pure function of a `View`. It holds what both sides said last; whoever decides
+something that could cost a job asks `slurm_in_touch` first, because what Slurm said an hour ago proves nothing.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from isthmus import names
+from isthmus.model.meta import Key
+from isthmus.model.node import Node
+from isthmus.model.pod import Pod
+from isthmus.model.slinky import NodeSet
+from isthmus.model.slurm import Job
+from isthmus.model.slurm import Node as SlurmNode
+
+Mode = Literal["StatefulSet", "DaemonSet"]
+
+BUSY_STATES: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+"""A node in one of these runs a job, or has not yet cleaned up after one."""
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker pod, with what Slurm says of the node that runs in it."""
+
+    pod: Pod
+    mode: Mode
+    slurm_name: str
+    """The name that its slurmd registers under."""
+    ordinal: int | None = None
+    """Its number, in StatefulSet mode."""
+    hash: str = ""
+    """Of the specification that it was made from."""
+    ready: bool = False
+    available: bool = False
+    """Ready for as long as minReadySeconds asks."""
+    kube_node: Node | None = None
+    """Where it runs; None while it has no node, or if that one is gone."""
+    slurm: SlurmNode | None = None
+    """What Slurm said last; None if it did not know the node. Proves nothing unless `View.slurm_in_touch`."""
+
+    @property
+    def name(self) -> str:
+        """The pod's name."""
+        return self.pod.metadata.name
+
+    @property
+    def key(self) -> Key:
+        """The pod's key."""
+        return self.pod.metadata.key
+
+    @property
+    def uid(self) -> str:
+        """Which pod of this name it is."""
+        return self.pod.metadata.uid
+
+    @property
+    def node_name(self) -> str:
+        """Where it runs in Kubernetes; empty while it has no node."""
+        return self.pod.spec.node_name
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it was deleted and has not gone yet."""
+        return self.pod.leaving
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended for good, which no worker pod should."""
+        return self.pod.finished
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations."""
+        return self.pod.metadata.annotations
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether somebody asked by annotation that it takes no more jobs. Only ever read by us."""
+        return self.annotations.get(names.POD_CORDON_ANNOTATION) == "true"
+
+    @property
+    def protected(self) -> bool:
+        """Whether it carries the label that keeps evictions away."""
+        return self.pod.metadata.labels.get(names.POD_PROTECT_LABEL) == "true"
+
+    @property
+    def kube_cordoned(self) -> bool:
+        """Whether its Kubernetes node takes no more pods."""
+        return self.kube_node is not None and self.kube_node.spec.unschedulable
+
+    def slurm_has(self, *states: str) -> bool:
+        """Whether Slurm said that its node is in one of these states."""
+        return self.slurm is not None and not self._slurm_states.isdisjoint(states)
+
+    @property
+    def busy(self) -> bool:
+        """Whether Slurm said that jobs run on it, or that it still cleans up after one."""
+        if self.slurm is None:
+            return False
+        return self.slurm.alloc_cpus > 0 or not self._slurm_states.isdisjoint(BUSY_STATES)
+
+    @property
+    def draining(self) -> bool:
+        """Whether Slurm said that it gets no more jobs."""
+        return self.slurm_has("DRAIN") and not self.slurm_has("UNDRAIN")
+
+    @property
+    def drained(self) -> bool:
+        """Whether Slurm said that it gets no more jobs and has none. A node that Slurm does not know is not."""
+        return self.draining and not self.busy
+
+    @property
+    def _slurm_states(self) -> frozenset[str]:
+        return frozenset(self.slurm.state) if self.slurm else frozenset()
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A NodeSet, and everything that bears on it."""
+
+    nodeset: NodeSet
+    pods: tuple[PodView, ...]
+    """All that the NodeSet owns, also those of the other mode and those that leave; by mode, ordinal and name."""
+    now: datetime
+    hash: str
+    """Of the specification that pods are made from now."""
+    desired: int
+    """How many pods there should be: the replicas, or the Kubernetes nodes that fit; 0 once it is deleted."""
+    kube_nodes: Mapping[str, Node]
+    slurm_in_touch: bool = False
+    """Whether what is said here of Slurm holds now."""
+    slurm_nodes: Mapping[str, SlurmNode] = {}
+    """Every node that Slurm knows, also those of others."""
+    jobs: tuple[Job, ...] | None = None
+    """The jobs of Slurm; None unless they were read for this, which costs and is done only where it is asked for."""
+    unwanted: frozenset[str] = frozenset()
+    """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
+    abandoned: bool = False
+    """There is no Slurm any more that could be asked: the Controller is gone, or the namespace is being deleted."""
+
+    @property
+    def name(self) -> str:
+        """The name of the NodeSet, which is a feature of its nodes in Slurm."""
+        return self.nodeset.metadata.name
+
+    @property
+    def deleting(self) -> bool:
+        """Whether the NodeSet was deleted and waits for its nodes."""
+        return self.nodeset.metadata.deletion_timestamp is not None
+
+    def outdated(self, pod: PodView) -> bool:
+        """Whether a pod was made from another specification."""
+        return pod.hash != self.hash
