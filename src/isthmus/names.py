@@ -72,6 +72,72 @@ STATEFUL_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 """On a claim that waits for its first consumer: the node on which the volume is to be made."""
 
+# The operator: what it writes onto the objects it makes, and what it reads from those of users. Names with "slinky"
+# are slurm-operator's.
+NAME_LABEL = "app.kubernetes.io/name"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+"""On everything that the operator makes: the daemon, the custom resource it is of, its role, and who made it."""
+
+CLUSTER_LABEL = "slinky.slurm.net/cluster"
+"""On what belongs to a cluster: the name of its Controller."""
+
+REVISION_LABEL = "controller-revision-hash"
+"""On a worker pod: the hash of what it was made from."""
+
+POD_NAME_LABEL = "nodeset.slinky.slurm.net/pod-name"
+POD_INDEX_LABEL = "nodeset.slinky.slurm.net/pod-index"
+POD_HOSTNAME_LABEL = "nodeset.slinky.slurm.net/pod-hostname"
+SCALING_MODE_LABEL = "nodeset.slinky.slurm.net/scaling-mode"
+"""On a worker pod: its name, ordinal and Slurm node name, and the mode in which it was made."""
+
+POD_PROTECT_LABEL = "nodeset.slinky.slurm.net/pod-protect"
+"""On a worker pod that must not be evicted: every one whose Slurm node is not drained."""
+
+POD_CORDON_ANNOTATION = "nodeset.slinky.slurm.net/pod-cordon"
+"""On a worker pod, by its user: "true" drains its Slurm node."""
+
+POD_DELETION_COST_ANNOTATION = "nodeset.slinky.slurm.net/pod-deletion-cost"
+"""On a worker pod, by its user: which pods go first when there are too many; the lower, the sooner."""
+
+POD_DEADLINE_ANNOTATION = "nodeset.slinky.slurm.net/pod-deadline"
+"""On a worker pod: when the last of its running jobs ends at the latest."""
+
+NODE_CORDON_REASON_ANNOTATION = "nodeset.slinky.slurm.net/node-cordon-reason"
+"""On a Kubernetes node: the reason that Slurm is told when it is cordoned."""
+
+NODE_FEATURES_ANNOTATION = "features.slinky.slurm.net/spec"
+"""On a Kubernetes node: features, separated by commas, that its Slurm nodes get as k8s/FEATURE."""
+
+NODE_HOSTNAME_ANNOTATION = "nodeset.slinky.slurm.net/hostname-override"
+"""On a Kubernetes node: the name of its Slurm node in DaemonSet mode."""
+
+WORKER_TAINT = "nodeset.slinky.slurm.net/worker"
+"""A taint that worker pods put up with."""
+
+RESERVATION_FINALIZER = "nodeset.slinky.slurm.net/reservation"
+DRAIN_FINALIZER = "nodeset.slinky.slurm.net/drain"
+"""On a NodeSet: its reservation has to be removed, or its nodes have to be drained, before it goes."""
+
+CONTROLLER_FINALIZER = "controller.slinky.slurm.net/nodesets"
+"""On a Controller: it stays until its NodeSets that are going have drained their nodes."""
+
+SLURM_CLUSTER_FINALIZER = "slurm.nebius.ai/ordered-deletion"
+"""On a SlurmCluster: its workers go before what they need for draining."""
+
+WORKLOAD_NAME_ANNOTATION = "isthmus.dev/workload-name"
+"""On a Controller: what its StatefulSet, and so its pods, are called, where that is not NAME-controller."""
+
+PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
+"""On a Controller: "true" keeps a warm stand-in for it on every other node that it could move to."""
+
+CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
+"""On a pod: the configuration that it should have; writing it makes kubelet bring volumes up to date at once."""
+
+DRAIN_REASON_PREFIX = "slurm-operator: "
+"""How the reason of every drain begins that is the operator's own; others are never touched."""
+
 FIELD_MANAGER = "isthmus"
 
 # Queues. The names are client-go's, so that dashboards and alerts made for Go controllers work unchanged.
