@@ -1,0 +1,179 @@
+"""What is known of a Slurm cluster on Kubernetes when it is examined: values only, read by the checks beside it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from isthmus.model.base import EMPTY
+from isthmus.model.meta import Condition, Key
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is known. What could not be found out is None or empty, and nothing is concluded from it."""
+
+
+class KindFact(Fact, frozen=True):
+    """A custom kind as the API server has it; `lacks` are fields of ours that it does not know."""
+
+    name: str
+    served: bool = True
+    lacks: tuple[str, ...] = ()
+
+
+class OperatorFact(Fact, frozen=True):
+    """Who leads the operator. `renewed` is in seconds ago."""
+
+    holder: str = ""
+    renewed: float | None = None
+    patience: float = 15.0
+    """After so many seconds without a sign it counts as gone."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether one leads and has said so in time."""
+        return bool(self.holder) and self.renewed is not None and self.renewed <= self.patience
+
+
+class Hold(Fact, frozen=True):
+    """A container that does not start, and why."""
+
+    container: str
+    reason: str
+    message: str = ""
+    image: str = ""
+
+
+class Ending(Fact, frozen=True):
+    """How a container ended the last time, and how often it was started again."""
+
+    container: str
+    code: int
+    restarts: int
+    reason: str = ""
+    message: str = ""
+
+
+class PodFact(Fact, frozen=True):
+    """A pod of the cluster."""
+
+    name: str
+    component: str
+    ready: bool = False
+    phase: str = "Running"
+    node: str = ""
+    host: str = ""
+    """Its host name: what a worker is called in Slurm."""
+    unplaced: str = ""
+    """Why it has no node, in the words of the Kubernetes scheduler."""
+    unmounted: str = ""
+    """Why its volumes are not there, in the words of kubelet."""
+    holds: tuple[Hold, ...] = ()
+    endings: tuple[Ending, ...] = ()
+    leaving: bool = False
+
+
+class ClaimFact(Fact, frozen=True):
+    """A volume claim that pods of the cluster use."""
+
+    name: str
+    phase: str = "Bound"
+    modes: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether pods of several nodes need it."""
+    storage_class: str = ""
+    note: str = ""
+    """The last warning about it."""
+
+
+class PartFact(Fact, frozen=True):
+    """A custom resource of the cluster, with what it tells of itself."""
+
+    kind: str
+    name: str
+    generation: int = 0
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class DiskFact(Fact, frozen=True):
+    """How full a file system is, in percent of its space and of its files."""
+
+    path: str
+    space: int
+    files: int = 0
+
+
+class InsideFact(Fact, frozen=True):
+    """What a pod sees from inside."""
+
+    pod: str
+    component: str
+    clock: float | None = None
+    """By how many seconds its clock is ahead of the one of whoever asked."""
+    doubt: float = 0.0
+    """How wrong that may be, because asking takes time."""
+    keys: Mapping[str, str] = EMPTY
+    """A fingerprint of each key of Slurm or munge that it has, by the name of the file."""
+    unresolved: tuple[str, ...] = ()
+    """Names of other pods that it does not find in DNS."""
+    resolved: tuple[str, ...] = ()
+    config: str = ""
+    """A fingerprint of the slurm.conf that it runs with."""
+    disks: tuple[DiskFact, ...] = ()
+    trouble: str = ""
+    """Why it could not be looked at."""
+
+
+class Answer(Fact, frozen=True):
+    """What a command of Slurm said."""
+
+    code: int
+    text: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.code == 0
+
+
+class SlurmNodeFact(Fact, frozen=True):
+    """A node as Slurm has it."""
+
+    name: str
+    states: tuple[str, ...]
+    reason: str = ""
+
+
+class ClusterFacts(Fact, frozen=True):
+    """Everything about one cluster."""
+
+    key: Key
+    kind: str = "SlurmCluster"
+    """What its users call it: SlurmCluster, or Controller where it was put together by hand."""
+    controller: str = ""
+    parts: tuple[PartFact, ...] = ()
+    pods: tuple[PodFact, ...] = ()
+    claims: tuple[ClaimFact, ...] = ()
+    insides: tuple[InsideFact, ...] = ()
+    ping: Answer | None = None
+    """Of `scontrol ping`, asked by a login pod or, where there is none, by slurmctld's own."""
+    database: Answer | None = None
+    """Of `sacctmgr show cluster`; None where the cluster has no accounting."""
+    nodes: tuple[SlurmNodeFact, ...] | None = None
+    """As Slurm lists them; None if it did not."""
+    config: str = ""
+    """A fingerprint of the slurm.conf that the cluster should run with."""
+
+
+class Facts(Fact, frozen=True):
+    """Everything that was found out."""
+
+    kinds: tuple[KindFact, ...] = ()
+    operators: tuple[OperatorFact, ...] | None = None
+    clusters: tuple[ClusterFacts, ...] = ()
+    taints: Mapping[str, tuple[str, ...]] = {}
+    """Taints that keep pods away, by Kubernetes node."""
+    unready: tuple[str, ...] = ()
+    """Kubernetes nodes that are not ready."""
+    troubles: Mapping[str, str] = EMPTY
+    """What could not be read, and why."""

@@ -1,0 +1,37 @@
+"""Something that is wrong, told so that one can mend it."""
+
+from typing import Literal
+
+import msgspec
+
+Area = Literal[
+    "kinds",
+    "operator",
+    "access",
+    "parts",
+    "placing",
+    "images",
+    "storage",
+    "starting",
+    "names",
+    "auth",
+    "clock",
+    "configuration",
+    "registration",
+    "nodes",
+    "accounting",
+    "rest",
+]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong, where, why, and what to do."""
+
+    area: Area
+    what: str
+    where: str
+    why: str
+    remedy: tuple[str, ...]
+    """Sentences and commands, in the order in which they are to be done."""
+    grave: bool = True
+    """Whether the cluster does not work because of it; otherwise it is only worth knowing."""

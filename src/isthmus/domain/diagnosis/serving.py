@@ -1,0 +1,73 @@
+"""Whether Kubernetes knows our kinds, and somebody works on them."""
+
+from collections.abc import Iterator
+
+from isthmus.domain.diagnosis.facts import Facts
+from isthmus.domain.diagnosis.finding import Finding
+
+_INSTALL = "helm upgrade --install isthmus-operator charts/isthmus-operator --namespace isthmus-system"
+
+
+def check_serving(facts: Facts) -> Iterator[Finding]:
+    """Check what every cluster depends on."""
+    yield from _access(facts)
+    yield from _kinds(facts)
+    yield from _operator(facts)
+
+
+def _access(facts: Facts) -> Iterator[Finding]:
+    for what, why in facts.troubles.items():
+        yield Finding(
+            area="access",
+            what=f"{what} cannot be read",
+            where="the Kubernetes API",
+            why=why,
+            remedy=("give a kubeconfig that may read them: isthmus doctor --kubeconfig FILE",),
+        )
+
+
+def _kinds(facts: Facts) -> Iterator[Finding]:
+    missing = [it.name for it in facts.kinds if not it.served]
+    if missing:
+        yield Finding(
+            area="kinds",
+            what=f"Kubernetes does not know {_some(missing)}",
+            where="CustomResourceDefinitions",
+            why="the operator's kinds are not installed, or not all of them",
+            remedy=(f"install them: {_INSTALL}",),
+        )
+    for kind in facts.kinds:
+        if kind.served and kind.lacks:
+            yield Finding(
+                area="kinds",
+                what=f"{kind.name} is older than this program: it lacks {_some(kind.lacks)}",
+                where=f"CustomResourceDefinition {kind.name}",
+                why="helm does not bring installed kinds up to date by itself; fields that are lacking are refused",
+                remedy=(f"isthmus operator crds | kubectl apply --server-side -f - # then: {_INSTALL}",),
+            )
+
+
+def _operator(facts: Facts) -> Iterator[Finding]:
+    if facts.operators is None or any(it.alive for it in facts.operators):
+        return
+    if not facts.operators:
+        why = "there is no Lease of one: it was never installed here, or never started"
+    else:
+        last = min(facts.operators, key=lambda it: it.renewed if it.renewed is not None else float("inf"))
+        since = f"has been silent for {last.renewed:.0f} s" if last.renewed is not None else "never said a word"
+        why = f"the last one, {last.holder or 'nobody'}, {since}"
+    yield Finding(
+        area="operator",
+        what="the operator does not run: nothing that you change has an effect; what runs goes on running",
+        where="Deployment isthmus-operator",
+        why=why,
+        remedy=(
+            "look for it: kubectl get pods -A -l app.kubernetes.io/name=isthmus-operator",
+            f"or install it: {_INSTALL}",
+        ),
+    )
+
+
+def _some(listed: list[str] | tuple[str, ...], most: int = 4) -> str:
+    rest = len(listed) - most
+    return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")
