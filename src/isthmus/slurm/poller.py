@@ -25,9 +25,11 @@ from contextlib import suppress
 import msgspec
 
 from isthmus.errors import IsthmusError
-from isthmus.model.slurm import Job, JobState, Node, States
+from isthmus.model.slurm import Job, JobState, States
 from isthmus.slurm.client import Client
+from isthmus.slurm.contact import Contact
 from isthmus.slurm.errors import Garbled
+from isthmus.slurm.nodewatch import NodeReader
 from isthmus.slurm.store import Store
 from isthmus.slurm.submission import base_id
 
@@ -86,20 +88,9 @@ _NODES_IDLE = 1.0
 _RESTARTS_PAUSE = 2.0
 """How often slurmctld is asked whether it is still the same."""
 
-_SETTLED_SECONDS = 1.5
-"""Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
-
 _PENDING = ("PENDING",)
 
 Clock = Callable[[], float]
-
-
-class Contact(msgspec.Struct, frozen=True):
-    """Whether Slurm answers, since when (by the poller's clock) this is so, and what is wrong if not."""
-
-    in_touch: bool
-    since: float
-    trouble: str = ""
 
 
 class Poller:
@@ -127,7 +118,8 @@ class Poller:
         """
         self.states: Store[str, States] = Store()
         self.jobs: Store[int, Job] = Store()
-        self.nodes: Store[str, Node] = Store()
+        self._node_reader = NodeReader(client, clock=clock)
+        self.nodes = self._node_reader.nodes
         self._client = client
         self._waiting = waiting
         self._wants = wants
@@ -158,8 +150,6 @@ class Poller:
         self._refresh = refresh
         self._refresh_due = clock()
         self._unrefreshed: list[int] = []
-        self._nodes_stamp, self._nodes_stamp_seen = 0, clock()
-        self._nodes_since: int | None = None
         self._nudged = {"states": asyncio.Event(), "nodes": asyncio.Event()}
         self._read_once = {name: asyncio.Event() for name in ("states", "details", "nodes")}
 
@@ -456,17 +446,5 @@ class Poller:
     # Nodes
 
     async def _poll_nodes(self) -> None:
-        began = self._clock()
-        listing = await self._client.nodes(newer_than=self._nodes_since, patience=_PATIENCE)
+        await self._node_reader.read()
         self._read_once["nodes"].set()
-        if listing is None:
-            return
-        if listing.last_update != self._nodes_stamp:
-            self._nodes_stamp, self._nodes_stamp_seen = listing.last_update, began
-        settled = began - self._nodes_stamp_seen >= _SETTLED_SECONDS
-        self._nodes_since = self._nodes_stamp + 1 if settled else self._nodes_stamp
-        names = {node.name for node in listing.nodes}
-        for gone in [name for name in self.nodes if name not in names]:
-            self.nodes.drop(gone)
-        for node in listing.nodes:
-            self.nodes.put(node.name, node)

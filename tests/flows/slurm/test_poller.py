@@ -4,16 +4,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from isthmus.model.slurm import Job, NodeChange, Number, States
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
-from isthmus.slurm.poller import Contact, Poller
+from isthmus.slurm.poller import Poller
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.slurm.helpers import batch_job, eventually, frozen, new_key
+
+if TYPE_CHECKING:
+    from isthmus.slurm.contact import Contact
 
 QUICK = {"MessageTimeout": "2"}
 """slurmrestd gives up on slurmctld after this, instead of ten seconds."""

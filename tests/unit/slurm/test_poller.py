@@ -1,11 +1,16 @@
 """How the poller keeps its books; whether Slurm behaves as it thinks is for the flows to say."""
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.model.slurm import Job, Number
-from isthmus.slurm.poller import Contact, Poller
+from isthmus.slurm.poller import Poller
+
+if TYPE_CHECKING:
+    from isthmus.slurm.contact import Contact
 
 PENDING, RUNNING = ("PENDING",), ("RUNNING",)
 

@@ -1,0 +1,180 @@
+"""What the operator knows: custom resources, the objects it made from them, nodes, and each cluster's Slurm.
+
+    Kubernetes   the kinds of both API families, and objects with our labels    (informers)
+                 Secrets and ConfigMaps that these name                         (references, one by one)
+    Slurm        nodes of every cluster                                         (slurms)
+
+Everything that decides reads from here without awaiting. With a namespace, nothing outside of it is read but nodes.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Protocol, TypeVar
+
+from isthmus import names
+from isthmus.domain.manifests.common import Settings
+from isthmus.kube.client import Client
+from isthmus.kube.informer import Informer
+from isthmus.kube.store import Index, Store
+from isthmus.model.base import Kind
+from isthmus.model.meta import HasMeta, Key
+from isthmus.model.node import NODES
+from isthmus.model.objects import (
+    BUDGETS,
+    CONFIGMAPS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    SECRETS,
+    SERVICES,
+    STATEFULSETS,
+    Service,
+)
+from isthmus.model.pod import PODS, Pod
+from isthmus.model.slinky import (
+    ACCOUNTINGS,
+    CONTROLLERS,
+    LOGINSETS,
+    NODESETS,
+    RESTAPIS,
+    TOKENS,
+    Controller,
+    LocalReference,
+    LoginSet,
+    NodeSet,
+    RestApi,
+)
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
+from isthmus.model.storage import CLAIMS
+from isthmus.operator.references import References
+from isthmus.operator.slurms import Slurms
+from isthmus.runtime.metrics import Metrics
+
+T = TypeVar("T", bound=HasMeta)
+
+_OURS: Final = f"{names.COMPONENT_LABEL} in (controller,worker,login,accounting,restapi,database,token,jail)"
+
+
+class _Manager(Protocol):
+    def cache(self, name: str, cache: Any) -> None: ...
+
+
+class _OfController(Protocol):
+    @property
+    def controller_ref(self) -> LocalReference: ...
+
+
+class Part(HasMeta, Protocol):
+    """A custom resource that belongs to a Controller."""
+
+    @property
+    def spec(self) -> _OfController:
+        """Where the Controller is named."""
+
+
+def cluster_ip(service: Service) -> str | None:
+    """Tell where a Service is; None while it has no address of its own."""
+    address = service.spec.cluster_ip
+    return None if address in {"", "None"} else f"[{address}]" if ":" in address else address
+
+
+class World:
+    """The caches of one process, of one namespace or of all."""
+
+    def __init__(
+        self,
+        kube: Client,
+        settings: Settings,
+        *,
+        namespace: str = "",
+        metrics: Metrics | None = None,
+        rest_address: Callable[[Service], str | None] = cluster_ip,
+    ) -> None:
+        self.kube = kube
+        self.settings = settings
+        self.namespace = namespace
+        self.rest_address = rest_address
+        self._informers: dict[str, Informer[Any]] = {}
+
+        of_controller: dict[str, Index[Any]] = {"controller": _controller_keys}
+        self.controllers = self._follow(CONTROLLERS)
+        self.nodesets: Store[NodeSet] = self._follow(NODESETS, indexes=of_controller)
+        self.loginsets: Store[LoginSet] = self._follow(LOGINSETS, indexes=of_controller)
+        self.restapis: Store[RestApi] = self._follow(RESTAPIS, indexes=of_controller)
+        self.accountings = self._follow(ACCOUNTINGS)
+        self.tokens = self._follow(TOKENS)
+        self.clusters = self._follow(SLURM_CLUSTERS)
+        self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
+
+        owned: dict[str, Index[Any]] = {"owner": _owners}
+        self.pods: Store[Pod] = self._follow(
+            PODS, labels=_OURS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes}
+        )
+        self.statefulsets = self._follow(STATEFULSETS, labels=_OURS, indexes=owned)
+        self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
+        self.daemonsets = self._follow(DAEMONSETS, labels=_OURS, indexes=owned)
+        self.services = self._follow(SERVICES, labels=_OURS, indexes=owned)
+        self.configmaps = self._follow(CONFIGMAPS, labels=_OURS, indexes=owned)
+        self.secrets = self._follow(SECRETS, labels=_OURS, indexes=owned)
+        self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
+        self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
+        self.kube_nodes = self._follow(NODES)
+
+        self.references = References(kube)
+        self.slurms = Slurms(metrics)
+
+    def _follow(self, kind: Kind[T], *, labels: str = "", indexes: dict[str, Index[Any]] | None = None) -> Store[T]:
+        namespace = self.namespace if kind.namespaced else ""
+        informer = Informer(self.kube, kind, indexes=indexes, namespace=namespace, labels=labels)
+        self._informers[f"{kind.plural} of {kind.group}" if kind.group else kind.plural] = informer
+        return informer.store
+
+    def register(self, manager: _Manager) -> None:
+        """Let a manager keep the caches up to date, and count them as part of its readiness."""
+        within = f" in {self.namespace}" if self.namespace else ""
+        for name, informer in self._informers.items():
+            manager.cache(f"{name}{within}", informer)
+        manager.cache(f"references{within}", self.references)
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether Kubernetes answers: only then does "not there" mean that it is gone."""
+        return all(it.contact.in_touch for it in self._informers.values())
+
+    def controller_key(self, part: Part) -> Key | None:
+        """Tell which Controller a part belongs to. One that names none belongs to the only one of its namespace."""
+        namespace, name = part.metadata.namespace, part.spec.controller_ref.name
+        if name:
+            return Key(namespace, name)
+        alone = [key for key in self.controllers if key.namespace == namespace]
+        return alone[0] if len(alone) == 1 else None
+
+    def controller_of(self, part: Part) -> Controller | None:
+        """Find the Controller of a part."""
+        key = self.controller_key(part)
+        return self.controllers.get(key) if key else None
+
+    def nodesets_of(self, controller: Key) -> tuple[NodeSet, ...]:
+        """Find the NodeSets of a Controller, also those that name none where it is the only one."""
+        named = self.nodesets.by("controller", controller)
+        unnamed = self.nodesets.by("controller", Key(controller.namespace, ""))
+        return (*named, *(it for it in unnamed if self.controller_key(it) == controller))
+
+
+def _controller_keys(part: Part) -> tuple[Hashable, ...]:
+    return (Key(part.metadata.namespace, part.spec.controller_ref.name),)
+
+
+def _owners(found: HasMeta) -> tuple[Hashable, ...]:
+    return tuple(owner.uid for owner in found.metadata.owner_references)
+
+
+def _slurm_nodes(pod: Pod) -> tuple[Hashable, ...]:
+    """File a worker pod under its cluster and the name of its Slurm node."""
+    labels = pod.metadata.labels
+    if labels.get(names.COMPONENT_LABEL) != "worker" or names.CLUSTER_LABEL not in labels:
+        return ()
+    hostname = labels.get(names.POD_HOSTNAME_LABEL) or pod.spec.hostname or pod.metadata.name
+    return ((Key(pod.metadata.namespace, labels[names.CLUSTER_LABEL]), hostname),)
+
+
+def _nodes(pod: Pod) -> tuple[Hashable, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()

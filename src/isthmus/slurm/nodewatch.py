@@ -1,0 +1,155 @@
+"""The nodes of a Slurm cluster as a change stream, for who needs no jobs.
+
+A list of nodes costs next to nothing while none changed, so one question every two seconds is enough. Who
+has just changed something calls `hurry`, and is told within a quarter of a second.
+
+`as_of` tells when the latest successful reading began. Whoever has drained a node decides by a state that was read
+after that: until then the node may have begun a job that nobody has told us of.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from isthmus.errors import IsthmusError
+from isthmus.model.slurm import Node
+from isthmus.slurm.client import Client
+from isthmus.slurm.contact import Contact
+from isthmus.slurm.store import Store
+
+_IDLE: Final = 2.0
+_QUICK: Final = 0.25
+_HURRY_SECONDS: Final = 10.0
+_RESTARTS_PAUSE: Final = 6.0
+_BACKOFF_FIRST: Final = 0.2
+_BACKOFF_MOST: Final = 5.0
+_PATIENCE: Final = 15.0
+"""A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
+
+_SETTLED_SECONDS: Final = 1.5
+"""Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
+
+Clock = Callable[[], float]
+
+
+class NodeReader:
+    """Keeps `nodes` as Slurm has them, each time that it is asked to read."""
+
+    def __init__(self, client: Client, *, clock: Clock = time.monotonic) -> None:
+        self.nodes = Store[str, Node]()
+        self.as_of: float | None = None
+        """When the latest successful reading began, by the clock; None before the first."""
+        self._client = client
+        self._clock = clock
+        self._stamp, self._stamp_seen = 0, clock()
+        self._since: int | None = None
+
+    async def read(self) -> None:
+        """Read what changed since the last time, or everything."""
+        began = self._clock()
+        listing = await self._client.nodes(newer_than=self._since, patience=_PATIENCE)
+        self.as_of = began
+        if listing is None:
+            return
+        if listing.last_update != self._stamp:
+            self._stamp, self._stamp_seen = listing.last_update, began
+        settled = began - self._stamp_seen >= _SETTLED_SECONDS
+        self._since = self._stamp + 1 if settled else self._stamp
+        names = {node.name for node in listing.nodes}
+        for gone in [name for name in self.nodes if name not in names]:
+            self.nodes.drop(gone)
+        for node in listing.nodes:
+            self.nodes.put(node.name, node)
+
+    def read_everything(self) -> None:
+        """Do not rely on stamps the next time: slurmctld may be another, with another clock."""
+        self._since = None
+
+
+class NodeWatch:
+    """Follows the nodes of one cluster while `run` runs."""
+
+    def __init__(self, client: Client, *, idle: float = _IDLE, clock: Clock = time.monotonic) -> None:
+        self._client = client
+        self._reader = NodeReader(client, clock=clock)
+        self._idle = idle
+        self._clock = clock
+        self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
+        self._hooks: list[Callable[[], None]] = []
+        self._restart_hooks: list[Callable[[], None]] = []
+        self._hurry_until = 0.0
+        self._hurried = asyncio.Event()
+        self._restarts_due = 0.0
+        self._requests_counted = 0
+        self.nodes = self._reader.nodes
+
+    @property
+    def contact(self) -> Contact:
+        """Whether Slurm answers at the moment."""
+        return self._contact
+
+    @property
+    def as_of(self) -> float | None:
+        """When the latest successful reading began; None before the first."""
+        return self._reader.as_of
+
+    def on_contact(self, hook: Callable[[], None]) -> None:
+        """Call this whenever contact is lost or found again."""
+        self._hooks.append(hook)
+
+    def on_restart(self, hook: Callable[[], None]) -> None:
+        """Call this when slurmctld has been restarted, or has taken another configuration."""
+        self._restart_hooks.append(hook)
+
+    def hurry(self) -> None:
+        """Ask at once, and often for some seconds, because something is expected to change."""
+        self._hurry_until = self._clock() + _HURRY_SECONDS
+        self._restarts_due = 0.0
+        self._hurried.set()
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled."""
+        backoff = _BACKOFF_FIRST
+        while True:
+            self._hurried.clear()
+            began = self._clock()
+            try:
+                await self._look_for_restart()
+                await self._reader.read()
+            except IsthmusError as error:
+                self._note(str(error))
+                await asyncio.sleep(backoff)
+                backoff = min(2 * backoff, _BACKOFF_MOST)
+                continue
+            self._note("")
+            backoff = _BACKOFF_FIRST
+            # A slow Slurm is left alone for a good part of the time.
+            least = max(_QUICK, self._clock() - began)
+            await asyncio.sleep(least)
+            if self._clock() >= self._hurry_until:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, self._idle - least)):
+                        await self._hurried.wait()
+
+    async def _look_for_restart(self) -> None:
+        """Look at what slurmctld counts from its start on; at midnight it begins anew, which does no harm."""
+        if self._clock() < self._restarts_due:
+            return
+        self._restarts_due = self._clock() + _RESTARTS_PAUSE
+        counted = sum(it.count for it in (await self._client.diagnose()).rpcs_by_message_type)
+        before, self._requests_counted = self._requests_counted, counted
+        if counted < before:
+            self._reader.read_everything()
+            for hook in self._restart_hooks:
+                hook()
+
+    def _note(self, trouble: str) -> None:
+        in_touch = not trouble
+        changed = in_touch != self._contact.in_touch
+        since = self._clock() if changed else self._contact.since
+        self._contact = Contact(in_touch=in_touch, since=since, trouble=trouble)
+        if changed:
+            for hook in self._hooks:
+                hook()
