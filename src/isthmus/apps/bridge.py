@@ -6,7 +6,6 @@ Health comes first, so that `/readyz` tells what is waited for: the API server, 
 the process, before or after. Admission needs no Slurm; a process that serves it stays ready while Slurm is away.
 """
 
-import asyncio
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,13 @@ from isthmus.admission import registration
 from isthmus.admission.registration import Place
 from isthmus.admission.webhook import Admission, Caches, OwnCaches
 from isthmus.apps import addresses
+from isthmus.apps.events import Events
 from isthmus.apps.start import StoppedError, answer_of
 from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.world import World, cluster_id
 from isthmus.domain.jobspec import Defaults
 from isthmus.domain.noderules import Rules
-from isthmus.errors import IsthmusError, Terminal
+from isthmus.errors import Terminal
 from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
@@ -105,7 +105,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         if world:
             world.register(manager)
             recorder = Recorder(client, controller=config.scheduler_name, instance=socket.gethostname())
-            manager.work(_Events(recorder))
+            manager.work(Events(recorder))
             for worker in _workers(parts, world, config, recorder=recorder, metrics=metrics):
                 manager.lead(worker)
             if "admission" in parts:
@@ -213,22 +213,3 @@ def _defaults(config: Config) -> Defaults:
         placeholder="batch" if config.placeholder == "batch" else "external",
         gres=config.gres,
     )
-
-
-class _Events:
-    """Writes Events while the process works, and what is left of them at its end."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._drained = asyncio.Event()
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(self._recorder.run())
-            await self._drained.wait()
-            writing.cancel()
-        with suppress(IsthmusError):
-            await self._recorder.flush(everything=True)
-
-    def drain(self) -> None:
-        self._drained.set()

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.goflags import GoCommand
-from isthmus.errors import Terminal
+from isthmus.cli.levels import level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from isthmus.apps.bridge import Part
     from isthmus.apps.status import Status
-    from isthmus.runtime.logs import Level
 
 app = typer.Typer(
     help="Let Slurm place pods: run the processes, and see how they fare.",
@@ -58,8 +57,6 @@ _Http2 = Annotated[
     bool | None, typer.Option("--enable-http2/--no-enable-http2", help="No effect: HTTP/1.1 is served.")
 ]
 
-_EVERYTHING = 4
-
 
 def _process(*parts: "Part") -> "Callable[..., None]":
     """Make the command that runs these parts; all such commands take the same flags."""
@@ -98,7 +95,7 @@ def _process(*parts: "Part") -> "Callable[..., None]":
             election_namespace=leader_election_namespace,
         )
         settings = load(config, overrides={key: given for key, given in features.items() if given is not None})
-        logs.configure(level=_level(v))
+        logs.configure(level=level(v))
         loop.run(bridge.run(frozenset(parts), settings, options))
 
     return command
@@ -197,13 +194,3 @@ def _some(listed: "tuple[str, ...]") -> str:
     text = fold(listed)
     most = 80
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-def _level(text: str) -> "Level":
-    """Read how much is to be logged: as klog counts, or in words."""
-    levels: dict[str, Level] = {"debug": "debug", "info": "info", "warning": "warning", "error": "error"}
-    if text.isascii() and text.isdigit():
-        return "debug" if int(text) >= _EVERYTHING else "info"
-    if text.lower() not in levels:
-        raise Terminal(f"{text!r} is no level", remedy=f"write a number, or one of {', '.join(levels)}")
-    return levels[text.lower()]

@@ -5,7 +5,8 @@ import sys
 import typer
 
 import isthmus
-from isthmus.cli import addon, bridge, explain, images, info, lifecycle, node, passthrough
+from isthmus.cli import addon, bridge, explain, images, info, lifecycle, node, operator, passthrough
+from isthmus.cli.goflags import GoCommand
 from isthmus.errors import IsthmusError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.command()(info.status)
 app.command()(info.kubeconfig)
 app.command()(info.logs)
 app.command()(explain.explain)
+app.command(cls=GoCommand)(operator.operator)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(bridge.app, name="bridge")

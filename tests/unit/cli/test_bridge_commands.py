@@ -15,7 +15,7 @@ from isthmus.apps.addresses import Address
 from isthmus.apps.status import Leader, Nodes, Slurm, Status, Waiting
 from isthmus.bridge.config import Config
 from isthmus.cli import bridge as command
-from isthmus.cli import explain
+from isthmus.cli import explain, levels
 from isthmus.cli.main import app
 from isthmus.errors import Terminal
 
@@ -115,12 +115,12 @@ def test_a_switch_with_another_word_is_refused() -> None:
     ("text", "level"), [("0", "info"), ("2", "info"), ("4", "debug"), ("10", "debug"), ("WARNING", "warning")]
 )
 def test_verbosity_is_a_number_or_a_word(text: str, level: str) -> None:
-    assert command._level(text) == level
+    assert levels.level(text) == level
 
 
 def test_a_verbosity_that_is_neither_is_refused() -> None:
     with pytest.raises(Terminal, match="'loud' is no level"):
-        command._level("loud")
+        levels.level("loud")
 
 
 @pytest.mark.parametrize(

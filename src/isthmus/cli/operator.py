@@ -1,0 +1,81 @@
+"""`isthmus operator`: the process that turns custom resources into Slurm clusters."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.cli.levels import level
+
+_Text = Annotated[str, typer.Option()]
+
+
+def operator(
+    *,
+    namespaces: Annotated[
+        str, typer.Option(help="Look after these only, separated by commas. [default: all]", metavar="NAMES")
+    ] = "",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"
+        ),
+    ] = None,
+    metrics_bind_address: Annotated[
+        str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")
+    ] = ":8080",
+    health_probe_bind_address: Annotated[
+        str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")
+    ] = ":8081",
+    webhook_bind_address: Annotated[
+        str, typer.Option(help="Where to serve webhooks; 0 for nowhere.", metavar="ADDRESS")
+    ] = ":9443",
+    leader_elect: Annotated[
+        bool, typer.Option("--leader-elect/--no-leader-elect", help="Let one of several work.")
+    ] = True,
+    leader_elect_namespace: Annotated[
+        str, typer.Option(help="Namespace of the Lease. [default: our own]", metavar="NAME")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="What the Lease and the webhooks are called after.", metavar="NAME")
+    ] = "isthmus-operator",
+    propagated_node_conditions: Annotated[
+        str, typer.Option(help="Conditions of nodes that Slurm is told of when they are cordoned.", metavar="TYPES")
+    ] = "",
+    slurm_image: Annotated[str, typer.Option(help="The image of Slurm's daemons.", metavar="IMAGE")] = "",
+    login_image: Annotated[str, typer.Option(help="The image of login nodes.", metavar="IMAGE")] = "",
+    mariadb_image: Annotated[str, typer.Option(help="The image of databases.", metavar="IMAGE")] = "",
+    v: Annotated[
+        str,
+        typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL"),
+    ] = "0",
+) -> None:
+    """Run the operator: custom resources become Slurm clusters in pods."""
+    from isthmus.apps import operator as app
+    from isthmus.domain.manifests.common import Settings
+    from isthmus.runtime import logs, loop
+
+    images = {"slurm_image": slurm_image, "login_image": login_image, "mariadb_image": mariadb_image}
+    settings = Settings(
+        domain=app.domain_here(),
+        cgroup=app.cgroup_here(),
+        propagated_node_conditions=_words(propagated_node_conditions),
+        **{key: image for key, image in images.items() if image},
+    )
+    options = app.Options(
+        settings=settings,
+        name=name,
+        namespaces=_words(namespaces),
+        kubeconfig=kubeconfig,
+        metrics_address=metrics_bind_address,
+        health_address=health_probe_bind_address,
+        webhook_address=webhook_bind_address,
+        elect=leader_elect,
+        election_namespace=leader_elect_namespace,
+    )
+    logs.configure(level=level(v))
+    loop.run(app.run(options))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
