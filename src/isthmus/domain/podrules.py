@@ -38,6 +38,9 @@ OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
 _CONFIRMATION: Final = timedelta(seconds=30)
 """So long after the end of a pod's grace time a dead node still keeps its job: it may come back."""
 
+_COUNTS_WITHIN: Final = 2.0
+"""Seconds after its start in which slurmctld begins to count."""
+
 
 class Scene(msgspec.Struct, frozen=True):
     """A job and all that bears on it."""
@@ -144,6 +147,19 @@ def true_job(pod: Pod, jobs: Collection[tuple[Job, Marker]]) -> int | None:
     named = [job for job, marker in candidates if pod.metadata.uid in {marker.uid, *marker.uids}]
     best = max(named, key=lambda job: (jobstates.living(job.job_state), job.job_id), default=None)
     return best.job_id if best else None
+
+
+def has_id_of_another(job: Job, *, bound: datetime, counts_since: float) -> bool:
+    """Whether Slurm gave a job the id of another that it forgot: that of a pod which was bound at that time.
+
+    Such a job is younger than the binding. But both times are whole seconds, and a pod often has its node in the
+    second in which its job was submitted. Where they are the same, slurmctld must have started then, too: nothing
+    else makes it forget.
+    """
+    submitted, then = job.submit_time.value or 0, int(bound.timestamp())
+    if submitted == then:
+        return 0 <= counts_since - then <= _COUNTS_WITHIN
+    return submitted > then
 
 
 def is_dead(node: Node | None) -> bool:

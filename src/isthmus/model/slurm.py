@@ -423,6 +423,8 @@ class Statistics(msgspec.Struct, frozen=True, gc=False):
 
     now: Number = msgspec.field(name="req_time", default=NOTHING)
     """The time on its clock."""
+    since: Number = msgspec.field(name="req_time_start", default=NOTHING)
+    """When it began to count: at its start, anew when it is reconfigured and at midnight; 0 until it has begun."""
     server_thread_count: int = 0
     agent_queue_size: int = 0
     jobs_submitted: int = 0

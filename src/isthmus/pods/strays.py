@@ -1,7 +1,8 @@
 """Pods that have a node, but no job of ours that could be theirs.
 
     no job id                    somebody bound it by hand: left alone, with a warning
-    the job of somebody else     its label is wrong or forged: left alone, with a warning, and so is the job
+    the job of somebody else     its label is wrong or forged, or the job's marker was written over: left alone,
+                                 with a warning, and so is the job
     a job that nobody knows      its job is gone, and it has to go, too
     a job younger than itself    likewise: Slurm forgot its job, and gave the id to another
 
@@ -89,15 +90,18 @@ class Strays:
         marked = marker.read(found.admin_comment)
         if marked and marked.cluster == self._world.cluster and podrules.belongs(pod, marked):
             raise Wait(f"job {job_id} was not read yet", after=_LOOK_AGAIN)
-        return not await self._is_younger(found, pod)
+        return not await self._has_id_of_another(found, pod)
 
-    async def _is_younger(self, job: Job, pod: Pod) -> bool:
-        """Whether a job was submitted after a pod had its node."""
-        scheduled = condition(
-            (await self._world.kube.get(_POD_TIMES, pod.metadata.key)).status.conditions, "PodScheduled"
-        )
-        bound = scheduled and scheduled.last_transition_time
-        return bool(bound and job.submit_time.value and job.submit_time.value >= bound.timestamp())
+    async def _has_id_of_another(self, job: Job, pod: Pod) -> bool:
+        """Whether the pod's own job was forgotten by Slurm; raises `Wait` if slurmctld cannot tell its age yet."""
+        times = await self._world.kube.get(_POD_TIMES, pod.metadata.key)
+        scheduled = condition(times.status.conditions, "PodScheduled")
+        if scheduled is None or scheduled.last_transition_time is None:
+            return False
+        since = (await self._world.slurm.diagnose()).since.value
+        if since == 0:
+            raise Wait("slurmctld has only just started", after=_LOOK_AGAIN)
+        return podrules.has_id_of_another(job, bound=scheduled.last_transition_time, counts_since=since or 0)
 
     def _must_be_gone_for_long(self, job_id: int, key: Key) -> None:
         now = self._clock()

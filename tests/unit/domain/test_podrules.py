@@ -26,7 +26,7 @@ from isthmus.domain.podrules import (
 from isthmus.model.meta import Condition, Key, ObjectMeta
 from isthmus.model.node import Node, NodeSpec, NodeStatus, Taint
 from isthmus.model.pod import Pod, PodCondition, PodSpec, PodStatus, SchedulingGate
-from isthmus.model.slurm import ENDED, Job
+from isthmus.model.slurm import ENDED, Job, Number
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=1)
@@ -289,6 +289,37 @@ def test_weakness_32_the_true_job_is_the_one_that_names_the_pod() -> None:
     jobs = [of(forged, 5, "CANCELLED"), of(forged, 6), of(forged, 8, "FAILED")]
     assert podrules.true_job(forged, jobs) == 6
     assert podrules.true_job(forged, jobs[::2]) == 8
+
+
+@pytest.mark.parametrize(
+    ("submitted", "started", "another"),
+    [
+        (-1, -3600, False),
+        (-1, 0, False),
+        (1, -3600, True),
+        (0, -3600, False),
+        (0, -1, False),
+        (0, 0, True),
+        (0, 1, True),
+        (0, 3600, False),
+    ],
+    ids=[
+        "before the binding",
+        "before the binding, and slurmctld remembers it",
+        "after the binding",
+        "in its second",
+        "in its second, and slurmctld started in the one before",
+        "in its second, as slurmctld was started",
+        "in its second, and slurmctld took another to begin to count",
+        "in its second, and slurmctld was reconfigured since",
+    ],
+)
+def test_a_job_has_the_id_of_another_if_it_came_after_the_pod_was_bound(
+    submitted: int, started: int, *, another: bool
+) -> None:
+    second = int(NOW.timestamp())
+    job = Job(JOB_ID, submit_time=Number.of(second + submitted))
+    assert podrules.has_id_of_another(job, bound=NOW, counts_since=second + started) is another
 
 
 def test_weakness_32_a_gang_is_known_by_namespace_kind_and_name() -> None:
