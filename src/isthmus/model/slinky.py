@@ -16,8 +16,11 @@ from isthmus.model.schema import FreeForm, IntOrString, Rule, keyed_by, rules
 GROUP = "slinky.slurm.net"
 VERSION = "v1beta1"
 
-_Name = Annotated[str, Meta(max_length=253)]
+_Name = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]
 _Port = Annotated[int, Meta(ge=1, le=65535)]
+_Text = Annotated[str, Meta(max_length=262144)]
+_Duration = Annotated[str, Meta(max_length=64, pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))*$")]
+_ScrapeDuration = Annotated[str, Meta(max_length=64, pattern=r"^([0-9]+(ms|[smhdwy]))*$")]
 Conditions = Annotated[tuple[Condition, ...], keyed_by("type")]
 
 
@@ -30,8 +33,8 @@ class LocalReference(Data, frozen=True):
 class KeyReference(Data, frozen=True):
     """One key of a Secret or ConfigMap of the same namespace."""
 
-    name: _Name = ""
-    key: str = ""
+    name: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
+    key: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
     optional: bool | None = None
 
 
@@ -68,9 +71,9 @@ class ExternalConfig(Data, frozen=True):
 class MetricsEndpoint(Data, frozen=True):
     """A path that is scraped."""
 
-    path: str
-    interval: str = ""
-    scrape_timeout: str = ""
+    path: Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^/[^\s]*$")]
+    interval: _ScrapeDuration = ""
+    scrape_timeout: _ScrapeDuration = ""
 
 
 class ServiceMonitor(Data, frozen=True):
@@ -79,8 +82,8 @@ class ServiceMonitor(Data, frozen=True):
     enabled: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    interval: str = ""
-    scrape_timeout: str = ""
+    interval: _ScrapeDuration = ""
+    scrape_timeout: _ScrapeDuration = ""
     endpoints: tuple[MetricsEndpoint, ...] = ()
 
 
@@ -102,7 +105,7 @@ class Persistence(Data, frozen=True):
     """Where slurmctld keeps its state: a claim that exists, or one that is made from these fields."""
 
     enabled: bool = True
-    existing_claim: str = ""
+    existing_claim: _Name = ""
     access_modes: tuple[str, ...] = ()
     storage_class_name: str | None = None
     resources: FreeForm = field(default_factory=dict)
@@ -127,20 +130,37 @@ class User(Data, frozen=True):
     ssh_keys_secret_ref: KeyReference | None = None
 
 
-Users = Annotated[tuple[User, ...], keyed_by("name")]
+Users = Annotated[tuple[User, ...], Meta(max_length=10000), keyed_by("name")]
 
+
+def _same(ours: str, theirs: str) -> str:
+    """Write in CEL that two references are to the same key; both are known to be there."""
+    return f"(self.{ours}.name == oldSelf.{theirs}.name && self.{ours}.key == oldSelf.{theirs}.key)"
+
+
+# Of the new and the old name for the key of tokens, the new one counts. No rule makes values up where some are absent
+# (`orValue`): the API server would reckon with any size of them, and refuse the rule as too dear.
+_SAME_JWT_KEY = Rule(
+    "has(self.jwtKeyRef)"
+    f" ? (has(oldSelf.jwtKeyRef) ? {_same('jwtKeyRef', 'jwtKeyRef')}"
+    f" : !has(oldSelf.jwtHs256KeyRef) || {_same('jwtKeyRef', 'jwtHs256KeyRef')})"
+    f" : (has(oldSelf.jwtKeyRef) ? has(self.jwtHs256KeyRef) && {_same('jwtHs256KeyRef', 'jwtKeyRef')}"
+    f" : !has(oldSelf.jwtHs256KeyRef)"
+    f" || has(self.jwtHs256KeyRef) && {_same('jwtHs256KeyRef', 'jwtHs256KeyRef')})",
+    "jwtKeyRef cannot be changed: put another key into the same Secret, and it is rotated",
+)
+_SAME_CONTROLLER = Rule(
+    "!has(oldSelf.controllerRef) || !has(oldSelf.controllerRef.name) || oldSelf.controllerRef.name == ''"
+    " || (has(self.controllerRef) && has(self.controllerRef.name)"
+    " && self.controllerRef.name == oldSelf.controllerRef.name)",
+    "controllerRef cannot be changed: make another one for the other cluster, then delete this one",
+)
 _KEYS_UNLESS_EXTERNAL = (
+    Rule("self.external || has(self.slurmKeyRef)", "slurmKeyRef is required unless external"),
     Rule(
-        "(has(self.external) && self.external) || has(self.slurmKeyRef)", "slurmKeyRef is required unless external"
+        "self.external || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)", "jwtKeyRef is required unless external"
     ),
-    Rule(
-        "(has(self.external) && self.external) || has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)",
-        "jwtKeyRef is required unless external",
-    ),
-    Rule(
-        "!(has(self.external) && self.external) || has(self.externalConfig)",
-        "externalConfig is required when external is true",
-    ),
+    Rule("!self.external || has(self.externalConfig)", "externalConfig is required when external is true"),
 )
 
 
@@ -148,6 +168,7 @@ class ControllerSpec(Data, frozen=True):
     """slurmctld: its keys, its configuration, its state."""
 
     cluster_name: Annotated[str, Meta(max_length=40, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")] | None = None
+    """In Slurm and its accounting; <namespace>_<name> where it is absent."""
     slurm_key_ref: KeyReference | None = None
     jwt_key_ref: KeyReference | None = None
     jwt_hs256_key_ref: KeyReference | None = field(name="jwtHs256KeyRef", default=None)
@@ -161,7 +182,8 @@ class ControllerSpec(Data, frozen=True):
     reconfigure: FreeForm = field(default_factory=dict)
     logfile: FreeForm = field(default_factory=dict)
     template: PodTemplate = PodTemplate()
-    extra_conf: str = ""
+    extra_conf: _Text = ""
+    """Lines for slurm.conf, taken as they are; where they set what we would set, they count."""
     config_file_refs: tuple[LocalReference, ...] = ()
     prolog_script_refs: tuple[LocalReference, ...] = ()
     epilog_script_refs: tuple[LocalReference, ...] = ()
@@ -215,10 +237,31 @@ class Controller(Data, frozen=True):
         rules(
             *_KEYS_UNLESS_EXTERNAL,
             Rule(
-                "!(has(self.ha) && has(self.ha.enabled) && self.ha.enabled) ||"
-                " (has(self.persistence) && (!has(self.persistence.enabled) || self.persistence.enabled)"
-                " && has(self.persistence.existingClaim) && self.persistence.existingClaim != '')",
+                "!self.ha.enabled || (self.persistence.enabled && has(self.persistence.existingClaim)"
+                " && self.persistence.existingClaim != '')",
                 "ha needs persistence.existingClaim: a ReadWriteMany claim that all slurmctld share",
+            ),
+            Rule(
+                "has(self.clusterName) == has(oldSelf.clusterName)"
+                " && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",
+                "clusterName cannot be changed: accounting and the saved state know the cluster by it",
+            ),
+            Rule(
+                "!has(self.slurmKeyRef) || !has(oldSelf.slurmKeyRef)"
+                " || self.slurmKeyRef.name == oldSelf.slurmKeyRef.name",
+                "slurmKeyRef.name cannot be changed: put another key into the same Secret, and it is rotated",
+            ),
+            _SAME_JWT_KEY,
+            Rule(
+                "self.persistence.enabled == oldSelf.persistence.enabled",
+                "persistence.enabled cannot be changed: the saved state would be left behind",
+            ),
+            Rule(
+                "!self.persistence.enabled"
+                " || has(self.persistence.existingClaim) == has(oldSelf.persistence.existingClaim)"
+                " && (!has(self.persistence.existingClaim)"
+                " || self.persistence.existingClaim == oldSelf.persistence.existingClaim)",
+                "persistence.existingClaim cannot be changed: the saved state would be left behind",
             ),
         ),
     ]
@@ -258,7 +301,8 @@ class AccountingSpec(Data, frozen=True):
     template: PodTemplate = PodTemplate()
     storage_config: StorageConfig | None = None
     database: EmbeddedDatabase = EmbeddedDatabase()
-    extra_conf: str = ""
+    extra_conf: _Text = ""
+    """Lines for slurmdbd.conf, taken as they are."""
     service: ServiceTemplate = ServiceTemplate()
     auth_type: Literal["slurm", "munge"] = "slurm"
 
@@ -271,7 +315,7 @@ class AccountingSpec(Data, frozen=True):
 class Accounting(Data, frozen=True):
     """slurmdbd."""
 
-    spec: Annotated[AccountingSpec, rules(*_KEYS_UNLESS_EXTERNAL)]
+    spec: Annotated[AccountingSpec, rules(*_KEYS_UNLESS_EXTERNAL, _SAME_JWT_KEY)]
     metadata: ObjectMeta = ObjectMeta()
     status: PartStatus = PartStatus()
 
@@ -290,7 +334,7 @@ class RestApiSpec(Data, frozen=True):
     """slurmrestd."""
 
     controller_ref: LocalReference
-    replicas: Annotated[int, Meta(ge=0)] = 1
+    replicas: Annotated[int, Meta(ge=0, le=1000)] = 1
     slurmrestd: FreeForm = field(default_factory=dict)
     template: PodTemplate = PodTemplate()
     service: ServiceTemplate = ServiceTemplate()
@@ -299,7 +343,13 @@ class RestApiSpec(Data, frozen=True):
 class RestApi(Data, frozen=True):
     """slurmrestd of a cluster."""
 
-    spec: RestApiSpec
+    spec: Annotated[
+        RestApiSpec,
+        rules(
+            Rule("has(self.controllerRef.name) && self.controllerRef.name != ''", "controllerRef.name is required"),
+            _SAME_CONTROLLER,
+        ),
+    ]
     metadata: ObjectMeta = ObjectMeta()
     status: ReplicatedStatus = ReplicatedStatus()
 
@@ -307,13 +357,14 @@ class RestApi(Data, frozen=True):
 class LoginSetSpec(Data, frozen=True):
     """Nodes that people log in to."""
 
-    controller_ref: LocalReference
-    replicas: Annotated[int, Meta(ge=0)] = 1
+    controller_ref: LocalReference = LocalReference()
+    """The Controller; without a name, the only one of the namespace."""
+    replicas: Annotated[int, Meta(ge=0, le=1000)] = 1
     login: FreeForm = field(default_factory=dict)
     initconf: FreeForm = field(default_factory=dict)
     template: PodTemplate = PodTemplate()
-    root_ssh_authorized_keys: str = ""
-    extra_sshd_config: str = ""
+    root_ssh_authorized_keys: _Text = ""
+    extra_sshd_config: _Text = ""
     sssd_conf_ref: KeyReference | None = None
     strategy: FreeForm = field(default_factory=dict)
     service: ServiceTemplate = ServiceTemplate()
@@ -322,7 +373,7 @@ class LoginSetSpec(Data, frozen=True):
 class LoginSet(Data, frozen=True):
     """Login nodes of a cluster."""
 
-    spec: LoginSetSpec
+    spec: Annotated[LoginSetSpec, rules(_SAME_CONTROLLER)]
     metadata: ObjectMeta = ObjectMeta()
     status: ReplicatedStatus = ReplicatedStatus()
 
@@ -331,7 +382,7 @@ class WorkerSsh(Data, frozen=True):
     """sshd on workers."""
 
     enabled: bool = False
-    extra_sshd_config: str = ""
+    extra_sshd_config: _Text = ""
     sssd_conf_ref: KeyReference | None = None
 
 
@@ -339,7 +390,7 @@ class PartitionSpec(Data, frozen=True):
     """A partition of this NodeSet's nodes, with the settings behind `Nodes=`."""
 
     enabled: bool = False
-    config: Annotated[str, Meta(pattern=r"^[^\n\r]*$")] = ""
+    config: Annotated[str, Meta(max_length=4096, pattern=r"^[^\n\r]*$")] = ""
 
 
 class RollingUpdate(Data, frozen=True):
@@ -352,8 +403,10 @@ class ScheduledUpdate(Data, frozen=True):
     """A maintenance reservation in Slurm, within which nodes are replaced."""
 
     start_time: datetime | None = None
-    duration: str = "30m"
-    flags: tuple[str, ...] = ()
+    duration: _Duration = "30m"
+    flags: Annotated[
+        tuple[Annotated[str, Meta(max_length=32, pattern=r"^[A-Za-z_+=-]+$")], ...], Meta(max_length=32)
+    ] = ()
 
 
 class UpdateStrategy(Data, frozen=True):
@@ -374,7 +427,7 @@ class ClaimRetention(Data, frozen=True):
 class Draining(Data, frozen=True):
     """How long a node that is to go may finish its jobs, and what happens then (ours)."""
 
-    timeout: Annotated[str, Meta(pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms))*$")] = ""
+    timeout: _Duration = ""
     """Such as 30m. Empty: for as long as the jobs take."""
     on_timeout: Literal["Wait", "Requeue", "Cancel"] = "Wait"
 
@@ -382,24 +435,37 @@ class Draining(Data, frozen=True):
 class NodeSetSpec(Data, frozen=True):
     """Worker nodes of one shape."""
 
-    controller_ref: LocalReference
+    controller_ref: LocalReference = LocalReference()
+    """The Controller; without a name, the only one of the namespace."""
     replicas: Annotated[int, Meta(ge=0, le=65533)] = 1
     scaling_mode: Literal["StatefulSet", "DaemonSet"] = "StatefulSet"
     slurmd: FreeForm = field(default_factory=dict)
     ssh: WorkerSsh = WorkerSsh()
     logfile: FreeForm = field(default_factory=dict)
     template: PodTemplate = PodTemplate()
-    extra_conf: str = ""
+    extra_conf: Annotated[str, Meta(max_length=16384, pattern=r"^[^\n\r]*\n?$")] = ""
+    """Settings of the nodes as in a NodeName line of slurm.conf, such as Weight=10 Feature=fast."""
     partition: PartitionSpec = PartitionSpec()
-    volume_claim_templates: tuple[FreeForm, ...] = ()
+    volume_claim_templates: Annotated[tuple[FreeForm, ...], Meta(max_length=64)] = ()
     update_strategy: Annotated[
         UpdateStrategy,
         rules(
             Rule(
-                "self.type != 'ScheduledUpdate' ||"
+                "!has(self.type) || self.type != 'ScheduledUpdate' ||"
                 " (has(self.scheduledUpdate) && has(self.scheduledUpdate.startTime))",
                 "a ScheduledUpdate needs scheduledUpdate.startTime",
-            )
+            ),
+            Rule(
+                "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxUnavailable) ||"
+                " (type(self.rollingUpdate.maxUnavailable) == int ? self.rollingUpdate.maxUnavailable >= 1"
+                " : self.rollingUpdate.maxUnavailable.matches('^([1-9][0-9]?|100)%$'))",
+                "rollingUpdate.maxUnavailable is a number from 1, or a percentage from 1% to 100%",
+            ),
+            Rule(
+                "!has(self.scheduledUpdate) || !has(self.scheduledUpdate.duration)"
+                " || duration(self.scheduledUpdate.duration) >= duration('1m')",
+                "scheduledUpdate.duration is one minute at least",
+            ),
         ),
     ] = UpdateStrategy()
     revision_history_limit: Annotated[int, Meta(ge=0)] = 0
@@ -442,7 +508,18 @@ class NodeSetStatus(Data, frozen=True):
 class NodeSet(Data, frozen=True):
     """Worker nodes of a cluster."""
 
-    spec: NodeSetSpec
+    spec: Annotated[
+        NodeSetSpec,
+        rules(
+            _SAME_CONTROLLER,
+            Rule(
+                "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates)"
+                " && (!has(self.volumeClaimTemplates)"
+                " || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
+                "volumeClaimTemplates cannot be changed: make another NodeSet, then delete this one",
+            ),
+        ),
+    ]
     metadata: ObjectMeta = ObjectMeta()
     status: NodeSetStatus = NodeSetStatus()
 
@@ -450,10 +527,10 @@ class NodeSet(Data, frozen=True):
 class TokenSpec(Data, frozen=True):
     """Whose token, for how long, and where it is put."""
 
-    username: Annotated[str, Meta(min_length=1, max_length=64)]
+    username: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$")]
     jwt_key_ref: KeyReference | None = None
     jwt_hs256_key_ref: KeyReference | None = field(name="jwtHs256KeyRef", default=None)
-    lifetime: str | None = None
+    lifetime: _Duration | None = None
     refresh: bool = True
     secret_ref: KeyReference | None = None
 
@@ -477,7 +554,10 @@ class Token(Data, frozen=True):
 
     spec: Annotated[
         TokenSpec,
-        rules(Rule("has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)", "jwtKeyRef is required")),
+        rules(
+            Rule("has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)", "jwtKeyRef is required"),
+            _SAME_JWT_KEY,
+        ),
     ]
     metadata: ObjectMeta = ObjectMeta()
     status: TokenStatus = TokenStatus()

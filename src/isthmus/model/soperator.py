@@ -471,7 +471,8 @@ class SlurmClusterSpec(Data, frozen=True):
         PartitionConfiguration,
         rules(
             Rule(
-                "self.configType != 'structured' || (has(self.partitions) && size(self.partitions) > 0)",
+                "!has(self.configType) || self.configType != 'structured'"
+                " || (has(self.partitions) && size(self.partitions) > 0)",
                 "a structured partition configuration needs at least one partition",
             )
         ),
@@ -670,8 +671,9 @@ class NodeSet(Data, frozen=True):
         NodeSetSpec,
         rules(
             Rule(
-                "type(self.maxUnavailable) == int ? (self.maxUnavailable >= 1 && self.maxUnavailable <= 500)"
-                " : self.maxUnavailable.matches('^([1-9][0-9]?|100)%$')",
+                "!has(self.maxUnavailable) ||"
+                " (type(self.maxUnavailable) == int ? (self.maxUnavailable >= 1 && self.maxUnavailable <= 500)"
+                " : self.maxUnavailable.matches('^([1-9][0-9]?|100)%$'))",
                 "maxUnavailable is a number from 1 to 500, or a percentage from 1% to 100%",
             )
         ),

@@ -1,0 +1,181 @@
+"""The kinds of Slurm clusters, as the API server is to serve and enforce them.
+
+NodeSet and LoginSet have a short form, v1alpha1, that a webhook converts (`operator.conversion`). Where there is no
+webhook, as in most tests, they are served as v1beta1 alone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from isthmus import names
+from isthmus.kube import crd
+from isthmus.kube.client import Client
+from isthmus.kube.crd import Column, Conversion, ScalePaths, Version
+from isthmus.model import slinky, slinkyalpha, soperator
+from isthmus.model.base import Kind
+from isthmus.model.schema import Rule
+
+CATEGORIES: Final = ("slurm",)
+"""So that `kubectl get slurm` shows a cluster with all its parts."""
+
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", type="date")
+
+
+def _condition(title: str, type_: str, description: str, *, priority: int = 0) -> Column:
+    path = f'.status.conditions[?(@.type=="{type_}")].status'
+    return Column(title, path, description=description, priority=priority)
+
+
+_READY: Final = _condition("Ready", "Ready", "Whether it works")
+_WHY: Final = Column(
+    "Status", '.status.conditions[?(@.type=="Ready")].message', description="What it waits for", priority=1
+)
+
+
+def _named(length: int) -> Rule:
+    """Limit names: Services, hosts and labels are called after the object, with something behind."""
+    return Rule(
+        f"size(self.metadata.name) <= {length} && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+        f"the name has at most {length} of a-z, 0-9 and -, and begins with a letter:"
+        " hosts and Services are called after it",
+    )
+
+
+_CONTROLLER = (
+    Column("Ready", ".status.ready", description="Ready and desired slurmctld"),
+    Column("Version", ".status.slurmVersion", description="The version of Slurm"),
+    _condition("Config", "ConfigApplied", "Whether every daemon has the configuration"),
+    _AGE,
+    Column("Active", ".status.active", description="The pod whose slurmctld is in charge", priority=1),
+    _WHY,
+)
+_ACCOUNTING = (_READY, _AGE, _WHY)
+_RESTAPI = (
+    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="How many answer"),
+    _AGE,
+    _WHY,
+)
+_LOGINSET = (
+    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
+    Column("Replicas", ".status.replicas", type="integer", description="How many there are"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="How many can be logged in to"),
+    _AGE,
+    _WHY,
+)
+_NODESET = (
+    Column("Desired", ".status.desired", type="integer", description="How many are wanted"),
+    Column("Replicas", ".status.replicas", type="integer", description="How many there are"),
+    Column("Updated", ".status.updatedReplicas", type="integer", description="How many are as specified now"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="How many are registered in Slurm"),
+    Column("Idle", ".status.slurmIdle", type="integer", description="How many run no job"),
+    Column("Allocated", ".status.slurmAllocated", type="integer", description="How many run jobs"),
+    Column("Drain", ".status.slurmDrain", type="integer", description="How many take no new jobs"),
+    Column("Down", ".status.slurmDown", type="integer", description="How many Slurm has lost", priority=1),
+    _AGE,
+    _WHY,
+)
+_TOKEN = (
+    Column("User", ".spec.username", description="Whose token it is"),
+    Column("IAT", ".status.issuedAt", type="date", description="How long ago it was made"),
+    Column("Expires", ".status.expiresAt", description="When it ends"),
+    _AGE,
+    _WHY,
+)
+_CLUSTER = (
+    Column("Status", ".status.phase", description="Whether the cluster works"),
+    _condition("Controllers", "ControllersAvailable", "Whether slurmctld works"),
+    Column("Workers", ".status.workers", description="Ready and desired workers"),
+    Column("Login", ".status.readyLogin", type="integer", description="How many nodes can be logged in to"),
+    _condition("Accounting", "AccountingAvailable", "Whether slurmdbd works"),
+    Column("Version", ".status.slurmVersion", description="The version of Slurm"),
+    _AGE,
+    _condition("SConfigCtrl", "SConfigControllerAvailable", "Whether configuration is written", priority=1),
+    _WHY,
+)
+_NEBIUS_NODESET = (
+    Column("Status", ".status.phase", description="How far it is"),
+    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
+    Column("Ready", ".status.replicas", type="integer", description="How many are registered in Slurm"),
+    Column("Ephemeral", ".spec.ephemeralNodes", type="boolean", description="Whether Slurm starts and stops them"),
+    _AGE,
+    _WHY,
+)
+
+
+def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]:
+    """Make the definition of every kind, for `install` and for the chart."""
+    scale = ScalePaths()
+    return [
+        _definition(slinky.CONTROLLERS, _CONTROLLER, short=("slurmctld",), name=_named(40)),
+        _definition(slinky.ACCOUNTINGS, _ACCOUNTING, short=("slurmdbd",), name=_named(40)),
+        _definition(slinky.RESTAPIS, _RESTAPI, short=("slurmrestd",), name=_named(40), scale=scale),
+        _definition(
+            slinky.LOGINSETS,
+            _LOGINSET,
+            short=("lss", "sackd"),
+            name=_named(50),
+            scale=scale,
+            alpha=slinkyalpha.ShortLoginSet,
+            conversion=conversion,
+        ),
+        _definition(
+            slinky.NODESETS,
+            _NODESET,
+            short=("nss", "slurmd"),
+            name=_named(50),
+            scale=scale,
+            alpha=slinkyalpha.ShortNodeSet,
+            conversion=conversion,
+        ),
+        _definition(slinky.TOKENS, _TOKEN, short=("jwt",)),
+        _definition(soperator.SLURM_CLUSTERS, _CLUSTER, short=("slc",), name=_named(40)),
+        _definition(
+            soperator.NEBIUS_NODESETS,
+            _NEBIUS_NODESET,
+            name=_named(50),
+            scale=ScalePaths(selector=".status.labelSelector"),
+        ),
+    ]
+
+
+def converted() -> list[str]:
+    """Name the definitions whose objects a webhook converts."""
+    return [f"{kind.plural}.{kind.group}" for kind in (slinky.LOGINSETS, slinky.NODESETS)]
+
+
+async def install(client: Client, *, conversion: Conversion | None = None) -> None:
+    """Have the API server serve all kinds, and wait until it does."""
+    async with asyncio.TaskGroup() as together:
+        for manifest in definitions(conversion=conversion):
+            together.create_task(crd.install(client, manifest, manager=names.FIELD_MANAGER))
+
+
+def _definition(
+    kind: Kind[Any],
+    columns: Sequence[Column],
+    *,
+    short: Sequence[str] = (),
+    name: Rule | None = None,
+    scale: ScalePaths | None = None,
+    alpha: type[Any] | None = None,
+    conversion: Conversion | None = None,
+) -> dict[str, Any]:
+    versions = [Version(kind.version, kind.type, columns=tuple(columns), scale=scale)]
+    if alpha and conversion:
+        versions.append(Version(slinkyalpha.VERSION, alpha, columns=tuple(columns), scale=scale))
+    made = crd.definition(
+        kind.group,
+        kind.name,
+        plural=kind.plural,
+        versions=versions,
+        short_names=short,
+        categories=CATEGORIES,
+        conversion=conversion if alpha else None,
+    )
+    if name:
+        for version in made["spec"]["versions"]:
+            root = version["schema"]["openAPIV3Schema"]
+            root["x-kubernetes-validations"] = [{"rule": name.rule, "message": name.message}]
+    return made
