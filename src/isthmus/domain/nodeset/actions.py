@@ -36,6 +36,8 @@ class DeletePod(msgspec.Struct, frozen=True):
     """The reason of the Event."""
     replace: bool = False
     """Whether another is to take its place (an update, a repair), so that its claims stay."""
+    version: str = ""
+    """Delete it only at this version: for a pod without a node, which must not get one in the same moment."""
 
 
 class Protect(msgspec.Struct, frozen=True):

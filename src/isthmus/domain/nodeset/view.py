@@ -136,7 +136,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     slurm_nodes: Mapping[str, SlurmNode] = {}
     """Every node that Slurm knows, also those of others."""
     jobs: tuple[Job, ...] | None = None
-    """The jobs of Slurm; None unless they were read for this, which costs and is done only where it is asked for."""
+    """The jobs of Slurm; None unless they were read for this, which costs and is done only where needed."""
     unwanted: frozenset[str] = frozenset()
     """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
     abandoned: bool = False
