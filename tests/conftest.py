@@ -19,5 +19,6 @@ pytest_plugins = [
     "tests.bed.faults",
     "tests.bed.slurm",
     "tests.bed.bridge_ground",
+    "tests.bed.operator_ground",
     "tests.bed.workload_controllers",
 ]

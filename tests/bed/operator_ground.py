@@ -1,0 +1,119 @@
+"""The ground on which the operator is tested end to end: the local cluster, with the operator installed by helm.
+
+    def test_a_cluster_comes_up(operator_ground: OperatorGround) -> None:
+        with operator_ground.namespace("one") as namespace:
+            operator_ground.apply(CLUSTER, namespace)
+            operator_ground.ready("slurmcluster/one", namespace)
+            operator_ground.exec("login-0", "sinfo", namespace=namespace)
+
+The operator is there once per run. A test makes what it needs in a namespace of its own, and removes it.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.local import binaries
+from isthmus.local.progress import PlainProgress
+from tests.bed.cluster import ClusterBed, eventually
+
+ROOT = Path(__file__).parents[2]
+CHARTS = ROOT / "charts"
+EXAMPLES = ROOT / "examples" / "operator"
+NAMESPACE = "isthmus-system"
+
+
+@dataclass(frozen=True)
+class OperatorGround:
+    """A cluster with the operator in it."""
+
+    cluster: ClusterBed
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.cluster.kubeconfig
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        """Run kubectl as administrator; a failure shows what it said."""
+        return self.cluster.kubectl(*words, stdin=stdin)
+
+    def attempt(self, *words: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run kubectl where it may fail, and see what it says."""
+        return subprocess.run(
+            [*self.cluster.cluster.kubectl, *words], check=False, text=True, input=stdin, capture_output=True
+        )
+
+    def apply(self, manifest: str | dict[str, Any], namespace: str) -> None:
+        """Make objects from YAML, or from a manifest."""
+        text = manifest if isinstance(manifest, str) else json.dumps(manifest)
+        self.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=text)
+
+    def get(self, what: str, namespace: str) -> dict[str, Any]:
+        """Read an object, such as nodeset/worker."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", what, f"--namespace={namespace}", "-o", "json"))
+        return found
+
+    def exec(self, pod: str, *words: str, namespace: str) -> str:
+        """Run a program in a pod."""
+        return self.cluster.exec(pod, *words, namespace=namespace)
+
+    def ready(self, what: str, namespace: str, *, within: int = 120) -> None:
+        """Wait until an object says that it is ready; show why not."""
+        done = self.attempt(
+            "wait", what, f"--namespace={namespace}", "--for=condition=Ready", f"--timeout={within}s"
+        )
+        assert done.returncode == 0, f"{what} is not ready: {done.stderr}\n{self.story(namespace)}"
+
+    def eventually(self, condition: Callable[[], object], what: str, *, within: float = 90.0) -> None:
+        """Wait for a condition."""
+        eventually(condition, what, within=within)
+
+    def story(self, namespace: str) -> str:
+        """Tell all that helps to see what went wrong in a namespace."""
+        kinds = "slurmclusters,controllers,nodesets.slinky.slurm.net,loginsets,accountings,restapis,pods"
+        questions = (
+            ("get", kinds, "-o", "wide", f"--namespace={namespace}"),
+            ("get", "events", "--sort-by=.metadata.creationTimestamp", f"--namespace={namespace}"),
+            ("logs", f"--namespace={NAMESPACE}", "deployment/isthmus-operator", "--tail=60"),
+        )
+        return "\n".join(self.attempt(*words).stdout for words in questions)
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """A namespace that goes at the end, with all that is in it."""
+        self.kubectl("create", "namespace", name)
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--wait=false")
+
+    def helm(self, *words: str) -> str:
+        """Run helm."""
+        program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
+        done = subprocess.run(
+            [program, *words],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}\n{self.story(NAMESPACE)}"
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def operator_ground(cluster: ClusterBed) -> Iterator[OperatorGround]:
+    """The cluster, with the operator running."""
+    ground = OperatorGround(cluster)
+    chart = str(CHARTS / "isthmus-operator")
+    ground.helm("install", "isthmus-operator", chart, f"--namespace={NAMESPACE}", "--create-namespace", "--wait")
+    yield ground
+    ground.helm("uninstall", "isthmus-operator", f"--namespace={NAMESPACE}", "--wait")
