@@ -63,12 +63,25 @@ _SLURM = (
     "slurmd",
     "slurmdbd",
     "slurmrestd",
+    # The users of a cluster are files that are mounted: /var/lib/extrausers/{passwd,group,shadow}.
+    "libnss-extrausers",
     # Prologs, health checks and entry points are shell scripts that look at the machine.
     "iproute2",
+    "iputils-ping",
     "netcat-openbsd",
     "procps",
     "util-linux",
 )
+
+# Files in volumes outlive images, so users need fixed numbers: Debian gives `slurm` 64030, munge whatever is free.
+# slurmrestd refuses to run as root, as slurm and as nobody.
+_SLURM_USERS = """
+sed -i -E 's/^(passwd|group|shadow):.*/\\1: files extrausers/' /etc/nsswitch.conf
+groupmod --gid 400 munge
+usermod --uid 400 --gid 400 munge
+chown -R munge:munge /etc/munge /var/lib/munge /var/log/munge
+useradd --uid 64031 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin slurmrestd
+"""
 
 # A key that is in a public image is no key: both are made when a cluster starts.
 _SLURM_KEYS = ("etc/munge/munge.key", "etc/slurm/*.key")
@@ -76,6 +89,7 @@ _SLURM_KEYS = ("etc/munge/munge.key", "etc/slurm/*.key")
 _LOGIN = (
     "openssh-server",
     "bash-completion",
+    "bind9-dnsutils",
     "build-essential",
     "curl",
     "file",
@@ -93,6 +107,7 @@ _LOGIN = (
     "python3-venv",
     "rsync",
     "sudo",
+    "telnet",
     "tmux",
     "unzip",
     "vim-tiny",
@@ -100,6 +115,12 @@ _LOGIN = (
 )
 
 _SSH_HOST_KEYS = ("etc/ssh/ssh_host_*",)
+
+# A home is made at the first login. Few containers may write the audit id without which Debian ends a session.
+_LOGIN_SESSIONS = """
+pam-auth-update --enable mkhomedir
+sed -i -E 's/^(session +)required( +pam_loginuid.so)/\\1optional\\2/' /etc/pam.d/sshd
+"""
 
 # Byte code that is marked by hashes, because times are not kept.
 _COMPILE = "python3 -m compileall -q --invalidation-mode unchecked-hash /usr/local/lib/python3.13/dist-packages"
@@ -118,6 +139,7 @@ _LAYERS: Final = (
         parent="debian-forky",
         suite="forky",
         packages=_SLURM,
+        script=_SLURM_USERS,
         remove=_SLURM_KEYS,
         expects=("slurmctld", "26.05."),
     ),
@@ -126,11 +148,26 @@ _LAYERS: Final = (
         parent="debian-trixie",
         suite="trixie",
         packages=_SLURM,
+        script=_SLURM_USERS,
         remove=_SLURM_KEYS,
         expects=("slurmctld", "24.11."),
     ),
-    Layer(name="login-26.05", parent="slurm-26.05", suite="forky", packages=_LOGIN, remove=_SSH_HOST_KEYS),
-    Layer(name="login-24.11", parent="slurm-24.11", suite="trixie", packages=_LOGIN, remove=_SSH_HOST_KEYS),
+    Layer(
+        name="login-26.05",
+        parent="slurm-26.05",
+        suite="forky",
+        packages=_LOGIN,
+        script=_LOGIN_SESSIONS,
+        remove=_SSH_HOST_KEYS,
+    ),
+    Layer(
+        name="login-24.11",
+        parent="slurm-24.11",
+        suite="trixie",
+        packages=_LOGIN,
+        script=_LOGIN_SESSIONS,
+        remove=_SSH_HOST_KEYS,
+    ),
     Layer(
         name="mariadb",
         parent="debian-trixie",
