@@ -1,0 +1,150 @@
+"""The keys by which Slurm's daemons know each other, and how they are changed while jobs run.
+
+Daemons read them from slurm.jwks, of which we make one key set per cluster. A key is known by its `kid`, which we
+derive from the key itself, so that whoever is given the same key names it alike. One key is used for signing; every
+key in the set is accepted. A new key comes in three steps, and between any two of them it is made sure that all
+daemons have read the set as it is now:
+
+    {old*}  ──announce──►  {old*, new}  ──switch──►  {old, new*}  ──retire──►  {new*}
+
+The set itself is the only memory: whatever happened before, the next step follows from the set and the key that
+the user wants, so nothing is lost when the operator is killed between two steps. A daemon that missed a step still
+shares a key with all others.
+"""
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from isthmus.errors import Terminal
+
+FILE: Final = "slurm.jwks"
+JWT_FILE: Final = "jwt.key"
+MUNGE_FILE: Final = "munge.key"
+
+_SHORTEST: Final = 16
+"""Slurm ends when it reads a shorter key."""
+_LONGEST: Final = 4096
+
+
+class BadKey(Terminal):
+    """What should be a key is none."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    kid: str
+    k: str
+    use: str = ""
+
+
+class _Document(msgspec.Struct, frozen=True):
+    keys: tuple[_Entry, ...]
+
+
+class AuthKey(msgspec.Struct, frozen=True):
+    """One key."""
+
+    kid: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"<key {self.kid}>"
+
+    @classmethod
+    def of(cls, secret: bytes, *, where: str) -> "AuthKey":
+        """Take a user's key; `where` tells the reader of an error which one is meant."""
+        if not _SHORTEST <= len(secret) <= _LONGEST:
+            raise BadKey(
+                f"the key in {where} has {len(secret)} bytes",
+                remedy=f"use {_SHORTEST} to {_LONGEST} random bytes, such as head -c 1024 /dev/urandom",
+            )
+        return cls(hashlib.sha256(b"kid of a Slurm key\0" + secret).hexdigest()[:16], secret)
+
+
+class KeySet(msgspec.Struct, frozen=True):
+    """The keys that a cluster accepts, oldest first, and the one that it signs with."""
+
+    keys: tuple[AuthKey, ...]
+    signing: str
+
+    @classmethod
+    def only(cls, key: AuthKey) -> "KeySet":
+        """Make the set of a cluster whose key was never changed."""
+        return cls((key,), key.kid)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell two sets apart without giving anything away: the kids, with a star at the one in use."""
+        return ",".join(f"{key.kid}*" if key.kid == self.signing else key.kid for key in self.keys)
+
+    def knows(self, kid: str) -> bool:
+        """Whether a key is accepted."""
+        return any(key.kid == kid for key in self.keys)
+
+    def write(self) -> bytes:
+        """Write slurm.jwks."""
+        entries = [
+            {
+                "alg": "HS256",
+                "kty": "oct",
+                "kid": key.kid,
+                "k": urlsafe_b64encode(key.secret).decode(),
+                **({"use": "default"} if key.kid == self.signing else {}),
+            }
+            for key in self.keys
+        ]
+        return msgspec.json.encode({"keys": entries})
+
+    @classmethod
+    def read(cls, document: bytes) -> "KeySet | None":
+        """Read what we wrote; None if somebody else has put something there that is no such set."""
+        try:
+            entries = msgspec.json.decode(document, type=_Document).keys
+            keys = tuple(AuthKey(entry.kid, urlsafe_b64decode(entry.k)) for entry in entries)
+        except (msgspec.DecodeError, ValueError):
+            return None
+        signing = [entry.kid for entry in entries if entry.use == "default"]
+        return cls(keys, signing[0]) if keys and len(signing) == 1 else None
+
+
+Step = Literal["announce", "switch", "retire"]
+
+
+def next_step(held: KeySet, wanted: AuthKey) -> Step | None:
+    """Tell what brings the set nearer to holding the wanted key alone; None if it does."""
+    if not held.knows(wanted.kid):
+        return "announce"
+    if held.signing != wanted.kid:
+        return "switch"
+    return "retire" if len(held.keys) > 1 else None
+
+
+def after(held: KeySet, wanted: AuthKey, *, step: Step) -> KeySet:
+    """Take a step."""
+    match step:
+        case "announce":
+            return KeySet((*held.keys, wanted), held.signing)
+        case "switch":
+            return KeySet(held.keys, wanted.kid)
+        case "retire":
+            return KeySet.only(wanted)
+
+
+def back(held: KeySet, wanted: AuthKey) -> KeySet:
+    """Sign with an older key again, because not everybody knows the new one."""
+    older = next(key for key in held.keys if key.kid != wanted.kid)
+    return KeySet(held.keys, older.kid)
+
+
+def union(held: Iterable[KeySet], own: AuthKey) -> KeySet:
+    """Make the set of slurmdbd, which serves clusters that may be at different steps: it accepts all their keys.
+
+    It signs with a key that all of them accept; its own is preferred.
+    """
+    sets = tuple(held)
+    known = {key.kid: key for one in sets for key in one.keys} | {own.kid: own}
+    common = [kid for kid in (own.kid, *sorted(known)) if all(one.knows(kid) for one in sets)]
+    return KeySet(tuple(known[kid] for kid in sorted(known)), common[0] if common else own.kid)
