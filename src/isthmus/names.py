@@ -200,3 +200,13 @@ CERTIFICATE_EXPIRY = MetricName(
     "isthmus_serving_certificate_expiry_timestamp_seconds",
     "When the serving certificate ends, in seconds since 1970; it is renewed long before.",
 )
+OPERATOR_NODES = MetricName(
+    "isthmus_operator_nodes",
+    "Nodes of a NodeSet by what they are: desired, ready, updated, idle, allocated, draining, down.",
+)
+OPERATOR_SLURM = MetricName("isthmus_operator_slurm_in_touch", "1 while the Slurm of a Controller answers, else 0.")
+OPERATOR_READY = MetricName("isthmus_operator_ready", "1 while a custom resource is ready, else 0.")
+TOKEN_EXPIRY = MetricName(
+    "isthmus_operator_token_expiry_timestamp_seconds",
+    "When a token ends, in seconds since 1970; it is renewed before, unless refresh is off.",
+)

@@ -26,6 +26,7 @@ from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applying import Applier
 from isthmus.operator.clusters import ClusterSync, NebiusNodeSetSync
 from isthmus.operator.controllers import ControllerSync
+from isthmus.operator.figures import Figures
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.nodesets.sync import NodeSetSync
 from isthmus.operator.reaching import SlurmReach
@@ -87,8 +88,12 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
         await _serve(stack, manager, options, metrics)
         recorder = Recorder(client, controller="isthmus-operator", instance=socket.gethostname())
         manager.work(Events(recorder))
-        for namespace in options.namespaces or ("",):
-            world = World(client, options.settings, namespace=namespace, metrics=metrics)
+        worlds = [
+            World(client, options.settings, namespace=namespace, metrics=metrics)
+            for namespace in options.namespaces or ("",)
+        ]
+        metrics.registry.register(Figures(worlds))
+        for world in worlds:
             world.register(manager)
             for worker in SlurmReach(world, metrics).workers:
                 manager.work(worker)
