@@ -138,7 +138,7 @@ def _same(ours: str, theirs: str) -> str:
     return f"(self.{ours}.name == oldSelf.{theirs}.name && self.{ours}.key == oldSelf.{theirs}.key)"
 
 
-# Of the new and the old name for the key of tokens, the new one counts. No rule makes values up where some are absent
+# Of the new and the old name for the key of tokens, the new one counts. No rule makes up values that may be absent
 # (`orValue`): the API server would reckon with any size of them, and refuse the rule as too dear.
 _SAME_JWT_KEY = Rule(
     "has(self.jwtKeyRef)"
