@@ -38,6 +38,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     available: bool = False
     """Ready for as long as minReadySeconds asks."""
+    let_go: bool = False
+    """We have deleted it already, and the cache does not show it yet."""
     kube_node: Node | None = None
     """Where it runs; None while it has no node, or if that one is gone."""
     slurm: SlurmNode | None = None
@@ -66,7 +68,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def leaving(self) -> bool:
         """Whether it was deleted and has not gone yet."""
-        return self.pod.leaving
+        return self.let_go or self.pod.leaving
 
     @property
     def finished(self) -> bool:

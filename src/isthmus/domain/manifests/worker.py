@@ -1,0 +1,325 @@
+"""The pods of a NodeSet: slurmd, started so that it can tell slurmctld what it has.
+
+    Template ──fill(identity)──► Pod        rendered once per NodeSet; only names differ from pod to pod
+
+slurmd is process 1 of its container. Its line of settings is one argument, which no shell ever reads. It fetches
+its configuration from slurmctld; the Secret with the cluster's keys and the users are all that is mounted.
+
+A pod is ready when slurmctld has its node in service (asked once per start), and as long as slurmd listens (which
+asks nobody). When a pod is deleted behind our back, slurmctld is told at once, so that its jobs do not wait for a
+time-out; the node is used again as soon as its successor registers (ReturnToService=2).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain import authkeys, partnames
+from isthmus.domain.manifests import common
+from isthmus.domain.manifests.common import Manifest, Settings
+from isthmus.domain.nodeset import claims
+from isthmus.domain.nodeset.identity import Identity
+from isthmus.domain.nodeset.placement import TOLERATED_BY_DAEMONS, Demand, demand_of
+from isthmus.domain.nodeset.shape import CONTAINER, shape_of
+from isthmus.model.slinky import NODESETS, Controller, NodeSet
+
+APP: Final = "slurmd"
+COMPONENT: Final = "worker"
+
+_KEYS: Final = "/run/secrets/slurm"
+_USERS: Final = "/var/lib/extrausers"
+_MUNGE_SOCKET: Final = "/run/munge"
+
+_START: Final = r"""
+shopt -s nullglob
+for key in /run/secrets/slurm/*; do ln -sfn "$key" /etc/slurm/; done
+mkdir -p /run/slurm /var/spool/slurmd
+answers() {
+    local server IFS=,
+    for server in $ISTHMUS_CONF_SERVERS; do
+        if (exec 3<> "/dev/tcp/${server%:*}/${server##*:}") 2> /dev/null; then return 0; fi
+    done
+    return 1
+}
+until answers; do sleep 0.2; done
+exec slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@"
+"""
+"""Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
+
+_REGISTERED: Final = r"""
+node=$(scontrol --oneliner show node "$ISTHMUS_NODE")
+[[ $node =~ \ State=([A-Z_+*]+) ]]
+[[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|INVALID|FUTURE|ERROR|\* ]]
+"""
+"""A node that is drained is in service, too: somebody has shut it, and that is not for a probe to judge."""
+
+_LISTENS: Final = r"""
+printf -v port '%04X' 6818
+grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+"""
+
+_GOODBYE: Final = r"""
+node=$(timeout 5 scontrol --oneliner show node "$ISTHMUS_NODE")
+[[ $node =~ \ State=([A-Z_+*]+) ]]
+state=${BASH_REMATCH[1]}
+# Nothing runs on a node that is drained: no job has to hear of its end.
+if [[ $state =~ DRAIN && $state =~ ^IDLE && ! $state =~ COMPLETING ]]; then exit 0; fi
+reason='slurm-operator: Pod is terminating'
+if [[ $node =~ \ Reason=(.*)\ \[[^]]*@[^]]*\] ]]; then reason=${BASH_REMATCH[1]}; fi
+timeout 5 scontrol update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason"
+"""
+"""Somebody else's reason is kept: it says who may take the node back into service."""
+
+_MUNGED: Final = r"""
+install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
+install -d -o munge -g munge -m 755 /run/munge /var/lib/munge /var/log/munge
+exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
+"""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """The pods of a NodeSet, but for their names."""
+
+    nodeset: NodeSet
+    metadata: Manifest
+    spec: Manifest
+    demand: Demand
+    revision: str
+
+    def fill(self, identity: Identity) -> Manifest:
+        """Make one of the pods."""
+        labels = {**self.metadata["labels"], **identity.labels}
+        spec = {**self.spec, "hostname": identity.hostname}
+        own = claims.volumes(self.nodeset, identity)
+        if own:
+            taken = {it["name"] for it in own}
+            spec["volumes"] = [*(it for it in spec.get("volumes", ()) if it["name"] not in taken), *own]
+        if identity.node:
+            spec["affinity"] = _on(identity.node, spec.get("affinity") or {})
+        return {"metadata": {**self.metadata, "name": identity.pod, "labels": labels}, "spec": spec}
+
+
+def labels(nodeset: NodeSet, controller: str) -> dict[str, str]:
+    """Make the marks of everything that belongs to a NodeSet."""
+    return common.labels(APP, nodeset.metadata.name, COMPONENT, cluster=controller)
+
+
+def selector(nodeset: NodeSet) -> str:
+    """Tell how the pods of a NodeSet are selected, for the scale subresource."""
+    return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={nodeset.metadata.name}"
+
+
+def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, str]) -> str:
+    """Make the hash of what a pod has to be made anew for.
+
+    It is over what users say, not over what we make of it: a new version of the operator restarts nobody's jobs.
+    `contents` are hashes of files that slurmd, or a daemon beside it, reads only when it starts.
+    """
+    spec = nodeset.spec
+    told: dict[str, Any] = {
+        "template": msgspec.to_builtins(spec.template),
+        "slurmd": spec.slurmd,
+        "conf": shape_of(nodeset).conf(),
+        "claims": claims.templates(nodeset),
+        "padding": spec.ordinal_padding,
+        "oversubscribe": spec.oversubscribe_node,
+        "registration": spec.registration,
+        "auth": controller.spec.auth_type,
+        "external": msgspec.to_builtins(controller.spec.external_config) if controller.spec.external else None,
+        "contents": dict(contents),
+    }
+    return common.hash_of(told)[:10]
+
+
+def template(
+    nodeset: NodeSet, controller: Controller, *, settings: Settings, contents: Mapping[str, str] | None = None
+) -> Template:
+    """Make the pods of a NodeSet, but for their names; raises `Terminal` for what cannot be made."""
+    hash_ = revision(nodeset, controller, contents or {})
+    made = common.pod_template(
+        _pod(nodeset, controller, settings),
+        labels(nodeset, controller.metadata.name),
+        main=CONTAINER,
+        template=nodeset.spec.template,
+        containers={CONTAINER: nodeset.spec.slurmd},
+    )
+    spec = _settled(made["spec"], nodeset)
+    meta = nodeset.metadata
+    marks = {names.REVISION_LABEL: hash_}
+    if nodeset.spec.workload_disruption_protection:
+        # From the first moment on: a pod that gets its label later can be evicted with its first job.
+        marks[names.POD_PROTECT_LABEL] = "true"
+    metadata = {
+        **made["metadata"],
+        "namespace": meta.namespace,
+        "labels": {**made["metadata"]["labels"], **marks},
+        "ownerReferences": [
+            {
+                "apiVersion": NODESETS.api_version,
+                "kind": NODESETS.name,
+                "name": meta.name,
+                "uid": meta.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    return Template(nodeset, metadata, spec, demand_of(spec), hash_)
+
+
+def service(controller: Controller) -> Manifest:
+    """Make the headless Service under which all workers of a cluster are found by their names."""
+    name, namespace = controller.metadata.name, controller.metadata.namespace
+    marks = common.labels(APP, name, COMPONENT, cluster=name)
+    return common.service(
+        partnames.workers_service(name),
+        namespace,
+        marks,
+        port=partnames.SLURMD_PORT,
+        port_name="slurmd",
+        headless=True,
+        before_ready=True,
+        select=_all_workers(name),
+    )
+
+
+def budget(controller: Controller) -> Manifest:
+    """Make the budget that keeps evictions away from workers that are not drained."""
+    name, namespace = controller.metadata.name, controller.metadata.namespace
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": common.metadata(
+            partnames.workers_budget(name), namespace, common.labels(APP, name, COMPONENT, cluster=name)
+        ),
+        "spec": {
+            "maxUnavailable": 0,
+            "selector": {"matchLabels": {**_all_workers(name), names.POD_PROTECT_LABEL: "true"}},
+        },
+    }
+
+
+def _all_workers(controller: str) -> dict[str, str]:
+    return {names.NAME_LABEL: APP, names.CLUSTER_LABEL: controller}
+
+
+def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manifest:
+    image = nodeset.spec.slurmd.get("image") or settings.slurm_image
+    munge = controller.spec.auth_type == "munge"
+    pod: Manifest = {
+        "subdomain": partnames.workers_service(controller.metadata.name),
+        "dnsConfig": common.dns(controller.metadata.key, settings),
+        "containers": [_slurmd(nodeset, controller, image=image, munge=munge)],
+        "volumes": _volumes(controller, munge=munge),
+    }
+    if munge:
+        pod["initContainers"] = [_munged(image)]
+    return pod
+
+
+def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munge: bool) -> Manifest:
+    conf = shape_of(nodeset).conf()
+    dynamic = ["-Z", *(["--conf", conf] if conf else [])]
+    mounts = [*([] if munge else [("slurm-keys", _KEYS)]), ("slurm-users", _USERS)]
+    node = {"fieldRef": {"fieldPath": f"metadata.labels['{names.POD_HOSTNAME_LABEL}']"}}
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["bash", "-euc", _START, CONTAINER],
+        "args": dynamic if nodeset.spec.registration == "Dynamic" else [],
+        "env": [
+            {"name": "ISTHMUS_NODE", "valueFrom": node},
+            {"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)},
+        ],
+        "ports": [{"name": "slurmd", "containerPort": partnames.SLURMD_PORT, "protocol": "TCP"}],
+        # A slurmd that is not taken within ten minutes is started again.
+        "startupProbe": {
+            "exec": _bash(_REGISTERED),
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 600,
+        },
+        "readinessProbe": _probe(_LISTENS, period=10, failures=3),
+        "lifecycle": {"preStop": {"exec": _bash(_GOODBYE)}},
+        "securityContext": {"privileged": True},
+        "volumeMounts": [
+            *common.mounts(mounts),
+            *(common.mounts([("munge-socket", _MUNGE_SOCKET)], read_only=False) if munge else []),
+        ],
+    }
+
+
+def _munged(image: str) -> Manifest:
+    return {
+        "name": "munged",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _MUNGED],
+        "startupProbe": {"exec": {"command": ["munge", "-n"]}, "periodSeconds": 1, "failureThreshold": 60},
+        "volumeMounts": [
+            *common.mounts([("munge-key", "/run/secrets/munge")]),
+            *common.mounts([("munge-socket", _MUNGE_SOCKET)], read_only=False),
+        ],
+    }
+
+
+def _volumes(controller: Controller, *, munge: bool) -> list[Manifest]:
+    name = controller.metadata.name
+    key = authkeys.MUNGE_FILE if munge else authkeys.FILE
+    # The key of tokens stays away: who has it can be any user of slurmrestd.
+    secret = {
+        "secretName": partnames.auth(name),
+        "items": [{"key": key, "path": key}],
+        "defaultMode": 0o600,
+    }
+    users = {"name": "slurm-users", "configMap": {"name": partnames.users(name), "optional": True}}
+    if not munge:
+        return [{"name": "slurm-keys", "secret": secret}, users]
+    return [
+        {"name": "munge-key", "secret": secret},
+        {"name": "munge-socket", "emptyDir": {"medium": "Memory"}},
+        users,
+    ]
+
+
+def _probe(script: str, *, period: int, failures: int) -> Manifest:
+    return {"exec": _bash(script), "periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures}
+
+
+def _bash(script: str) -> Manifest:
+    return {"command": ["bash", "-euc", script]}
+
+
+def _settled(spec: Manifest, nodeset: NodeSet) -> Manifest:
+    """Add what has to hold beside whatever the user's template says."""
+    tolerations = [
+        {"key": names.WORKER_TAINT, "operator": "Exists", "effect": "NoExecute"},
+        *(TOLERATED_BY_DAEMONS if nodeset.spec.scaling_mode == "DaemonSet" else ()),
+    ]
+    given = list(spec.get("tolerations") or ())
+    spec = {**spec, "tolerations": [*given, *(dict(it) for it in tolerations if it not in given)]}
+    if nodeset.spec.oversubscribe_node:
+        return spec
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {names.NAME_LABEL: APP}},
+    }
+    affinity = dict(spec.get("affinity") or {})
+    apart = dict(affinity.get("podAntiAffinity") or {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    apart[required] = [*(apart.get(required) or ()), term]
+    return {**spec, "affinity": {**affinity, "podAntiAffinity": apart}}
+
+
+def _on(node: str, affinity: Mapping[str, Any]) -> Manifest:
+    """Let a pod run on one node only, beside what its affinity says already."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    given = dict(affinity.get("nodeAffinity") or {})
+    terms = (given.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    given[required] = {
+        "nodeSelectorTerms": [{**term, "matchFields": [*term.get("matchFields", ()), field]} for term in terms]
+    }
+    return {**affinity, "nodeAffinity": given}
