@@ -169,6 +169,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     wckey: str | None = None
     dependency: str | None = None
     batch_flag: bool = False
+    requeue: bool = False
+    """Whether Slurm may put it back into the queue."""
     hold: bool = False
     restarts: int = msgspec.field(name="restart_cnt", default=0)
     exit_code: ExitCode = ExitCode()
@@ -314,6 +316,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     tres_used: str | None = None
     weight: int = 0
     topology: str = ""
+    reservation: str = ""
+    """The one that holds it at this moment."""
     boot_time: Number = NOTHING
     slurmd_start_time: Number = NOTHING
     last_busy: Number = NOTHING

@@ -15,7 +15,7 @@ from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import NodeSet
-from isthmus.model.slurm import Job
+from isthmus.model.slurm import Job, Reservation
 from isthmus.model.slurm import Node as SlurmNode
 
 Mode = Literal["StatefulSet", "DaemonSet"]
@@ -139,6 +139,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Every node that Slurm knows, also those of others."""
     jobs: tuple[Job, ...] | None = None
     """The jobs of Slurm; None unless they were read for this, which costs and is done only where needed."""
+    reservations: tuple[Reservation, ...] | None = None
+    """Those of Slurm; None unless they were read for this, as a ScheduledUpdate or our finalizer needs."""
+    coming: frozenset[str] = frozenset()
+    """Slurm names of pods that are made now, or were and are not among `pods` yet."""
     unwanted: frozenset[str] = frozenset()
     """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
     abandoned: bool = False
