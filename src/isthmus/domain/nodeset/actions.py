@@ -82,6 +82,8 @@ class RequeueJobs(msgspec.Struct, frozen=True):
 
     jobs: tuple[int, ...]
     why: str
+    cleared: tuple[str, ...] = ()
+    """The nodes on which there are no other jobs: an older Slurm requeues by setting them down."""
 
 
 class CancelJobs(msgspec.Struct, frozen=True):

@@ -1,0 +1,78 @@
+"""Nodes that do not come into service by themselves, and get a new pod: a few at a time, and never in panic.
+
+    Slurm does not know the node      its pod is ready and has run for a minute, so it should have registered
+    the record does not fit           INVALID_REG: slurmd is not what the record says, and is turned away
+    down, although its pod is ready   slurmctld gave it up; not where a person set it down
+
+If most nodes are unknown at once, slurmctld has lost its state, and to restart slurmd everywhere would end every
+job that still runs. Then nothing is done, and people are told. Pods that ended are replaced by `plan`; a slurmd
+that never registers is restarted by its startup probe.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from isthmus.domain.nodeset.drains import (
+    UNREGISTERED_GRACE,
+    is_occupied,
+    is_ours,
+    seconds_since_start,
+)
+from isthmus.domain.nodeset.rollout import budget, staying
+from isthmus.domain.nodeset.view import PodView, View
+
+STUCK_GRACE: Final = 120.0
+"""A node that is down gets so many seconds to come back by itself."""
+
+_BY_SLURM: Final = ("not responding", "unexpectedly rebooted", "low realmemory", "low cpus", "low socket", "gres/")
+"""Reasons with which slurmctld itself sets a node down, in lower case; others are those of people."""
+
+
+class Repair(msgspec.Struct, frozen=True):
+    """Which pods to restart and why, by name; or why none is, though some should be."""
+
+    pods: dict[str, str] = {}
+    complaint: str = ""
+
+
+def to_repair(view: View, departing: Collection[str]) -> Repair:
+    """Choose the pods that are restarted now, within what may be away at a time."""
+    if not view.slurm_in_touch or view.abandoned or view.deleting:
+        return Repair()
+    settled = [
+        pod
+        for pod in staying(view, departing)
+        if pod.node_name and seconds_since_start(view, pod) >= UNREGISTERED_GRACE
+    ]
+    unknown = {pod.name for pod in settled if pod.ready and pod.slurm is None}
+    wrong = {pod.name: why for pod in settled if (why := _what_is_wrong(view, pod))}
+    complaint = ""
+    if len(unknown) > 1 and 2 * len(unknown) > len(settled):
+        complaint = (
+            f"Slurm does not know {len(unknown)} of {len(settled)} nodes, as if it had lost its state; they are "
+            "left alone, for jobs may run there: restore slurmctld's state, or delete pods to register them anew"
+        )
+        wrong = {name: why for name, why in wrong.items() if name not in unknown}
+    room = budget(view, departing, besides=wrong).room
+    return Repair(dict(list(wrong.items())[:room]), complaint)
+
+
+def _what_is_wrong(view: View, pod: PodView) -> str:
+    """Say what a new pod would mend; empty if nothing is wrong, or it is not ours to mend."""
+    if pod.slurm is None:
+        return "Slurm does not know its node, though its slurmd runs" if pod.ready else ""
+    if is_occupied(pod.slurm):
+        return ""
+    if pod.slurm_has("INVALID_REG"):
+        return f"Slurm does not take its node as it is: {pod.slurm.reason or 'it does not fit its record'}"
+    if pod.ready and pod.slurm_has("DOWN") and _by_slurm(pod.slurm.reason):
+        since = pod.slurm.reason_changed_at.value or 0.0
+        if since and view.now.timestamp() - since >= STUCK_GRACE:
+            return f"its node is down in Slurm, though its slurmd runs: {pod.slurm.reason or 'no reason given'}"
+    return ""
+
+
+def _by_slurm(reason: str) -> bool:
+    return not reason or is_ours(reason) or any(it in reason.lower() for it in _BY_SLURM)
