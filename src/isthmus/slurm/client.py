@@ -300,6 +300,11 @@ class Client:
         if error := failure(what, status=HTTPStatus.OK, problems=[it for it in problems if it.error_number]):
             raise error
 
+    async def requeue_job(self, job_id: int) -> None:
+        """Put a running job back into the queue. One that waits already, or may not be requeued, is refused."""
+        (await self.calls.server()).require(Feature.REQUEUE)
+        await self.calls.call("GET", f"job/{job_id:d}/requeue", Answer, what=f"requeueing job {job_id}")
+
     # Nodes
 
     async def nodes(self, *, newer_than: int | None = None, patience: float = PATIENCE) -> NodeList | None:

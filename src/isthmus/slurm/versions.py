@@ -10,7 +10,7 @@ Every difference between the versions that we know stands here; the types in `mo
                             when nodes changed but their partitions did not; a group may be named (before, the name
                             instead of the number ended slurmrestd)
     v0.0.44   Slurm 25.11   nodes can be made; external jobs; the nodes of a job can be read by themselves
-    v0.0.45   Slurm 26.05   ping no longer says UP or DOWN
+    v0.0.45   Slurm 26.05   ping no longer says UP or DOWN; a job can be put back into the queue
 """
 
 import enum
@@ -35,6 +35,7 @@ class Feature(enum.Enum):
     NEW_NODES = (44, "making nodes")
     EXTERNAL_JOBS = (44, "external jobs")
     ALLOCATIONS = (44, "reading the nodes of a job by themselves")
+    REQUEUE = (45, "putting a job back into the queue")
 
     @property
     def since(self) -> int:

@@ -9,6 +9,7 @@ Nobody goes because of what this says alone: whoever acts reads Slurm once more 
 """
 
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,8 @@ from isthmus.domain.nodeset.rollout import to_update
 from isthmus.domain.nodeset.victims import victims
 from isthmus.domain.nodeset.view import PodView, View
 from isthmus.model.meta import Condition
+
+_COMING_BACK: Final = frozenset({"update", "restart"})
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -40,6 +43,8 @@ class Decision(msgspec.Struct, frozen=True):
     """For the status: the pods that are to go, until they are gone or wanted again."""
     waiting: tuple[str, ...] = ()
     """Those of them that cannot go yet."""
+    leaving_for_good: tuple[str, ...] = ()
+    """Those of them that no other pod replaces."""
     notes: tuple[Note, ...] = ()
     condition: Condition | None = None
     """Of the maintenance reservation."""
@@ -75,6 +80,7 @@ def decide(view: View, *, propagated: Collection[str] = ()) -> Decision:
         ),
         victims=tuple(departing),
         waiting=tuple(name for name in departing if name not in gone),
+        leaving_for_good=tuple(name for name, cause in departing.items() if cause not in _COMING_BACK),
         notes=_notes(repair, late),
         condition=plan.condition,
         look_again=late.look_again,
@@ -106,7 +112,7 @@ def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
         pod.uid,
         why,
         event=event,
-        replace=cause in {"update", "restart"},
+        replace=cause in _COMING_BACK,
         version="" if pod.node_name else pod.pod.metadata.resource_version,
     )
 
