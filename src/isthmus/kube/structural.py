@@ -7,8 +7,9 @@ false: a CEL rule fails on a field that is absent. Empty text and empty collecti
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -161,19 +162,42 @@ def _field_docs(cls: type) -> dict[str, str]:
     """Read the string literals that stand below the fields of a class and of its bases."""
     told: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
-        except (OSError, TypeError):
-            continue  # no source: built in, or made at run time
-        if not isinstance(body, ast.ClassDef):
-            continue
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(id=name)),
-                    ast.Expr(value=ast.Constant(value=str(text))),
-                ):
-                    told[name] = inspect.cleandoc(text)
+        told |= _docs_of_module(base.__module__).get(base.__qualname__, {})
+    return told
+
+
+@cache
+def _docs_of_module(name: str) -> dict[str, dict[str, str]]:
+    """Read a module's source once for all its classes: to look for each by itself takes far longer."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[name]))
+    except (OSError, TypeError, KeyError):
+        return {}  # no source: built in, or made at run time
+    found: dict[str, dict[str, str]] = {}
+    _collect_docs(tree, "", found)
+    return found
+
+
+def _collect_docs(node: ast.AST, path: str, found: dict[str, dict[str, str]]) -> None:
+    """Go through classes, and functions that hold some, by their qualified names."""
+    for inner in ast.iter_child_nodes(node):
+        match inner:
+            case ast.ClassDef(name=name):
+                found[path + name] = _docs_in(inner)
+                _collect_docs(inner, f"{path}{name}.", found)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                _collect_docs(inner, f"{path}{name}.<locals>.", found)
+
+
+def _docs_in(body: ast.ClassDef) -> dict[str, str]:
+    told: dict[str, str] = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                told[name] = inspect.cleandoc(text)
     return told
 
 
