@@ -12,6 +12,7 @@ is the only one of the namespace, whichever that turns out to be.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -39,8 +40,8 @@ class _Form(NamedTuple):
     """The field, and the container, of the daemon."""
     shared: frozenset[str]
     """Fields that both have under one name, besides the template."""
-    schema: Object
-    """Of the full version's spec, for its defaults."""
+    full: type[Any]
+    """The full version's spec."""
 
 
 _FORMS: Final = {
@@ -56,12 +57,12 @@ _FORMS: Final = {
                 "minReadySeconds",
             )
         ),
-        structural.schema(slinky.NodeSetSpec, "NodeSet.spec"),
+        slinky.NodeSetSpec,
     ),
     "LoginSet": _Form(
         "login",
         frozenset(("replicas", "strategy", "service")),
-        structural.schema(slinky.LoginSetSpec, "LoginSet.spec"),
+        slinky.LoginSetSpec,
     ),
 }
 _SHORT_ONLY: Final[tuple[str, ...]] = ("selector", "serviceName")
@@ -128,7 +129,7 @@ def _shorten(full: Object, annotations: dict[str, str], form: _Form) -> Object:
             full[_PLACE] = place
     if closed := _closed(template, pod, containers):
         short["template"] = closed
-    if rest := _beyond_defaults(full, form.schema):
+    if rest := _beyond_defaults(full, _schema(form)):
         annotations[KEPT_FULL] = _write(rest)
     return short
 
@@ -152,6 +153,11 @@ def _closed(template: Object, pod: Object, containers: list[Object]) -> Object:
     if pod:
         template["spec"] = pod
     return template
+
+
+@cache
+def _schema(form: _Form) -> Object:
+    return structural.schema(form.full, form.full.__name__)
 
 
 def _beyond_defaults(value: Object, schema: Object) -> Object:
