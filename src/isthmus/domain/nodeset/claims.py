@@ -9,7 +9,7 @@ else's making is left alone.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,6 +19,13 @@ from isthmus.domain.nodeset.view import PodView
 from isthmus.model.meta import Key, OwnerReference
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.storage import Claim
+
+
+class Found(Protocol):
+    """Where claims are looked up."""
+
+    def get(self, key: Key) -> Claim | None:
+        """Find one."""
 
 
 class SetOwners(msgspec.Struct, frozen=True):
@@ -69,7 +76,7 @@ def manifests(nodeset: NodeSet, identity: Identity, labels: Mapping[str, str]) -
     return made
 
 
-def blocked(nodeset: NodeSet, identity: Identity, claims: Mapping[Key, Claim], *, alive: Iterable[str]) -> str:
+def blocked(nodeset: NodeSet, identity: Identity, claims: Found, *, alive: Iterable[str]) -> str:
     """Name a claim that is about to vanish under a pod that would be made now; empty if there is none.
 
     `alive` are the uids of pods that are there.
@@ -87,7 +94,7 @@ def blocked(nodeset: NodeSet, identity: Identity, claims: Mapping[Key, Claim], *
 
 
 def retention(
-    nodeset: NodeSet, claims: Mapping[Key, Claim], pods: Iterable[PodView], *, going: frozenset[str]
+    nodeset: NodeSet, claims: Found, pods: Iterable[PodView], *, going: frozenset[str]
 ) -> tuple[SetOwners, ...]:
     """Bring the owners of claims into step; `going` are pods that go for good, by name."""
     if not nodeset.spec.volume_claim_templates:

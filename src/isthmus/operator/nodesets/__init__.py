@@ -1,0 +1,1 @@
+"""NodeSets: worker pods that are Slurm nodes."""

@@ -1,0 +1,208 @@
+"""The hands of the NodeSet controller in Kubernetes: makes and deletes pods and claims, many at a time.
+
+Pods are made in waves that grow, and the first refusal ends them: whatever is wrong with one is wrong with all, and
+a quota should not be asked a thousand times.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+import structlog
+
+from isthmus.domain.manifests import worker
+from isthmus.domain.nodeset import claims
+from isthmus.domain.nodeset.actions import DeletePod
+from isthmus.domain.nodeset.identity import Identity
+from isthmus.errors import IsthmusError, Terminal
+from isthmus.kube import errors
+from isthmus.kube.client import Client
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import NODESETS, NodeSet
+from isthmus.model.storage import CLAIMS
+from isthmus.operator.nodesets.memory import Memory
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 32
+"""Requests under way at a time: more would only wait in the API server."""
+
+_FIRST_WAVE: Final = 4
+_LARGEST_WAVE: Final = 256
+_NAMED: Final = 3
+
+
+class Hands:
+    """Does to the API server what was decided."""
+
+    def __init__(self, kube: Client, recorder: Recorder, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kube = kube
+        self._recorder = recorder
+        self._clock = clock
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+
+    # Pods
+
+    async def create(self, template: worker.Template, slots: Sequence[Identity], memory: Memory) -> None:
+        """Make pods, and their claims before them. What was refused is left in the memory."""
+        nodeset = template.nodeset
+        generation = nodeset.metadata.generation
+        made: list[str] = []
+        try:
+            for wave in _waves(slots):
+                results = await self._all(wave, lambda slot: self._create_one(template, slot, memory))
+                made.extend(slot.pod for slot, error in zip(wave, results, strict=True) if error is None)
+                refusal = next((it for it in results if isinstance(it, Terminal)), None)
+                if refusal is not None:
+                    memory.refused(_why(refusal), generation=generation, now=self._clock())
+                    break
+                for failure in results:
+                    if failure is not None:
+                        raise failure
+                memory.accepted()
+        finally:
+            if made:
+                self._tell(nodeset, "SuccessfulCreate", f"created {_listed(made)}")
+        if memory.refusal:
+            self._tell(nodeset, "FailedCreate", f"pods cannot be created: {memory.refusal}", warning=True)
+
+    async def _create_one(self, template: worker.Template, slot: Identity, memory: Memory) -> None:
+        nodeset = template.nodeset
+        marks = template.metadata["labels"]
+        if nodeset.spec.volume_claim_templates:
+            labels = {key: marks[key] for key in worker.labels(nodeset, "-")}
+            for claim in claims.manifests(nodeset, slot, labels):
+                with suppress(errors.AlreadyExists):
+                    await self._kube.create(CLAIMS, claim)
+        try:
+            await self._kube.create(PODS, template.fill(slot))
+        except errors.AlreadyExists:
+            await self._adopt(Key(nodeset.metadata.namespace, slot.pod), template)
+        memory.made(slot.pod, slot.hostname, now=self._clock())
+
+    async def _adopt(self, key: Key, template: worker.Template) -> None:
+        """Look at the pod that has our name: it is ours, or nobody's, or in the way."""
+        found = await self._kube.get(PODS, key)
+        owner = found.metadata.controller
+        nodeset = template.nodeset.metadata
+        if owner is not None and owner.uid == nodeset.uid:
+            return
+        labels = template.metadata["labels"]
+        identifying = worker.labels(template.nodeset, "-")
+        if owner is None and all(found.metadata.labels.get(it) == labels[it] for it in identifying):
+            patch = {
+                "metadata": {
+                    "resourceVersion": found.metadata.resource_version,
+                    "ownerReferences": template.metadata["ownerReferences"],
+                }
+            }
+            await self._kube.merge_patch(PODS, key, patch)
+            return
+        raise Terminal(
+            f"pod {key} is there already and is not ours",
+            remedy="delete it, or give the NodeSet another name",
+        )
+
+    async def delete(self, nodeset: NodeSet, going: Iterable[DeletePod], memory: Memory) -> None:
+        """Delete pods, each only if it is still the one that was meant."""
+        wanted = [it for it in going if not memory.is_deleted(it.uid)]
+        failures = await self._all(wanted, lambda it: self._delete_one(nodeset, it, memory))
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for action, failure in zip(wanted, failures, strict=True):
+            if failure is None:
+                reasons.setdefault((action.event, action.why), []).append(action.name)
+        for (event, why), gone in reasons.items():
+            self._tell(nodeset, event, f"deleted {_listed(gone)}: {why}")
+        _raise_first(failures)
+
+    async def _delete_one(self, nodeset: NodeSet, action: DeletePod, memory: Memory) -> None:
+        key = Key(nodeset.metadata.namespace, action.name)
+        with suppress(errors.NotFound, errors.Conflict):  # it is gone, or another, or has changed: look again
+            await self._kube.delete(PODS, key, uid=action.uid, version=action.version)
+            memory.deleted(action.uid, now=self._clock())
+
+    async def label(self, nodeset: NodeSet, changes: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
+        """Change the metadata of pods, given by name and uid."""
+
+        async def patch(change: tuple[str, str, dict[str, Any]]) -> None:
+            name, uid, metadata = change
+            with suppress(errors.NotFound, errors.Conflict):
+                key = Key(nodeset.metadata.namespace, name)
+                await self._kube.merge_patch(PODS, key, {"metadata": {"uid": uid, **metadata}})
+
+        _raise_first(await self._all(changes, patch))
+
+    # Claims
+
+    async def set_owners(self, steps: Sequence[claims.SetOwners]) -> None:
+        """Say who takes claims along."""
+
+        async def patch(step: claims.SetOwners) -> None:
+            metadata = {
+                "resourceVersion": step.version,
+                "ownerReferences": msgspec.to_builtins(step.owners) or None,
+            }
+            with suppress(errors.NotFound):
+                await self._kube.merge_patch(CLAIMS, step.key, {"metadata": metadata})
+
+        _raise_first(await self._all(steps, patch))
+
+    # The NodeSet itself
+
+    async def set_finalizers(self, nodeset: NodeSet, finalizers: Sequence[str]) -> None:
+        """Say what has to happen before the NodeSet goes."""
+        meta = nodeset.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": list(finalizers) or None}}
+        with suppress(errors.NotFound):
+            await self._kube.merge_patch(NODESETS, meta.key, patch)
+
+    def _tell(self, nodeset: NodeSet, reason: str, note: str, *, warning: bool = False) -> None:
+        log.info("nodeset", did=reason, note=note)
+        self._recorder.event(NODESETS, nodeset, reason, note, warning=warning)
+
+    async def _all(self, items: Sequence[T], do: Callable[[T], Awaitable[None]]) -> list[IsthmusError | None]:
+        """Do something for all, a few at a time; tell what went wrong with each."""
+
+        async def one(item: T) -> IsthmusError | None:
+            async with self._gate:
+                try:
+                    await do(item)
+                except IsthmusError as error:
+                    return error
+            return None
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+        return [task.result() for task in tasks]
+
+
+def _waves(slots: Sequence[Identity]) -> Iterator[Sequence[Identity]]:
+    start, size = 0, _FIRST_WAVE
+    while start < len(slots):
+        yield slots[start : start + size]
+        start, size = start + size, min(size * 4, _LARGEST_WAVE)
+
+
+def _raise_first(failures: Iterable[IsthmusError | None]) -> None:
+    for failure in failures:
+        if failure is not None:
+            raise failure
+
+
+def _why(error: IsthmusError) -> str:
+    return f"{error.what} ({error.remedy})" if error.remedy else error.what
+
+
+def _listed(pods: Sequence[str]) -> str:
+    """Name pods, or the first few of many."""
+    if len(pods) == 1:
+        return f"pod {pods[0]}"
+    more = len(pods) - _NAMED
+    return f"{len(pods)} pods: {', '.join(pods[:_NAMED])}{f' and {more} more' if more > 0 else ''}"

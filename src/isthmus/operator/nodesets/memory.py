@@ -1,0 +1,92 @@
+"""What this process has just done for a NodeSet and its caches do not show yet.
+
+It is a help, never the truth: whoever starts with an empty memory decides the same, only that a pod may be asked
+for that is there (which the API server refuses) or deleted twice (which it does not mind).
+"""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from isthmus.model.pod import Pod
+
+_LAG: Final = 30.0
+"""Seconds after which a cache that still does not show what we did must have another reason for it."""
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+
+
+class Memory:
+    """Of one NodeSet."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[str, float]] = {}
+        self._deleted: dict[str, float] = {}
+        self._ready_since: dict[str, datetime] = {}
+        self.refusal = ""
+        """Why pods cannot be made; empty if they can."""
+        self._refusals = 0
+        self._refused_until = 0.0
+        self._refused_at = 0
+        self.told_at = float("-inf")
+        """When its status was written last."""
+        self.wrote_slurm_at = float("-inf")
+        """When we changed something in Slurm last: what was read before says nothing of it."""
+
+    # Pods that were made and deleted
+
+    def made(self, name: str, hostname: str, *, now: float) -> None:
+        """Remember a pod."""
+        self._made[name] = hostname, now
+
+    def deleted(self, uid: str, *, now: float) -> None:
+        """Remember that a pod was deleted."""
+        self._deleted[uid] = now
+
+    def is_deleted(self, uid: str) -> bool:
+        """Whether we have deleted a pod."""
+        return uid in self._deleted
+
+    def unseen(self, pods: Collection[Pod], *, now: float) -> dict[str, str]:
+        """Forget what the cache shows by now, and name the pods that it does not show, with their Slurm names."""
+        if self._made:
+            seen = {pod.metadata.name for pod in pods}
+            self._made = {
+                name: (uid, at) for name, (uid, at) in self._made.items() if name not in seen and now - at < _LAG
+            }
+        if self._deleted:
+            alive = {pod.metadata.uid for pod in pods if not pod.leaving}
+            self._deleted = {uid: at for uid, at in self._deleted.items() if uid in alive and now - at < _LAG}
+        return {name: hostname for name, (hostname, _) in self._made.items()}
+
+    # For how long pods have been ready
+
+    def available(self, pod: Pod, *, ready: bool, min_ready: int, now: datetime) -> bool:
+        """Whether a pod has been ready for long enough, as far as this process has seen."""
+        if not ready or not min_ready:
+            return ready
+        since = self._ready_since.setdefault(pod.metadata.uid, now)
+        return now - since >= timedelta(seconds=min_ready)
+
+    def keep_readiness(self, ready: Iterable[str]) -> None:
+        """Forget since when pods were ready that are so no longer."""
+        if self._ready_since:
+            kept = set(ready)
+            self._ready_since = {uid: since for uid, since in self._ready_since.items() if uid in kept}
+
+    # Refusals
+
+    def refused(self, why: str, *, generation: int, now: float) -> None:
+        """Remember that pods cannot be made, and leave it for a while: longer every time."""
+        self._refusals += 1
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._refusals - 1, 10))
+        self.refusal, self._refused_until, self._refused_at = why, now + pause, generation
+
+    def accepted(self) -> None:
+        """Remember that a pod was made."""
+        self.refusal, self._refusals, self._refused_until = "", 0, 0.0
+
+    def pause(self, *, generation: int, now: float) -> float:
+        """Tell for how many seconds no pod should be made; 0 if one may be. Another specification may at once."""
+        return max(0.0, self._refused_until - now) if generation == self._refused_at else 0.0

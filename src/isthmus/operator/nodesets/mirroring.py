@@ -1,0 +1,90 @@
+"""Shows the state of Slurm nodes on their pods, as conditions: SlurmNodeStateIdle, SlurmNodeStateDrain and so on.
+
+For people and for `kubectl wait` only: nothing here is decided by them. So they come after everything else, a state
+that passes within two seconds is not written at all, and one write per change is all that a pod costs.
+
+They are applied, which makes us the owner of these conditions and of no other: kubelet's are never touched.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from isthmus import names
+from isthmus.domain.nodeset.identity import slurm_name
+from isthmus.domain.nodeset.status import mirrored, shown
+from isthmus.kube import errors
+from isthmus.model.meta import Key
+from isthmus.model.pod import PODS, Pod
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.metrics import Metrics
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 4
+_SETTLE: Final = 2.0
+_MANAGER: Final = f"{names.FIELD_MANAGER}-node-state"
+
+
+class PodMirror:
+    """Keeps the conditions of worker pods in step with Slurm."""
+
+    def __init__(self, world: World, *, metrics: Metrics) -> None:
+        self._world = world
+        self.controller: Controller[Key] = Controller(
+            "pod-mirror", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        world.pods.on_change(self._pod_changed)
+        world.slurms.on_change(self._slurm_changed)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring one pod's conditions into step."""
+        pod = self._world.pods.get(key)
+        cluster = _cluster(pod) if pod else None
+        if pod is None or cluster is None or pod.leaving:
+            return
+        slurm = self._world.slurms.of(cluster)
+        if slurm is None or not slurm.in_touch:
+            return  # what was told last stays: nobody knows better
+        record = slurm.nodes.get(slurm_name(pod))
+        if record is None and pod.status.phase != "Running":
+            return
+        wanted = mirrored(record)
+        if wanted == shown(pod):
+            return
+        metadata = {"name": key.name, "namespace": key.namespace, "uid": pod.metadata.uid}
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions: list[dict[str, Any]] = [
+            {"type": type_, "status": "True", "message": message, "lastTransitionTime": moment}
+            for type_, message in wanted
+        ]
+        try:
+            body = {"metadata": metadata, "status": {"conditions": conditions}}
+            await self._world.kube.apply(PODS, body, manager=_MANAGER, force=True, subresource="status")
+        except (errors.NotFound, errors.Conflict):
+            return  # it is gone, or another one
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        if new is None or _cluster(new) is None:
+            return
+        if old is None or shown(old) != shown(new) or old.status.phase != new.status.phase:
+            self.controller.queue.add(key, after=_SETTLE)
+
+    def _slurm_changed(self, controller: Key, node: str | None) -> None:
+        if node is not None:
+            for pod in self._world.pods.by("slurm-node", (controller, node)):
+                self.controller.queue.add(pod.metadata.key, after=_SETTLE)
+            return
+        for pod in self._world.pods.values():
+            if _cluster(pod) == controller:
+                self.controller.queue.add(pod.metadata.key, after=_SETTLE)
+
+
+def _cluster(pod: Pod) -> Key | None:
+    """Tell the Controller of a worker pod; None if it is no worker."""
+    labels = pod.metadata.labels
+    if labels.get(names.COMPONENT_LABEL) != "worker" or names.CLUSTER_LABEL not in labels:
+        return None
+    return Key(pod.metadata.namespace, labels[names.CLUSTER_LABEL])

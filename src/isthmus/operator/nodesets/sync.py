@@ -1,0 +1,301 @@
+"""The NodeSet controller: worker pods as many as there should be, each of them a Slurm node.
+
+    gather   the NodeSet, its pods, their nodes in Kubernetes and in Slurm                    (gathering)
+    decide   what is missing and what has no place, without Slurm                             (domain.nodeset.plan)
+             what goes, and what has to happen in Slurm before                                (…decision, records)
+    act      in Kubernetes                                                                    (acting)
+             in Slurm, and to pods by its leave                                               (slurmside)
+
+What needs Kubernetes alone is done whether Slurm answers or not. All is decided anew each time from what the caches
+show and from what this process has just done itself (memory): nothing is expected, so no wait is in vain.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from isthmus import names
+from isthmus.domain.manifests import worker
+from isthmus.domain.nodeset import claims, status
+from isthmus.domain.nodeset.decision import Decision, decide
+from isthmus.domain.nodeset.deletion import finalizers
+from isthmus.domain.nodeset.identity import Identity
+from isthmus.domain.nodeset.marks import revisions
+from isthmus.domain.nodeset.plan import Plan, plan
+from isthmus.domain.nodeset.records import records
+from isthmus.domain.nodeset.shape import shape_of
+from isthmus.domain.nodeset.view import View
+from isthmus.errors import IsthmusError, Terminal
+from isthmus.kube import errors
+from isthmus.kube.recorder import Recorder
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key, Partial
+from isthmus.model.objects import BUDGETS, SERVICES
+from isthmus.model.slinky import NODESETS, NodeSet
+from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.nodesets.acting import Hands
+from isthmus.operator.nodesets.gathering import Gatherer
+from isthmus.operator.nodesets.memory import Memory
+from isthmus.operator.nodesets.mirroring import PodMirror
+from isthmus.operator.nodesets.slurmside import SlurmSide
+from isthmus.operator.nodesets.waking import Waker
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.slurms import Slurm
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 8
+_STATUS_EVERY: Final = 0.5
+"""Seconds between two writes of a status while things are still moving."""
+
+_SOON: Final = 1.0
+_OURS: Final = frozenset({names.DRAIN_FINALIZER, names.RESERVATION_FINALIZER})
+_NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class NodeSetSync:
+    """The NodeSet controller of one process; `workers` are for its manager."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._reporter = reporter
+        self._recorder = recorder
+        self._now = now
+        self._clock = clock
+        self._gatherer = Gatherer(world)
+        self._hands = Hands(world.kube, recorder, clock=clock)
+        self._slurm_side = SlurmSide(recorder, clock=clock)
+        self._memories: dict[str, Memory] = {}
+        self.controller: Controller[Key] = Controller("nodesets", self.reconcile, metrics=metrics, workers=_WORKERS)
+        self.mirror = PodMirror(world, metrics=metrics)
+        Waker(world, self.controller.queue.add)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller, self.mirror.controller)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring one NodeSet nearer to what it should be."""
+        nodeset = self._world.nodesets.get(key)
+        if nodeset is None:
+            return
+        controller = self._world.controller_of(nodeset)
+        deleting = nodeset.metadata.deletion_timestamp is not None
+        if deleting and (controller is None or await self._namespace_goes(key.namespace)):
+            await self._let_go(nodeset)
+            return
+        if controller is None:
+            await self._report_wrong(nodeset, f"there is no Controller {nodeset.spec.controller_ref.name!r}")
+            return
+        try:
+            template = self._gatherer.template(nodeset, controller)
+        except Terminal as error:
+            await self._report_wrong(nodeset, _told(error))
+            raise
+        memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
+        await self._share(controller)
+        await self._settle(nodeset, controller, template, memory)
+
+    async def _settle(
+        self, nodeset: NodeSet, controller: ControllerPart, template: worker.Template, memory: Memory
+    ) -> None:
+        key = nodeset.metadata.key
+        slurm = self._world.slurms.of(controller.metadata.key)
+        view, planned = self._look(nodeset, template, memory, slurm)
+        view = await self._with_reservations(view, slurm)
+        wanted = finalizers(view)
+        if wanted != nodeset.metadata.finalizers:
+            await self._hands.set_finalizers(nodeset, wanted)
+            if view.deleting and _OURS.isdisjoint(wanted):
+                self._forget(nodeset)
+                return
+        view, decided = await self._decide(view, slurm)
+        trouble = status.Trouble(
+            wrong=(*planned.complaints, *(it.note for it in decided.notes if it.warning)),
+            slurm=self._world.slurms.trouble(controller.metadata.key),
+        )
+        if decided.victims != nodeset.status.victims:
+            # Before anything is done to them: whoever takes over has to choose the same.
+            await self._report(view, decided, trouble, memory, at_once=True)
+        # A record that does not fit goes before the pod that would register under its name.
+        stale = records(view, shape_of(nodeset))
+        await self._slurm_side.act(view, slurm, stale, hands=self._hands, memory=memory)
+        await self._make(template, view, planned, memory, has_keys=self._gatherer.has_keys(controller))
+        await self._hands.delete(nodeset, planned.delete, memory)
+        await self._keep_claims(view, decided)
+        actions = (*decided.actions, *revisions(view))
+        await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
+        for note in decided.notes:
+            self._recorder.event(NODESETS, nodeset, note.reason, note.note, warning=note.warning)
+        view, _ = self._look(nodeset, template, memory, slurm)
+        wrong = (*trouble.wrong, *((f"pods cannot be created: {memory.refusal}",) if memory.refusal else ()))
+        await self._report(view, decided, status.Trouble(wrong, trouble.slurm), memory)
+        for pause in (decided.look_again, planned.look_again, self._until_available(view)):
+            if pause is not None:
+                self.controller.queue.add(key, after=pause)
+
+    # Gathering and deciding
+
+    def _look(
+        self, nodeset: NodeSet, template: worker.Template, memory: Memory, slurm: Slurm | None
+    ) -> tuple[View, Plan]:
+        now, nodes = self._now(), self._gatherer.nodes()
+        owned = self._gatherer.owned(nodeset)
+        unseen = memory.unseen(owned, now=self._clock())
+        pods = self._gatherer.pods(nodeset, owned, memory, slurm=slurm, now=now)
+        planned = plan(nodeset, pods, nodes=nodes, demand=template.demand, now=now, made=unseen)
+        fresh = slurm is not None and slurm.in_touch and (slurm.as_of or 0.0) > memory.wrote_slurm_at
+        view = View(
+            nodeset=nodeset,
+            pods=pods,
+            now=now,
+            hash=template.revision,
+            desired=planned.desired,
+            kube_nodes=nodes,
+            slurm_in_touch=fresh,
+            slurm_nodes=slurm.nodes if slurm else {},
+            coming=frozenset({*unseen.values(), *(slot.hostname for slot in planned.create)}),
+            unwanted=planned.unwanted,
+        )
+        return view, planned
+
+    async def _with_reservations(self, view: View, slurm: Slurm | None) -> View:
+        scheduled = view.nodeset.spec.update_strategy.type == "ScheduledUpdate"
+        if not (scheduled or names.RESERVATION_FINALIZER in view.nodeset.metadata.finalizers):
+            return view
+        if slurm is None or not view.slurm_in_touch:
+            return view
+        return msgspec.structs.replace(view, reservations=await slurm.client.reservations())
+
+    async def _decide(self, view: View, slurm: Slurm | None) -> tuple[View, Decision]:
+        propagated = self._world.settings.propagated_node_conditions
+        decided = decide(view, propagated=propagated)
+        if decided.wants_jobs and slurm is not None:
+            view = msgspec.structs.replace(view, jobs=await slurm.client.jobs())
+            decided = decide(view, propagated=propagated)
+        return view, decided
+
+    def _until_available(self, view: View) -> float | None:
+        """Tell when to look again for pods that are ready, but not for long enough yet."""
+        return _SOON if any(pod.ready and not pod.available for pod in view.pods) else None
+
+    async def _namespace_goes(self, namespace: str) -> bool:
+        """Whether the namespace is being deleted, and every pod in it with it, whatever we do."""
+        try:
+            found = await self._world.kube.get(_NAMESPACES, namespace)
+        except errors.Forbidden:
+            return False  # we may work in one namespace only, and not see it from outside
+        except errors.NotFound:
+            return True
+        return found.metadata.deletion_timestamp is not None
+
+    # Acting
+
+    async def _make(
+        self, template: worker.Template, view: View, planned: Plan, memory: Memory, *, has_keys: bool
+    ) -> None:
+        nodeset = view.nodeset
+        slots = self._unblocked(view, planned) if has_keys else ()
+        pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
+        if not slots or pause:
+            if pause:
+                self.controller.queue.add(nodeset.metadata.key, after=pause)
+            return
+        await self._hands.create(template, slots, memory)
+        if memory.refusal:
+            pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
+            self.controller.queue.add(nodeset.metadata.key, after=pause)
+
+    def _unblocked(self, view: View, planned: Plan) -> tuple[Identity, ...]:
+        """Leave out pods whose claim is on its way out: they would wait for it for ever."""
+        if not view.nodeset.spec.volume_claim_templates:
+            return planned.create
+        alive = [pod.uid for pod in view.pods]
+        found = self._world.claims
+        return tuple(it for it in planned.create if not claims.blocked(view.nodeset, it, found, alive=alive))
+
+    async def _keep_claims(self, view: View, decided: Decision) -> None:
+        if not view.nodeset.spec.volume_claim_templates:
+            return
+        going = frozenset() if view.deleting else frozenset(decided.leaving_for_good)
+        await self._hands.set_owners(claims.retention(view.nodeset, self._world.claims, view.pods, going=going))
+
+    async def _share(self, controller: ControllerPart) -> None:
+        """Make what all NodeSets of a cluster share; the last of them takes it along."""
+        nodesets = sorted(
+            (it for it in self._world.nodesets_of(controller.metadata.key) if not it.metadata.deletion_timestamp),
+            key=lambda it: it.metadata.name,
+        )
+        owners = tuple(owner_reference(NODESETS, it, controller=False) for it in nodesets)
+        if owners:
+            service, budget = worker.service(controller), worker.budget(controller)
+            await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
+            await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
+
+    async def _let_go(self, nodeset: NodeSet) -> None:
+        """Give up a NodeSet that nobody can drain any more."""
+        kept = tuple(it for it in nodeset.metadata.finalizers if it not in _OURS)
+        if kept != nodeset.metadata.finalizers:
+            await self._hands.set_finalizers(nodeset, kept)
+        self._forget(nodeset)
+
+    def _forget(self, nodeset: NodeSet) -> None:
+        self._memories.pop(nodeset.metadata.uid, None)
+        self._gatherer.forget(nodeset.metadata.uid)
+
+    # Telling
+
+    async def _report(
+        self, view: View, decided: Decision, trouble: status.Trouble, memory: Memory, *, at_once: bool = False
+    ) -> None:
+        """Write the status, unless the last one is too new and nobody waits for this one."""
+        nodeset = self._world.nodesets.get(view.nodeset.metadata.key)
+        if nodeset is None or nodeset.metadata.uid != view.nodeset.metadata.uid:
+            return
+        wait = memory.told_at + _STATUS_EVERY - self._clock()
+        if wait > 0 and not at_once:
+            self.controller.queue.add(nodeset.metadata.key, after=wait)
+            return
+        fields = status.fields(view, selector=worker.selector(nodeset), victims=decided.victims)
+        also = (decided.condition,) if decided.condition else ()
+        held = status.held(view, trouble, also=also)
+        if await self._reporter.report(NODESETS, nodeset, fields, held):
+            memory.told_at = self._clock()
+
+    async def _report_wrong(self, nodeset: NodeSet, wrong: str) -> None:
+        """Tell why nothing can be done at all; what was told of pods before stays."""
+        before = msgspec.to_builtins(nodeset.status)
+        fields = {key: value for key, value in before.items() if key not in {"conditions", "observedGeneration"}}
+        fields.setdefault("selector", worker.selector(nodeset))
+        fields.setdefault("nodeSetHash", "")
+        await self._reporter.report(NODESETS, nodeset, fields, status.hopeless(wrong))
+        self._recorder.event(NODESETS, nodeset, "SyncFailed", wrong, warning=True)
+
+
+def _told(error: IsthmusError) -> str:
+    return f"{error.what} ({error.remedy})" if error.remedy else error.what
