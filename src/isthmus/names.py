@@ -135,6 +135,10 @@ PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
 CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
 """On a pod: the configuration that it should have; writing it makes kubelet bring volumes up to date at once."""
 
+SLURM_CONFIG_HASH_ANNOTATION = "slinky.slurm.net/slurm-config-hash"
+SLURMDBD_CONF_HASH_ANNOTATION = "slinky.slurm.net/slurmdbd-conf-hash"
+"""On pod templates: hashes of what slurmrestd and slurmdbd, and the database, read only when they start."""
+
 DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 
