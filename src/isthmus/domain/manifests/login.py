@@ -1,0 +1,304 @@
+"""Login pods: sshd for people, and sackd beside it, through which their commands reach Slurm.
+
+    sackd    holds the cluster's key; fetches slurm.conf and is sent every change of it     ─┐ /run/slurm
+    login    sshd, its users' processes; asks sackd to sign, and never sees the key         ◄┘
+
+Nothing that changes while people work ends their sessions: users, their keys and sshd's settings are mounted files
+that are read anew, sackd takes new keys and configuration while it runs. Only another image or pod template makes
+pods anew.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from isthmus import names
+from isthmus.domain import authkeys, partnames, sshdconfig
+from isthmus.domain.manifests import common, munge, users
+from isthmus.domain.manifests.common import Manifest, Settings
+from isthmus.model.slinky import Controller, LoginSet
+
+APP: Final = "login"
+COMPONENT: Final = "login"
+CONTAINER: Final = "login"
+
+_KEYS: Final = "/run/secrets/slurm"
+_SOCKETS: Final = "/run/slurm"
+_SSSD: Final = "/run/secrets/sssd"
+_SSS: Final = "/var/lib/sss"
+
+# sshd and sackd start themselves again for new settings, by the path that they were called with: it must be whole.
+_START: Final = (
+    r"""
+conf=/etc/ssh/isthmus/sshd_config
+plain=/etc/ssh/isthmus/sshd_config.plain
+sshd=$(command -v sshd)
+install -d -m 755 /run/sshd
+if [[ -d /etc/sudoers.d ]]; then
+    echo '%"""
+    + users.SUDO_GROUP
+    + r""" ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/isthmus
+    chmod 440 /etc/sudoers.d/isthmus
+fi
+
+# Puts the settings in place, without those of the user if sshd would not start with them.
+settle() {
+    local trouble
+    if trouble=$("$sshd" -t -f "$conf" 2>&1); then
+        install -m 600 "$conf" /etc/ssh/sshd_config
+    else
+        printf 'extraSshdConfig is not taken: %s\n' "$trouble" >&2
+        install -m 600 "$plain" /etc/ssh/sshd_config
+    fi
+}
+
+state() { readlink /etc/ssh/isthmus/..data /run/secrets/ssh/..data; }
+
+follow() {
+    local seen=$1 now
+    while sleep 2; do
+        now=$(state)
+        if [[ $now != "$seen" ]]; then
+            seen=$now
+            settle
+            kill -HUP 1
+        fi
+    done
+}
+
+seen=$(state)
+settle
+follow "$seen" &
+exec "$sshd" -D -e -f /etc/ssh/sshd_config
+"""
+)
+
+_SACKD: Final = r"""
+shopt -s nullglob
+for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
+install -d -o slurm -g slurm -m 755 /run/slurm
+answers() {
+    local server IFS=,
+    for server in $ISTHMUS_CONF_SERVERS; do
+        if (exec 3<> "/dev/tcp/${server%:*}/${server##*:}") 2> /dev/null; then return 0; fi
+    done
+    return 1
+}
+
+follow() {
+    local key
+    while sleep 2; do
+        for key in /run/secrets/slurm/[!.]*; do
+            if [[ $(sha256sum < "$key") != "$(sha256sum < "/etc/slurm/${key##*/}")" ]]; then
+                install -o slurm -g slurm -m 600 "$key" /etc/slurm/
+                kill -HUP 1
+            fi
+        done
+    done
+}
+
+until answers; do sleep 0.2; done
+follow &
+sackd=$(command -v sackd)
+exec setpriv --reuid=slurm --regid=slurm --init-groups "$sackd" -D --conf-server "$ISTHMUS_CONF_SERVERS"
+"""
+
+_SSSD_START: Final = r"""
+if ! command -v sssd > /dev/null; then
+    echo 'sssdConfRef is set, but the image has no sssd: use an image that has it' | tee /dev/termination-log >&2
+    exit 1
+fi
+install -d -m 755 /var/lib/sss/{pipes,mc,pubconf,gpo_cache,deskprofile} /etc/sssd
+install -d -m 700 /var/lib/sss/{db,keytabs,secrets,pipes/private}
+install -m 600 /run/secrets/sssd/sssd.conf /etc/sssd/sssd.conf
+(while [[ $(sha256sum < /run/secrets/sssd/sssd.conf) == "$(sha256sum < /etc/sssd/sssd.conf)" ]]; do sleep 2; done
+ kill -TERM 1) &
+exec "$(command -v sssd)" -i --logger=stderr
+"""
+
+_LISTENS: Final = r"""
+printf -v port '%04X' 22
+grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+"""
+
+
+def labels(loginset: LoginSet, controller: str) -> dict[str, str]:
+    """Make the marks of everything that belongs to a LoginSet."""
+    return common.labels(APP, loginset.metadata.name, COMPONENT, cluster=controller)
+
+
+def selector(loginset: LoginSet) -> str:
+    """Tell how the pods are selected, for the scale subresource."""
+    return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={loginset.metadata.name}"
+
+
+def services(loginset: LoginSet, controller: str) -> tuple[Manifest, Manifest]:
+    """Make the Service that gives each pod a name, and the one by which people come in.
+
+    Both also lead to pods that are not ready: when Slurm is away, people can still reach their files.
+    """
+    meta, marks = loginset.metadata, labels(loginset, controller)
+    inner = common.service(
+        partnames.login_internal(meta.name),
+        meta.namespace,
+        marks,
+        port=partnames.SSH_PORT,
+        port_name="login",
+        headless=True,
+        before_ready=True,
+    )
+    outer = common.service(
+        meta.name,
+        meta.namespace,
+        marks,
+        port=partnames.SSH_PORT,
+        port_name="login",
+        template=loginset.spec.service,
+        before_ready=True,
+    )
+    return inner, outer
+
+
+def config(loginset: LoginSet, controller: str) -> Manifest:
+    """Make the ConfigMap of sshd; raises `BadSshdConfig`."""
+    root = loginset.spec.root_ssh_authorized_keys.strip()
+    extra = sshdconfig.checked(loginset.spec.extra_sshd_config)
+    files = {
+        "sshd_config": sshdconfig.write(extra, root_keys=bool(root)),
+        "sshd_config.plain": sshdconfig.write(root_keys=bool(root)),
+        f"root{users.KEYS_SUFFIX}": f"{root}\n" if root else "",
+    }
+    meta = loginset.metadata
+    name = partnames.login_config(meta.name)
+    return common.configmap(name, meta.namespace, labels(loginset, controller), files)
+
+
+def statefulset(loginset: LoginSet, controller: Controller, *, settings: Settings) -> Manifest:
+    """Make the StatefulSet."""
+    meta, marks = loginset.metadata, labels(loginset, controller.metadata.name)
+    image = loginset.spec.login.get("image") or settings.login_image
+    template = common.pod_template(
+        {
+            "dnsConfig": common.dns(controller.metadata.key, settings),
+            "initContainers": _sidecars(loginset, controller, image),
+            "containers": [_login(loginset, controller, image)],
+            "volumes": _volumes(loginset, controller),
+        },
+        marks,
+        main=CONTAINER,
+        template=loginset.spec.template,
+        containers={CONTAINER: loginset.spec.login},
+    )
+    kind = "OnDelete" if loginset.spec.strategy.get("type") == "OnDelete" else "RollingUpdate"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": common.metadata(meta.name, meta.namespace, marks),
+        "spec": {
+            "replicas": loginset.spec.replicas,
+            "serviceName": partnames.login_internal(meta.name),
+            "podManagementPolicy": "Parallel",
+            "revisionHistoryLimit": 0,
+            "updateStrategy": {"type": kind},
+            "selector": {"matchLabels": common.selector(marks)},
+            "template": template,
+        },
+    }
+
+
+def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
+    listens = {"exec": {"command": ["bash", "-euc", _LISTENS]}}
+    mounts = common.mounts([("ssh-config", sshdconfig.PLACE), ("ssh-host-keys", sshdconfig.HOST_KEYS)])
+    mounts += [users.mount(), *common.mounts([("slurm-sockets", _SOCKETS)])]
+    if controller.spec.auth_type == "munge":
+        mounts.append(munge.socket_mount())
+    if loginset.spec.sssd_conf_ref:
+        mounts += common.mounts([("sss", _SSS)])
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["bash", "-euc", _START],
+        "ports": [{"name": "login", "containerPort": partnames.SSH_PORT, "protocol": "TCP"}],
+        "startupProbe": {**listens, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**listens, "periodSeconds": 10},
+        "volumeMounts": mounts,
+    }
+
+
+def _sidecars(loginset: LoginSet, controller: Controller, image: str) -> list[Manifest]:
+    munged = controller.spec.auth_type == "munge"
+    made = [munge.sidecar(image)] if munged else []
+    made.append(_sackd(controller, image, munged=munged))
+    if loginset.spec.sssd_conf_ref:
+        made.append(_sssd(image))
+    return made
+
+
+def _sackd(controller: Controller, image: str, *, munged: bool) -> Manifest:
+    mounts = [*common.mounts([("slurm-sockets", _SOCKETS)], read_only=False), users.mount()]
+    mounts += [munge.socket_mount()] if munged else common.mounts([("slurm-keys", _KEYS)])
+    ready = f"[[ -e {_SOCKETS}/conf/slurm.conf ]]" if munged else f"[[ -S {_SOCKETS}/sack.socket ]]"
+    return {
+        "name": "sackd",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _SACKD],
+        "env": [{"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)}],
+        # Not a start-up probe: sshd need not wait until there is a slurmctld.
+        "readinessProbe": {
+            "exec": {"command": ["bash", "-c", ready]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _sssd(image: str) -> Manifest:
+    return {
+        "name": "sssd",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _SSSD_START],
+        "volumeMounts": [
+            *common.mounts([("sssd-conf", _SSSD)]),
+            *common.mounts([("sss", _SSS)], read_only=False),
+        ],
+    }
+
+
+def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
+    name = controller.metadata.name
+    made: list[Manifest] = [
+        {"name": "ssh-config", "configMap": {"name": partnames.login_config(loginset.metadata.name)}},
+        {
+            "name": "ssh-host-keys",
+            "secret": {"secretName": partnames.login_host_keys(loginset.metadata.name), "defaultMode": 0o600},
+        },
+        users.volume(name),
+        {"name": "slurm-sockets", "emptyDir": {"medium": "Memory"}},
+    ]
+    if controller.spec.auth_type == "munge":
+        made += munge.volumes(partnames.auth(name))
+    else:
+        items = [{"key": authkeys.FILE, "path": authkeys.FILE}]
+        secret = {"secretName": partnames.auth(name), "items": items, "defaultMode": 0o600}
+        made.append({"name": "slurm-keys", "secret": secret})
+    if reference := loginset.spec.sssd_conf_ref:
+        items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
+        secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}
+        made += [{"name": "sssd-conf", "secret": secret}, {"name": "sss", "emptyDir": {"medium": "Memory"}}]
+    return made
+
+
+def host_keys_secret(loginset: LoginSet, controller: str, keys: Mapping[str, str]) -> Manifest:
+    """Make the Secret of host keys, which are never changed: clients remember them."""
+    meta = loginset.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": common.metadata(
+            partnames.login_host_keys(meta.name), meta.namespace, labels(loginset, controller)
+        ),
+        "immutable": True,
+        "stringData": dict(keys),
+    }

@@ -1,0 +1,45 @@
+"""munged beside a daemon, where a cluster's parts know each other by munge."""
+
+from typing import Final
+
+from isthmus.domain import authkeys
+from isthmus.domain.manifests import common
+from isthmus.domain.manifests.common import Manifest
+
+_SOCKET: Final = "/run/munge"
+_KEY: Final = "/run/secrets/munge"
+
+# munged insists on a key that nobody else may read, and reads it once: with another key, it is started anew.
+_SCRIPT: Final = r"""
+install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
+install -d -o munge -g munge -m 755 /run/munge /var/lib/munge /var/log/munge
+(while [[ $(sha256sum < /run/secrets/munge/munge.key) == "$(sha256sum < /etc/munge/munge.key)" ]]; do sleep 2; done
+ kill -TERM 1) &
+exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
+"""
+
+
+def sidecar(image: str) -> Manifest:
+    """Make the container, which runs as long as its pod."""
+    return {
+        "name": "munged",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _SCRIPT],
+        "startupProbe": {"exec": {"command": ["munge", "-n"]}, "periodSeconds": 1, "failureThreshold": 60},
+        "volumeMounts": [*common.mounts([("munge-key", _KEY)]), socket_mount(read_only=False)],
+    }
+
+
+def socket_mount(*, read_only: bool = True) -> Manifest:
+    """Make the mount by which a daemon reaches munged."""
+    return common.mounts([("munge-socket", _SOCKET)], read_only=read_only)[0]
+
+
+def volumes(secret: str) -> list[Manifest]:
+    """Make the volumes; the Secret holds munge.key."""
+    items = [{"key": authkeys.MUNGE_FILE, "path": authkeys.MUNGE_FILE}]
+    return [
+        {"name": "munge-key", "secret": {"secretName": secret, "items": items, "defaultMode": 0o600}},
+        {"name": "munge-socket", "emptyDir": {"medium": "Memory"}},
+    ]
