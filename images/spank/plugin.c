@@ -32,6 +32,9 @@ SPANK_PLUGIN(isthmus_jail, 1)
 int slurm_spank_init_post_opt(spank_t spank, int count, char **words);
 #pragma GCC visibility pop
 
+/* Slurm 24.11 takes every positive number for success, errors of SPANK's own included, and would run the job outside. */
+enum { FAILED = -1 };
+
 static void drain(const char *node, struct failure *failure)
 {
 	update_node_msg_t update;
@@ -58,7 +61,7 @@ static int refuse(spank_t spank, struct failure *failure)
 	/* For who waits at a terminal. Output is not yet connected, so a message of ours would reach the log alone. */
 	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && slurm_notify_job(job, failure->reason) < 0)
 		slurm_debug("isthmus_jail: the job's owner could not be told: %m");
-	return ESPANK_ERROR;
+	return FAILED;
 }
 
 /* A script lies where slurmd put it, which is a path of the node's. */
@@ -87,7 +90,7 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 		return ESPANK_SUCCESS;
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS) {
 		slurm_error("isthmus_jail: Slurm does not say which step this is");
-		return ESPANK_ERROR;
+		return FAILED;
 	}
 	if (step == SLURM_EXTERN_CONT)
 		return ESPANK_SUCCESS;

@@ -4,6 +4,8 @@
                                                                       ├─ mariadb
     pause, coredns, jobset, lws: one file each                        └─ python ── packages ── isthmus
 
+    spank-26.05 is our plugin for Slurm 26.05, which slurm-26.05 and login-26.05 get on top; for 24.11 likewise
+
 Slurm 26.05 comes from Debian's testing release, which moves: `expects` makes a build say so when it gets another
 version. Everything that need not be that new comes from the stable release.
 """
@@ -25,8 +27,8 @@ class Layer(Struct, frozen=True, kw_only=True):
     suite: Suite | Literal[""] = ""
     packages: tuple[str, ...] = ()
     """Debian packages. A layer with a suite, packages and no parent is a new Debian system."""
-    source: Literal["", "binary", "wheels", "isthmus"] = ""
-    """What the machine that builds adds: a built program, the locked Python packages, or our own code."""
+    source: Literal["", "binary", "wheels", "isthmus", "spank"] = ""
+    """What the machine that builds adds: a built program, the locked Python packages, our own code, its part in C."""
     copies: tuple[tuple[str, str], ...] = ()
     """Files taken from other layers: (layer, path)."""
     files: dict[str, str] = {}
@@ -157,6 +159,36 @@ _NOBODY_BUT_NONROOT = {
     "etc/ssl/certs/.keep": "",
 }
 
+PLUGIN: Final = "usr/lib/x86_64-linux-gnu/slurm-wlm/isthmus_jail.so"
+
+
+def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
+    """Compile our plugin against this Slurm's headers, and put it, without the compiler, upon who needs it.
+
+    Slurm's commands load what plugstack.conf names, too. It comes last, so that a change to it is quickly made.
+    """
+    tools, plugin = f"spank-tools-{version}", f"spank-{version}"
+    return (
+        Layer(
+            name=tools,
+            parent=f"debian-{suite}",
+            suite=suite,
+            packages=("gcc", "libc6-dev", "libslurm-dev", "make"),
+            expects=("libslurm-dev", f"{version}."),
+        ),
+        Layer(
+            name=plugin,
+            parent=tools,
+            source="spank",
+            script="make --always-make --directory=/usr/src/isthmus-spank analyze install",
+        ),
+        *(
+            Layer(name=f"{image}-spank-{version}", parent=f"{image}-{version}", copies=((plugin, PLUGIN),))
+            for image in ("slurm", "login")
+        ),
+    )
+
+
 _LAYERS: Final = (
     Layer(name="debian-forky", suite="forky", packages=("ca-certificates",)),
     Layer(name="debian-trixie", suite="trixie", packages=("ca-certificates",)),
@@ -194,6 +226,8 @@ _LAYERS: Final = (
         script=_LOGIN_SESSIONS,
         remove=_SSH_HOST_KEYS,
     ),
+    *_spank("26.05", "forky"),
+    *_spank("24.11", "trixie"),
     Layer(
         name="mariadb",
         parent="debian-trixie",
@@ -237,10 +271,10 @@ _LAYERS: Final = (
 )
 
 _IMAGES: Final = (
-    Recipe(name="slurm-26.05", tag="slurm:26.05", layer="slurm-26.05", title="Slurm 26.05, all of it"),
-    Recipe(name="slurm-24.11", tag="slurm:24.11", layer="slurm-24.11", title="Slurm 24.11, all of it"),
-    Recipe(name="login-26.05", tag="login:26.05", layer="login-26.05", title="A login node for Slurm 26.05"),
-    Recipe(name="login-24.11", tag="login:24.11", layer="login-24.11", title="A login node for Slurm 24.11"),
+    Recipe(name="slurm-26.05", tag="slurm:26.05", layer="slurm-spank-26.05", title="Slurm 26.05, all of it"),
+    Recipe(name="slurm-24.11", tag="slurm:24.11", layer="slurm-spank-24.11", title="Slurm 24.11, all of it"),
+    Recipe(name="login-26.05", tag="login:26.05", layer="login-spank-26.05", title="A login node for Slurm 26.05"),
+    Recipe(name="login-24.11", tag="login:24.11", layer="login-spank-24.11", title="A login node for Slurm 24.11"),
     Recipe(name="mariadb", tag="mariadb:11.8", layer="mariadb", title="MariaDB for Slurm's accounting"),
     Recipe(
         name="isthmus",

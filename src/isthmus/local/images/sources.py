@@ -17,6 +17,9 @@ from isthmus.local.shell import run
 _PACKAGES = Path("usr/local/lib/python3.13/dist-packages")
 """Debian's Python looks here by itself. The version is the one that the `python` layer expects."""
 
+SPANK = Path("usr/src/isthmus-spank")
+"""Where the source of our plugin for Slurm is compiled. The `spank` layers name it in their script."""
+
 
 class Source(Struct, frozen=True):
     """Files from this machine; `key` changes whenever they do."""
@@ -30,9 +33,11 @@ def find(layer: Layer, binaries: Mapping[str, Path]) -> Source | None:
     if layer.source == "binary":
         return _binary(layer.name, binaries)
     if layer.source == "wheels":
-        return _wheels(_lock_file())
+        return _wheels(_in_checkout("requirements.lock"))
     if layer.source == "isthmus":
-        return _package(Path(isthmus.__file__).parent)
+        return _tree(Path(isthmus.__file__).parent, place=_PACKAGES / "isthmus")
+    if layer.source == "spank":
+        return _tree(_in_checkout("images/spank"), place=SPANK)
     return None
 
 
@@ -66,30 +71,30 @@ def _wheels(lock: Path) -> Source:
     return Source(_file_digest(lock), fill)
 
 
-def _package(package: Path) -> Source:
+def _tree(directory: Path, *, place: Path) -> Source:
     def fill(tree: Path) -> None:
-        for path in _own_files(package):
-            target = tree / _PACKAGES / "isthmus" / path.relative_to(package)
+        for path in _own_files(directory):
+            target = tree / place / path.relative_to(directory)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             target.chmod(0o644)
 
-    parts = [(str(path.relative_to(package)), _file_digest(path)) for path in _own_files(package)]
+    parts = [(str(path.relative_to(directory)), _file_digest(path)) for path in _own_files(directory)]
     return Source(cache.key_of(parts), fill)
 
 
-def _own_files(package: Path) -> Iterator[Path]:
-    return (path for path in sorted(package.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+def _own_files(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
 
 
-def _lock_file() -> Path:
-    lock = Path(isthmus.__file__).parents[2] / "requirements.lock"
-    if not lock.is_file():
+def _in_checkout(name: str) -> Path:
+    path = Path(isthmus.__file__).parents[2] / name
+    if not path.exists():
         raise Terminal(
-            f"{lock} is missing: the image of Isthmus is made from a checkout of its source",
+            f"{path} is missing: images are made from a checkout of Isthmus's source",
             remedy="run `pip install --editable .` in a clone, and use that `isthmus`",
         )
-    return lock
+    return path
 
 
 def _file_digest(path: Path) -> str:
