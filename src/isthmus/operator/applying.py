@@ -71,6 +71,9 @@ class Applier:
         digest, before = hash_of(wanted), _version(there.get(key))
         known = self._applied.get((kind, key))
         if known and known.digest == digest and self._unchanged(known, before):
+            if before == known.after:
+                # The cache is past what was there before: if that is there again, somebody has put it back.
+                self._applied[kind, key] = known._replace(before=known.after)
             return False
         applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=True)
         self._applied[kind, key] = _Applied(digest, before, _version(applied), self._clock())
