@@ -1,0 +1,398 @@
+"""SlurmClusters on a real API server: their parts, their status, their end. The parts are carried out elsewhere."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from isthmus import names
+from isthmus.domain.conditions import no, yes
+from isthmus.domain.manifests.common import Settings
+from isthmus.kube.client import Client
+from isthmus.kube.config import load
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key, condition
+from isthmus.model.objects import SECRETS, SERVICES
+from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
+from isthmus.model.storage import CLAIMS
+from isthmus.operator.applying import Applier
+from isthmus.operator.clusters import ClusterSync, NebiusNodeSetSync
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually
+
+T = TypeVar("T")
+
+
+class Bed:
+    """The controllers of SlurmClusters at work in one namespace."""
+
+    def __init__(self, world: World, syncs: tuple[ClusterSync, NebiusNodeSetSync], writes: list[str]) -> None:
+        self.world = world
+        self._queues = [sync.controller.queue for sync in syncs]
+        self.kube = world.kube
+        self.namespace = world.namespace
+        self.writes = writes
+        """The methods of all requests that change something."""
+
+    def key(self, name: str) -> Key:
+        return Key(self.namespace, name)
+
+    async def make(self, name: str = "demo", **spec: Any) -> SlurmCluster:
+        made = await self.kube.create(SLURM_CLUSTERS, {"metadata": self.meta(name), "spec": spec})
+        await eventually(lambda: self.key(name) in self.world.clusters)
+        return made
+
+    def meta(self, name: str, **more: Any) -> dict[str, Any]:
+        return {"namespace": self.namespace, "name": name, **more}
+
+    def cluster(self, name: str = "demo") -> SlurmCluster:
+        found = self.world.clusters.get(self.key(name))
+        assert found is not None
+        return found
+
+    def condition(self, type_: str, name: str = "demo") -> tuple[str, str]:
+        found = condition(self.cluster(name).status.conditions, type_)
+        return (found.status, found.message) if found else ("", "")
+
+    async def there(self, kind: Kind[T], name: str) -> T:
+        """Wait until an object is there."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return await self.kube.get(kind, self.key(name))
+            except NotFound:
+                assert time.monotonic() < deadline, f"{kind.name} {name} did not come"
+                await asyncio.sleep(0.02)
+
+    async def gone(self, kind: Kind[Any], name: str) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                await self.kube.get(kind, self.key(name))
+            except NotFound:
+                return
+            assert time.monotonic() < deadline, f"{kind.name} {name} did not go"
+            await asyncio.sleep(0.02)
+
+    def wake(self, name: str) -> None:
+        for queue in self._queues:
+            queue.add(self.key(name))
+
+    async def quiet(self) -> None:
+        """Wait until nobody has anything left to do, now or later."""
+        await eventually(lambda: not any(len(queue) or queue.taken for queue in self._queues))
+
+    async def tell(self, kind: Kind[Any], name: str, *, ready: bool = True, wrong: str = "", **fields: Any) -> None:
+        """Tell how a part is, as the controller that carries it out would."""
+        found = await self.there(kind, name)
+        held = [
+            yes("Ready", "Test") if ready else no("Ready", "Test", wrong or "not yet"),
+            yes("Degraded", "Test", wrong) if wrong else no("Degraded", "Test"),
+        ]
+        conditions = [
+            {
+                "type": it.type,
+                "status": it.status,
+                "reason": it.reason,
+                "message": it.message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            for it in held
+        ]
+        status = {"observedGeneration": found.metadata.generation, "conditions": conditions, **fields}
+        await self.kube.merge_patch(kind, self.key(name), {"status": status}, subresource="status")
+
+    async def tell_all(self, *, workers: int, prefix: str = "", name: str = "demo") -> None:
+        """Tell that every part is ready."""
+        await self.tell(CONTROLLERS, name, slurmVersion="26.05.1")
+        await self.tell(RESTAPIS, name)
+        await self.tell(LOGINSETS, f"{prefix}login", readyReplicas=1, replicas=1)
+        await self.tell(
+            NODESETS,
+            f"{prefix}worker",
+            readyReplicas=workers,
+            replicas=workers,
+            desired=workers,
+            nodeSetHash="x",
+            selector="x",
+        )
+
+
+@asynccontextmanager
+async def working(control_plane: ControlPlaneBed, namespace: str) -> AsyncIterator[Bed]:
+    writes: list[str] = []
+
+    def observe(method: str, *_: object) -> None:
+        if method != "GET":
+            writes.append(method)
+
+    async with Client(load(control_plane.kubeconfig), observe=observe) as kube:
+        world = World(kube, Settings(cgroup="none"), namespace=namespace)
+        metrics = Metrics()
+        recorder = Recorder(kube, controller="isthmus-operator", instance="test")
+        parts: dict[str, Any] = {
+            "applier": Applier(kube),
+            "reporter": Reporter(kube),
+            "recorder": recorder,
+            "metrics": metrics,
+        }
+        manager = Manager(grace=1.0)
+        world.register(manager)
+        syncs = (ClusterSync(world, **parts), NebiusNodeSetSync(world, **parts))
+        for worker in (*syncs[0].workers, *syncs[1].workers):
+            manager.lead(worker)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(manager.run())
+            events = tasks.create_task(recorder.run())
+            try:
+                await eventually(lambda: world.in_touch)
+                yield Bed(world, syncs, writes)
+            finally:
+                manager.stop()
+                events.cancel()
+
+
+@pytest.fixture
+async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
+    del kube  # which has the kinds installed
+    async with working(control_plane, namespace) as bed:
+        yield bed
+
+
+async def test_one_resource_becomes_a_cluster(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 3}, "accounting": {"enabled": True}})
+    controller = await bed.there(CONTROLLERS, "demo")
+    await bed.there(ACCOUNTINGS, "demo")
+    await bed.there(RESTAPIS, "demo")
+    await bed.there(LOGINSETS, "login")
+    workers = await bed.there(NODESETS, "worker")
+    assert workers.spec.replicas == 3
+    assert controller.metadata.controller is not None
+    assert controller.metadata.controller.kind == "SlurmCluster"
+    slurm_key = await bed.there(SECRETS, "demo-slurm-key")
+    jwt_key = await bed.there(SECRETS, "demo-jwt-key")
+    assert [len(it) for it in (slurm_key.data["slurm.key"], jwt_key.data["jwt.key"])] == [1024, 32]
+    await bed.there(SERVICES, "slurmctld")
+    claim = await bed.there(CLAIMS, "jail")
+    assert claim.spec.access_modes == ("ReadWriteMany",)
+    assert claim.metadata.owner_references == ()  # users' files are not ours to delete
+
+
+async def test_it_says_what_it_waits_for_and_when_it_is_ready(bed: Bed, control_plane: ControlPlaneBed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 2}})
+    await bed.there(NODESETS, "worker")
+    await eventually(lambda: bed.condition("Ready")[0] == "False")
+    assert bed.cluster().status.phase == "Not available"
+    await bed.tell(CONTROLLERS, "demo", ready=False, wrong="image not found")
+    await eventually(lambda: bed.condition("Degraded") == ("True", "slurmctld: image not found"))
+    await bed.tell_all(workers=2)
+    await eventually(lambda: bed.condition("Ready")[0] == "True")
+    status = bed.cluster().status
+    assert (status.phase, status.workers, status.ready_login) == ("Available", "2/2", 1)
+    assert status.slurm_version == "26.05.1"
+    assert status.observed_generation == bed.cluster().metadata.generation
+    words = ("wait", "--for=condition=Ready", "slurmcluster/demo", f"--namespace={bed.namespace}", "--timeout=5s")
+    assert "condition met" in control_plane.kubectl(*words)
+    assert "Available" in control_plane.kubectl("get", "slurmclusters", f"--namespace={bed.namespace}")
+
+
+async def test_a_new_size_reaches_the_workers_at_once(bed: Bed, control_plane: ControlPlaneBed) -> None:
+    await bed.make("ml-cluster", slurmNodes={"worker": {"size": 3}})
+    await bed.there(NODESETS, "worker")
+    await bed.tell_all(workers=3, name="ml-cluster")
+    await eventually(lambda: bed.condition("Ready", "ml-cluster")[0] == "True")
+    await bed.quiet()
+    seen: list[float] = []
+
+    def notice(_: Key, __: object, new: Any) -> None:
+        if new and new.spec.replicas == 15 and not seen:
+            seen.append(time.monotonic())
+
+    bed.world.nodesets.on_change(notice)
+    patched: list[float] = []
+    bed.world.clusters.on_change(lambda *_: patched.append(time.monotonic()))
+    patched.clear()
+    # As the documents have it.
+    await asyncio.to_thread(
+        control_plane.kubectl,
+        "patch",
+        "slurmcluster",
+        "ml-cluster",
+        "-n",
+        bed.namespace,
+        "--type=merge",
+        '-p={"spec":{"slurmNodes":{"worker":{"size":15}}}}',
+    )
+    await eventually(lambda: seen)
+    assert seen[0] - patched[0] < 0.5
+    # What was told of three workers says nothing about fifteen.
+    await eventually(lambda: bed.condition("Ready", "ml-cluster")[0] == "False")
+
+
+async def test_at_rest_nothing_is_written(bed: Bed) -> None:
+    """Soperator writes 114 times a minute while a cluster is not available."""
+    await bed.make()
+    await bed.there(NODESETS, "worker")
+    await bed.quiet()
+    before = len(bed.writes)
+    for _ in range(5):
+        # Whatever wakes the controller.
+        bed.wake("demo")
+        await bed.quiet()
+    assert len(bed.writes) == before
+
+
+async def test_an_operator_that_starts_again_changes_nothing(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str
+) -> None:
+    del kube
+    async with working(control_plane, namespace) as first:
+        await first.make()
+        await first.there(NODESETS, "worker")
+        await first.tell_all(workers=1)
+        await eventually(lambda: first.condition("Ready")[0] == "True")
+        await first.quiet()
+        before = first.cluster()
+        key = await first.there(SECRETS, "demo-slurm-key")
+    async with working(control_plane, namespace) as second:
+        await second.quiet()
+        assert second.cluster() == before
+        assert (await second.there(SECRETS, "demo-slurm-key")).data == key.data
+
+
+async def test_what_cannot_be_made_is_said_and_what_runs_is_left_alone(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 2}})
+    await bed.there(NODESETS, "worker")
+    patch = {"spec": {"slurmNodes": {"worker": {"size": 9, "k8sNodeFilterName": "gone"}}}}
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), patch)
+    await eventually(lambda: bed.condition("Accepted")[0] == "False")
+    assert "there is no node filter 'gone'" in bed.condition("Accepted")[1]
+    assert bed.condition("Degraded")[0] == "True"
+    assert (await bed.there(NODESETS, "worker")).spec.replicas == 2
+    repaired = {"spec": {"k8sNodeFilters": [{"name": "gone"}]}}
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), repaired)
+    await eventually(lambda: bed.condition("Accepted")[0] == "True")
+    await eventually(lambda: bed.world.nodesets.get(bed.key("worker")).spec.replicas == 9)  # type: ignore[union-attr]
+
+
+async def test_fields_without_effect_are_named_in_the_status(bed: Bed) -> None:
+    await bed.make(useDefaultAppArmorProfile=True)
+    await eventually(lambda: bed.condition("FieldsWithoutEffect")[0] == "True")
+    assert "useDefaultAppArmorProfile" in bed.condition("FieldsWithoutEffect")[1]
+
+
+async def test_parts_that_are_no_longer_wanted_go(bed: Bed) -> None:
+    await bed.make(slurmNodes={"accounting": {"enabled": True}})
+    await bed.there(ACCOUNTINGS, "demo")
+    patch = {"spec": {"slurmNodes": {"accounting": {"enabled": False}}}}
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), patch)
+    await bed.gone(ACCOUNTINGS, "demo")
+    assert (await bed.there(CONTROLLERS, "demo")).spec.accounting_ref is None
+
+
+async def test_what_somebody_else_deletes_or_changes_comes_back(bed: Bed) -> None:
+    await bed.make()
+    await bed.there(NODESETS, "worker")
+    await bed.quiet()
+    await bed.kube.delete(SERVICES, bed.key("slurmctld"))
+    await bed.kube.merge_patch(NODESETS, bed.key("worker"), {"spec": {"replicas": 7}})
+    await bed.there(SERVICES, "slurmctld")
+    await eventually(lambda: bed.world.nodesets.get(bed.key("worker")).spec.replicas == 1)  # type: ignore[union-attr]
+
+
+async def test_two_clusters_in_one_namespace_do_not_meet(bed: Bed) -> None:
+    await bed.make("one")
+    await bed.there(NODESETS, "worker")
+    await bed.make("two")
+    await bed.there(NODESETS, "two-worker")
+    await bed.there(LOGINSETS, "two-login")
+    assert (await bed.there(NODESETS, "worker")).spec.controller_ref.name == "one"
+    assert (await bed.there(NODESETS, "two-worker")).spec.controller_ref.name == "two"
+    await eventually(lambda: [bed.cluster(it).status.name_prefix for it in ("one", "two")] == ["", "two-"])
+    # When the first one goes, the second keeps its names.
+    await bed.kube.delete(SLURM_CLUSTERS, bed.key("one"))
+    await bed.gone(SLURM_CLUSTERS, "one")
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("two"), {"spec": {"slurmNodes": {"worker": {"size": 4}}}})
+    await eventually(lambda: bed.world.nodesets.get(bed.key("two-worker")).spec.replicas == 4)  # type: ignore[union-attr]
+
+
+async def test_a_cluster_that_goes_lets_its_workers_go_first(bed: Bed) -> None:
+    await bed.make()
+    await bed.there(NODESETS, "worker")
+    # As the controller of NodeSets does while nodes drain.
+    held = {"metadata": {"finalizers": [names.DRAIN_FINALIZER]}}
+    await bed.kube.merge_patch(NODESETS, bed.key("worker"), held)
+    await bed.quiet()
+    await bed.kube.delete(SLURM_CLUSTERS, bed.key("demo"))
+    await eventually(_deleting(bed, "worker"))
+    await bed.quiet()
+    assert (await bed.there(CONTROLLERS, "demo")).metadata.deletion_timestamp is None
+    assert (await bed.there(RESTAPIS, "demo")).metadata.deletion_timestamp is None
+    await bed.kube.merge_patch(NODESETS, bed.key("worker"), {"metadata": {"finalizers": None}})
+    await bed.gone(SLURM_CLUSTERS, "demo")
+    await bed.gone(CONTROLLERS, "demo")
+    await bed.there(CLAIMS, "jail")
+
+
+def _deleting(bed: Bed, nodeset: str) -> Callable[[], bool]:
+    def deleting() -> bool:
+        found = bed.world.nodesets.get(bed.key(nodeset))
+        return found is not None and found.metadata.deletion_timestamp is not None
+
+    return deleting
+
+
+async def test_maintenance_drains_before_it_scales_down(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 2}})
+    await bed.there(NODESETS, "worker")
+    await bed.tell_all(workers=2)
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), {"spec": {"maintenance": "downscale"}})
+    await eventually(lambda: bed.world.nodesets.get(bed.key("worker")).spec.replicas == 0)  # type: ignore[union-attr]
+    await bed.quiet()
+    await bed.there(CONTROLLERS, "demo")
+    assert bed.condition("Ready")[0] == "False"
+    assert "2 workers are being drained" in bed.condition("Ready")[1]
+    await bed.tell(NODESETS, "worker", readyReplicas=0, replicas=0, nodeSetHash="x", selector="x")
+    await bed.gone(CONTROLLERS, "demo")
+    await bed.gone(RESTAPIS, "demo")
+    key = await bed.there(SECRETS, "demo-slurm-key")
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), {"spec": {"maintenance": "none"}})
+    await bed.there(CONTROLLERS, "demo")
+    await eventually(lambda: bed.world.nodesets.get(bed.key("worker")).spec.replicas == 2)  # type: ignore[union-attr]
+    assert (await bed.there(SECRETS, "demo-slurm-key")).data == key.data
+
+
+async def test_nodesets_of_the_same_family_join_the_cluster(bed: Bed) -> None:
+    manifest = {"metadata": bed.meta("gpu"), "spec": {"clusterName": "demo", "replicas": 2}}
+    await bed.kube.create(NEBIUS_NODESETS, manifest)
+    await eventually(lambda: bed.key("gpu") in bed.world.nebius_nodesets)
+    await bed.make(slurmNodes={"worker": {"size": 0}})
+    part = await bed.there(NODESETS, "gpu")
+    assert (part.spec.controller_ref.name, part.spec.replicas) == ("demo", 2)
+    await bed.tell(NODESETS, "gpu", readyReplicas=2, replicas=2, desired=2, nodeSetHash="x", selector="a=b")
+    await eventually(lambda: bed.world.nebius_nodesets.get(bed.key("gpu")).status.phase == "Ready")  # type: ignore[union-attr]
+    await eventually(lambda: bed.cluster().status.workers == "2/2")
+    await bed.kube.set_scale(NEBIUS_NODESETS, bed.key("gpu"), 5)
+    await eventually(lambda: bed.world.nodesets.get(bed.key("gpu")).spec.replicas == 5)  # type: ignore[union-attr]
+    await bed.kube.delete(NEBIUS_NODESETS, bed.key("gpu"))
+    await bed.gone(NODESETS, "gpu")
+
+
+async def test_nodesets_of_the_same_family_go_with_the_cluster(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 0}})
+    await bed.kube.create(NEBIUS_NODESETS, {"metadata": bed.meta("cpu"), "spec": {"replicas": 1}})
+    await bed.there(NODESETS, "cpu")
+    await bed.kube.delete(SLURM_CLUSTERS, bed.key("demo"))
+    await bed.gone(SLURM_CLUSTERS, "demo")
+    await bed.gone(NODESETS, "cpu")
+    await eventually(lambda: bed.world.nebius_nodesets.get(bed.key("cpu")).status.phase == "Pending")  # type: ignore[union-attr]
