@@ -139,6 +139,9 @@ SLURM_CONFIG_HASH_ANNOTATION = "slinky.slurm.net/slurm-config-hash"
 SLURMDBD_CONF_HASH_ANNOTATION = "slinky.slurm.net/slurmdbd-conf-hash"
 """On pod templates: hashes of what slurmrestd and slurmdbd, and the database, read only when they start."""
 
+CHANGED_AT_ANNOTATION = "isthmus.dev/changed-at"
+"""On the ConfigMap and the Secret of a cluster: when they got what they hold."""
+
 DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 
