@@ -22,6 +22,7 @@ from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
+from isthmus.operator import registration
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applying import Applier
 from isthmus.operator.clusters import ClusterSync, NebiusNodeSetSync
@@ -30,9 +31,11 @@ from isthmus.operator.figures import Figures
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.nodesets.sync import NodeSetSync
 from isthmus.operator.reaching import SlurmReach
+from isthmus.operator.registration import Place
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.restapis import RestApiSync
 from isthmus.operator.tokens import TokenSync
+from isthmus.operator.webhook import Webhook
 from isthmus.operator.world import World
 from isthmus.runtime import server
 from isthmus.runtime.election import Election
@@ -42,7 +45,6 @@ from isthmus.runtime.metrics import Metrics
 
 log = structlog.get_logger()
 
-ELECTION: Final = "isthmus-operator"
 _PARTS: Final = (
     ControllerSync,
     NodeSetSync,
@@ -86,6 +88,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
             election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
         manager = Manager(election=election)
         await _serve(stack, manager, options, metrics)
+        _answer(manager, client, options, namespace=kube.namespace, metrics=metrics)
         recorder = Recorder(client, controller="isthmus-operator", instance=socket.gethostname())
         manager.work(Events(recorder))
         worlds = [
@@ -117,6 +120,18 @@ async def _serve(stack: AsyncExitStack, manager: Manager, options: Options, metr
         addresses.check(address)
     await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
     await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
+
+
+def _answer(manager: Manager, client: Client, options: Options, *, namespace: str, metrics: Metrics) -> None:
+    """Add the webhooks, unless they are switched off."""
+    address = addresses.parse(options.webhook_address)
+    if address is None:
+        return
+    addresses.check(address)
+    place = Place(namespace, f"{options.name}-webhook")
+    keeper = registration.certificates(client, place, metrics=metrics)
+    manager.cache("certificates", keeper)
+    manager.serve(addresses.listen(address, Webhook(metrics).routes, tls=keeper.context))
 
 
 def cgroup_here() -> Literal["v2", "none"]:
