@@ -284,20 +284,23 @@ bool jail_enter(const struct jail *jail, struct failure *failure)
 {
 	struct stat root;
 	int outside;
-	bool good = false;
+	bool good;
 
 	if (!look_at(jail, &root, failure))
 		return false;
 	outside = open("/proc/thread-self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	if (outside < 0)
 		return fail(failure, "the node's mount namespace cannot be opened: %m");
-	if (unshare(CLONE_NEWNS) < 0)
+	if (unshare(CLONE_NEWNS) < 0) {
 		fail(failure, "there is no new mount namespace to be had: %m");
-	else if (settle(jail, &root, failure))
-		good = true;
-	else if (setns(outside, CLONE_NEWNS) < 0)
-		/* The reason that comes first is the one to tell. This thread runs nothing more. */
-		good = false;
+		close(outside);
+		return false;
+	}
+	good = settle(jail, &root, failure);
+	/* Back outside, where there is a node to be drained and a socket to be removed. If not even that works, the first
+	   reason is still the one to tell. */
+	if (!good)
+		(void)!setns(outside, CLONE_NEWNS);
 	close(outside);
 	return good;
 }

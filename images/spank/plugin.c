@@ -35,12 +35,27 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words);
 /* Slurm 24.11 takes every positive number for success, errors of SPANK's own included, and would run the job outside. */
 enum { FAILED = -1 };
 
-static void drain(const char *node, struct failure *failure)
+/* A node that is drained has a reason, and who gave it wants to find it again. */
+static bool is_drained(char *node)
+{
+	node_info_msg_t *answer = NULL;
+	bool drained;
+
+	if (slurm_load_node_single(&answer, node, 0) != SLURM_SUCCESS)
+		return false;
+	drained = answer->record_count == 1 && (answer->node_array[0].node_state & NODE_STATE_DRAIN);
+	slurm_free_node_info_msg(answer);
+	return drained;
+}
+
+static void drain(char *node, struct failure *failure)
 {
 	update_node_msg_t update;
 
+	if (is_drained(node))
+		return;
 	slurm_init_update_node_msg(&update);
-	update.node_names = (char *)node;
+	update.node_names = node;
 	update.node_state = NODE_STATE_DRAIN;
 	update.reason = failure->reason;
 	if (slurm_update_node(&update) != SLURM_SUCCESS)
@@ -50,14 +65,14 @@ static void drain(const char *node, struct failure *failure)
 static int refuse(spank_t spank, struct failure *failure)
 {
 	/* slurmstepd sets it for itself; nothing of a user's environment is in this process's. */
-	const char *node = getenv("SLURMD_NODENAME");
+	char *node = getenv("SLURMD_NODENAME");
 	uint32_t job;
 
 	slurm_error("isthmus_jail: %s", failure->reason);
 	if (node)
 		drain(node, failure);
 	else
-		slurm_error("isthmus_jail: the node does not know its name, so it is not drained");
+		slurm_error("isthmus_jail: this node does not know its name, so it is not drained");
 	/* For who waits at a terminal. Output is not yet connected, so a message of ours would reach the log alone. */
 	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && slurm_notify_job(job, failure->reason) < 0)
 		slurm_debug("isthmus_jail: the job's owner could not be told: %m");
