@@ -62,7 +62,8 @@ def decide(view: View, *, propagated: Collection[str] = ()) -> Decision:
     if late.wants_jobs:
         return Decision(wants_jobs=True)
     shut = drains(view, departing, propagated=propagated)
-    protected = protection(view)
+    opening = {name for it in shut if isinstance(it, Undrain) for name in it.slurm_names}
+    protected = protection(view, opening)
     going = [pod for pod in view.pods if pod.name in departing and not pod.leaving and may_go(view, pod)]
     gone = {pod.name for pod in going}
     plan = maintenance(view)

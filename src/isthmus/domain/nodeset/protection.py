@@ -5,28 +5,34 @@ moment in which a job has begun and its pod is unprotected, and `kubectl drain` 
 it in Slurm, and when the last job is over the eviction passes.
 """
 
+from collections.abc import Collection
+
 from isthmus.domain.nodeset.actions import Protect, Unprotect
 from isthmus.domain.nodeset.drains import may_go
 from isthmus.domain.nodeset.view import PodView, View
 
 
-def protection(view: View) -> tuple[Protect | Unprotect, ...]:
-    """Decide whose protection changes. Without Slurm nothing does, except that the user may have no wish for it."""
+def protection(view: View, opening: Collection[str] = ()) -> tuple[Protect | Unprotect, ...]:
+    """Decide whose protection changes. `opening` are Slurm nodes that are about to take jobs again.
+
+    Without Slurm nothing changes, except that the user may have no wish for it.
+    """
     changes: list[Protect | Unprotect] = []
     for pod in view.pods:
         if pod.leaving or pod.finished:
             continue
-        wanted = _wanted(view, pod)
+        wanted = _wanted(view, pod, opening)
         if wanted != pod.protected:
             changes.append((Protect if wanted else Unprotect)(pod.name, pod.uid))
     return tuple(changes)
 
 
-def _wanted(view: View, pod: PodView) -> bool:
+def _wanted(view: View, pod: PodView, opening: Collection[str]) -> bool:
     if not view.nodeset.spec.workload_disruption_protection:
         return False
     if not view.slurm_in_touch:
         return pod.protected
     # A node that was never drained, but cannot have jobs, is let go only where somebody wants the place empty: pods
     # that have just been made are in the same state for a moment.
-    return not (pod.drained or (pod.kube_cordoned and may_go(view, pod)))
+    shut = pod.drained or (pod.kube_cordoned and may_go(view, pod))
+    return not shut or pod.slurm_name in opening
