@@ -77,6 +77,40 @@ def check(kind: Kind[Any], subject: Any) -> Findings:
     return found
 
 
+def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
+    """Look at what changes: parts of a cluster have fields that cannot."""
+    found = Findings()
+    if kind is soperator.SLURM_CLUSTERS:
+        before, after = (_fixed(_cluster_parts(it).children) for it in (old, new))
+    elif kind is soperator.NEBIUS_NODESETS:
+        before, after = (_fixed(_nodeset_parts(it).children) for it in (old, new))
+    else:
+        return found  # rules of the API server say it
+    for where, value in after.items():
+        if before.get(where, value) != value:
+            found.refuse(where, f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; make another one instead")
+    return found
+
+
+_FIXED: Final = {
+    "persistence": "where slurmctld keeps its state (slurmNodes.controller.volumes.spool)",
+    "volumeClaimTemplates": "the claims that each worker has (volumeClaimTemplateSpec)",
+}
+
+
+def _fixed(children: Iterable[clusterparts.Child]) -> dict[str, object]:
+    """Find what is fixed in the parts of a cluster."""
+    found: dict[str, object] = {}
+    for child in children:
+        spec = child.manifest.get("spec", {})
+        if child.kind is slinky.CONTROLLERS:
+            given = spec.get("persistence", {})
+            found[f"{child.key.name} persistence"] = (given.get("enabled", True), given.get("existingClaim", ""))
+        elif child.kind is slinky.NODESETS:
+            found[f"{child.key.name} volumeClaimTemplates"] = spec.get("volumeClaimTemplates", [])
+    return found
+
+
 # Each kind
 
 
@@ -153,7 +187,6 @@ def _token(_token: slinky.Token, _found: Findings) -> None:
 
 
 def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
-    parts = clusterparts.parts_of(cluster, (), prefix=cluster.status.name_prefix or "", settings=Settings())
     _users(cluster.spec.users, found)
     login = cluster.spec.slurm_nodes.login
     _public_keys("spec.slurmNodes.login.sshRootPublicKeys", login.ssh_root_public_keys, found)
@@ -172,14 +205,22 @@ def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
         ):
             if not given:
                 found.refuse(f"spec.slurmNodes.accounting.externalDB.{name}", "is required when enabled")
-    _made(parts, found)
+    _made(_cluster_parts(cluster), found)
 
 
 def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
+    _made(_nodeset_parts(nodeset), found)
+
+
+def _cluster_parts(cluster: soperator.SlurmCluster) -> Parts:
+    return clusterparts.parts_of(cluster, (), prefix=cluster.status.name_prefix or "", settings=Settings())
+
+
+def _nodeset_parts(nodeset: soperator.NodeSet) -> Parts:
     owner = ObjectMeta(name=nodeset.spec.cluster_name or "cluster", namespace=nodeset.metadata.namespace)
     # Names that only the cluster knows, such as those of volume sources, are not used by NodeSets.
     child, parts = clusterparts.nodeset_part(nodeset, soperator.SlurmCluster(metadata=owner), prefix="")
-    _made(msgspec.structs.replace(parts, children=(child,)), found)
+    return msgspec.structs.replace(parts, children=(child,))
 
 
 _CHECKS: Final[Mapping[Kind[Any], Callable[[Any, Findings], None]]] = {

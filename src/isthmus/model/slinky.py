@@ -417,6 +417,30 @@ class UpdateStrategy(Data, frozen=True):
     scheduled_update: ScheduledUpdate | None = None
 
 
+UpdatePolicy = Annotated[
+    UpdateStrategy,
+    rules(
+        Rule(
+            "!has(self.type) || self.type != 'ScheduledUpdate' ||"
+            " (has(self.scheduledUpdate) && has(self.scheduledUpdate.startTime))",
+            "a ScheduledUpdate needs scheduledUpdate.startTime",
+        ),
+        Rule(
+            "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxUnavailable) ||"
+            " (type(self.rollingUpdate.maxUnavailable) == int ? self.rollingUpdate.maxUnavailable >= 1"
+            " : self.rollingUpdate.maxUnavailable.matches('^([1-9][0-9]?|100)%$'))",
+            "rollingUpdate.maxUnavailable is a number from 1, or a percentage from 1% to 100%",
+        ),
+        Rule(
+            "!has(self.scheduledUpdate) || !has(self.scheduledUpdate.duration)"
+            " || (duration(self.scheduledUpdate.duration) >= duration('1m')"
+            " && duration(self.scheduledUpdate.duration) <= duration('8760h'))",
+            "scheduledUpdate.duration is between one minute and a year",
+        ),
+    ),
+]
+
+
 class ClaimRetention(Data, frozen=True):
     """What becomes of claims."""
 
@@ -430,6 +454,23 @@ class Draining(Data, frozen=True):
     timeout: _Duration = ""
     """Such as 30m. Empty: for as long as the jobs take."""
     on_timeout: Literal["Wait", "Requeue", "Cancel"] = "Wait"
+
+
+SAME_CLAIMS = Rule(
+    "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates)"
+    " && (!has(self.volumeClaimTemplates)"
+    " || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
+    "volumeClaimTemplates cannot be changed: make another NodeSet, then delete this one",
+)
+DrainPolicy = Annotated[
+    Draining,
+    rules(
+        Rule(
+            "!has(self.timeout) || self.timeout == '' || duration(self.timeout) <= duration('87600h')",
+            "timeout is at most ten years",
+        )
+    ),
+]
 
 
 class NodeSetSpec(Data, frozen=True):
@@ -447,27 +488,7 @@ class NodeSetSpec(Data, frozen=True):
     """Settings of the nodes as in a NodeName line of slurm.conf, such as Weight=10 Feature=fast."""
     partition: PartitionSpec = PartitionSpec()
     volume_claim_templates: Annotated[tuple[FreeForm, ...], Meta(max_length=64)] = ()
-    update_strategy: Annotated[
-        UpdateStrategy,
-        rules(
-            Rule(
-                "!has(self.type) || self.type != 'ScheduledUpdate' ||"
-                " (has(self.scheduledUpdate) && has(self.scheduledUpdate.startTime))",
-                "a ScheduledUpdate needs scheduledUpdate.startTime",
-            ),
-            Rule(
-                "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxUnavailable) ||"
-                " (type(self.rollingUpdate.maxUnavailable) == int ? self.rollingUpdate.maxUnavailable >= 1"
-                " : self.rollingUpdate.maxUnavailable.matches('^([1-9][0-9]?|100)%$'))",
-                "rollingUpdate.maxUnavailable is a number from 1, or a percentage from 1% to 100%",
-            ),
-            Rule(
-                "!has(self.scheduledUpdate) || !has(self.scheduledUpdate.duration)"
-                " || duration(self.scheduledUpdate.duration) >= duration('1m')",
-                "scheduledUpdate.duration is one minute at least",
-            ),
-        ),
-    ] = UpdateStrategy()
+    update_strategy: UpdatePolicy = UpdateStrategy()
     revision_history_limit: Annotated[int, Meta(ge=0)] = 0
     persistent_volume_claim_retention_policy: ClaimRetention = ClaimRetention()
     min_ready_seconds: Annotated[int, Meta(ge=0)] = 0
@@ -476,7 +497,7 @@ class NodeSetSpec(Data, frozen=True):
     workload_disruption_protection: bool = True
     prune_slurm_node_records: Literal["Never", "NodeNotFound"] = "Never"
     oversubscribe_node: bool = False
-    drain: Draining = Draining()
+    drain: DrainPolicy = Draining()
     """When a node is to go while jobs run on it (ours)."""
     registration: Literal["Dynamic", "Static"] = "Dynamic"
     """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
@@ -512,12 +533,7 @@ class NodeSet(Data, frozen=True):
         NodeSetSpec,
         rules(
             _SAME_CONTROLLER,
-            Rule(
-                "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates)"
-                " && (!has(self.volumeClaimTemplates)"
-                " || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
-                "volumeClaimTemplates cannot be changed: make another NodeSet, then delete this one",
-            ),
+            SAME_CLAIMS,
         ),
     ]
     metadata: ObjectMeta = ObjectMeta()
@@ -557,6 +573,11 @@ class Token(Data, frozen=True):
         rules(
             Rule("has(self.jwtKeyRef) || has(self.jwtHs256KeyRef)", "jwtKeyRef is required"),
             _SAME_JWT_KEY,
+            Rule(
+                "!has(self.lifetime) || self.lifetime == '' ||"
+                " (duration(self.lifetime) >= duration('1m') && duration(self.lifetime) <= duration('87600h'))",
+                "lifetime is between one minute and ten years",
+            ),
         ),
     ]
     metadata: ObjectMeta = ObjectMeta()

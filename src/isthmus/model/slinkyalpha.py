@@ -9,14 +9,15 @@ from msgspec import Meta, field
 
 from isthmus.model.base import Data
 from isthmus.model.meta import ObjectMeta
-from isthmus.model.schema import FreeForm
+from isthmus.model.schema import FreeForm, Rule, rules
 from isthmus.model.slinky import (
+    SAME_CLAIMS,
     ClaimRetention,
     NodeSetStatus,
     PodTemplate,
     ReplicatedStatus,
     ServiceTemplate,
-    UpdateStrategy,
+    UpdatePolicy,
 )
 
 VERSION = "v1alpha1"
@@ -37,16 +38,23 @@ class ShortNodeSetSpec(Data, frozen=True):
     service_name: str = ""
     """Kept as it is; nodes are found under the Service of all workers."""
     volume_claim_templates: Annotated[tuple[FreeForm, ...], Meta(max_length=64)] = ()
-    update_strategy: UpdateStrategy | None = None
+    update_strategy: UpdatePolicy | None = None
     persistent_volume_claim_retention_policy: ClaimRetention | None = None
     revision_history_limit: Annotated[int, Meta(ge=0)] | None = None
     min_ready_seconds: Annotated[int, Meta(ge=0)] | None = None
 
 
+_SAME_CLUSTER = Rule(
+    "!has(oldSelf.clusterName) || oldSelf.clusterName == ''"
+    " || (has(self.clusterName) && self.clusterName == oldSelf.clusterName)",
+    "clusterName cannot be changed: make another one for the other cluster, then delete this one",
+)
+
+
 class ShortNodeSet(Data, frozen=True):
     """Worker nodes of a cluster."""
 
-    spec: ShortNodeSetSpec = ShortNodeSetSpec()
+    spec: Annotated[ShortNodeSetSpec, rules(_SAME_CLUSTER, SAME_CLAIMS)]
     metadata: ObjectMeta = ObjectMeta()
     status: NodeSetStatus = NodeSetStatus()
 
@@ -68,6 +76,6 @@ class ShortLoginSetSpec(Data, frozen=True):
 class ShortLoginSet(Data, frozen=True):
     """Login nodes of a cluster."""
 
-    spec: ShortLoginSetSpec = ShortLoginSetSpec()
+    spec: Annotated[ShortLoginSetSpec, rules(_SAME_CLUSTER)]
     metadata: ObjectMeta = ObjectMeta()
     status: ReplicatedStatus = ReplicatedStatus()

@@ -12,7 +12,7 @@ from msgspec import Meta, field
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, rules
-from isthmus.model.slinky import ClaimRetention, Conditions, Draining, LocalReference, Users
+from isthmus.model.slinky import ClaimRetention, Conditions, Draining, DrainPolicy, LocalReference, Users
 
 GROUP = "slurm.nebius.ai"
 
@@ -110,7 +110,7 @@ class _Placed(Data, frozen=True):
 class _WithSssd(_Placed, frozen=True):
     munge: NodeContainer = NodeContainer()
     sssd: NodeContainer | None = None
-    sssd_debug_level: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    sssd_debug_level: Annotated[int, Meta(ge=0, le=65535)] = 0
     sssd_conf_secret_ref_name: _Name = ""
     sssd_ldap_ca_config_map_ref_name: _Name = field(name="sssdLdapCAConfigMapRefName", default="")
 
@@ -209,7 +209,7 @@ class WorkerNode(_WithSssd, frozen=True):
     slurmd: NodeContainer = NodeContainer()
     volumes: WorkerVolumes = WorkerVolumes()
     cgroup_version: Literal["v1", "v2"] | None = None
-    drain: Draining = Draining()
+    drain: DrainPolicy = Draining()
     """When a node is to go while jobs run on it (ours)."""
 
 
@@ -613,7 +613,7 @@ class DockerSpec(Data, frozen=True):
 class SetTopology(Data, frozen=True):
     """Where the nodes are in the network."""
 
-    fabric: str | None = None
+    fabric: str = "root"
 
 
 class NodeSetSpec(Data, frozen=True):
@@ -624,14 +624,14 @@ class NodeSetSpec(Data, frozen=True):
     replicas: _Size = 1
     max_unavailable: IntOrString = 500
     ephemeral_nodes: bool = False
-    initial_number_ephemeral_nodes: _Size | None = None
-    ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] | None = None
+    initial_number_ephemeral_nodes: _Size = 1
+    ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] = 180
     enable_host_user_namespace: bool = False
-    worker_init_random_delay_seconds: Annotated[int, Meta(ge=0, le=86400)] | None = None
+    worker_init_random_delay_seconds: Annotated[int, Meta(ge=0, le=86400)] = 0
     slurmd: SlurmdContainer = SlurmdContainer()
     munge: SideContainer | None = None
     sssd: SideContainer | None = None
-    sssd_debug_level: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    sssd_debug_level: Annotated[int, Meta(ge=0, le=65535)] = 0
     sssd_conf_secret_ref_name: _Name = ""
     sssd_ldap_ca_config_map_ref_name: _Name = field(name="sssdLdapCAConfigMapRefName", default="")
     node_config: NodeConfig = NodeConfig()
@@ -649,7 +649,7 @@ class NodeSetSpec(Data, frozen=True):
     image_pull_secrets: tuple[LocalReference, ...] = ()
     update_strategy: Literal["rollingUpdate", "slurmAwareRollingUpdate"] = "rollingUpdate"
     """Both drain a node before they replace it."""
-    drain: Draining = Draining()
+    drain: DrainPolicy = Draining()
     """When a node is to go while jobs run on it (ours)."""
 
 

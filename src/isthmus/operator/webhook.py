@@ -58,19 +58,19 @@ class Webhook:
         if kind is None or request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
             return Admission()
         new = request.read(dict[str, Any])
-        if request.operation == "UPDATE":
-            old = request.read_old(dict[str, Any])
+        old = request.read_old(dict[str, Any]) if request.operation == "UPDATE" else None
+        if old is not None:
             leaving = new.get("metadata", {}).get("deletionTimestamp")
             if leaving or new.get("spec") == old.get("spec"):
                 return Admission()
-        found = judge(kind, new)
+        found = judge(kind, new, old)
         if found.problems:
             raise Terminal("\n".join(found.problems))
         return Admission(warnings=found.warnings)
 
 
-def judge(kind: Kind[Any], manifest: dict[str, Any]) -> validation.Findings:
-    """Look at an object as it came."""
+def judge(kind: Kind[Any], manifest: dict[str, Any], old: dict[str, Any] | None = None) -> validation.Findings:
+    """Look at an object as it came, and at how it was."""
     found = validation.characters(manifest.get("spec", {}))
     if found.problems:
         return found
@@ -80,4 +80,11 @@ def judge(kind: Kind[Any], manifest: dict[str, Any]) -> validation.Findings:
     except msgspec.ValidationError as error:
         found.refuse("", str(error).replace("`$.", "`"))
         return found
-    return validation.check(kind, subject)
+    found = validation.check(kind, subject)
+    try:
+        before = msgspec.convert(old, kind.type) if old else None
+    except msgspec.ValidationError:
+        before = None  # it was never as it should be: any change may put it right
+    if before is not None and not found.problems:
+        found.problems += validation.check_change(kind, before, subject).problems
+    return found

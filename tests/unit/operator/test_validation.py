@@ -196,3 +196,29 @@ def test_a_cluster_in_a_cluster_is_looked_at_under_its_own_names() -> None:
     status = {"namePrefix": "second-"}
     found = judge(soperator.SLURM_CLUSTERS, cluster("second") | {"status": status})
     assert found.problems == []
+
+
+def test_what_a_part_could_not_change_is_refused_for_the_whole() -> None:
+    def with_state(claim: str) -> Manifest:
+        sources = [{"name": "state", "persistentVolumeClaim": {"claimName": claim}}]
+        spool = {"volumeSourceName": "state"}
+        return cluster(volumeSources=sources, slurmNodes={"controller": {"volumes": {"spool": spool}}})
+
+    assert judge(soperator.SLURM_CLUSTERS, with_state("a"), with_state("a")).problems == []
+    (problem,) = judge(soperator.SLURM_CLUSTERS, with_state("b"), with_state("a")).problems
+    assert "where slurmctld keeps its state" in problem
+
+    def with_scratch(size: str) -> Manifest:
+        mount = {"name": "scratch", "mountPath": "/scratch"}
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        mounts = [mount | {"volumeClaimTemplateSpec": claim}]
+        return nebius_nodeset(slurmd={"volumes": {"customVolumeMounts": mounts}})
+
+    assert judge(soperator.NEBIUS_NODESETS, with_scratch("1Gi"), with_scratch("1Gi")).problems == []
+    (problem,) = judge(soperator.NEBIUS_NODESETS, with_scratch("2Gi"), with_scratch("1Gi")).problems
+    assert "the claims that each worker has" in problem
+
+
+def test_scaling_is_no_change_of_what_is_fixed() -> None:
+    few, many = (cluster(slurmNodes={"worker": {"size": size}}) for size in (2, 15))
+    assert judge(soperator.SLURM_CLUSTERS, many, few).problems == []
