@@ -195,17 +195,27 @@ class Terminated(Data, frozen=True):
     message: str = ""
 
 
+class Waiting(Data, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(Data, frozen=True):
-    """Where a container stands; only its end is read."""
+    """Where a container stands."""
 
     terminated: Terminated | None = None
+    waiting: Waiting | None = None
 
 
 class ContainerStatus(Data, frozen=True):
-    """What became of a container."""
+    """What became of a container, and of the one before it."""
 
     name: str = ""
     state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+    ready: bool = False
 
 
 class PodStatus(Data, frozen=True):
@@ -218,6 +228,7 @@ class PodStatus(Data, frozen=True):
     pod_ip: str = field(name="podIP", default="")
     start_time: datetime | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Data, frozen=True):
