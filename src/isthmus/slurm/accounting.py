@@ -1,6 +1,6 @@
 """The calls to slurmdbd: who may use what, and jobs that are long gone."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlencode
 
 import msgspec
@@ -95,3 +95,25 @@ class Accounting:
     async def tres(self) -> tuple[Tres, ...]:
         """Read everything that is counted."""
         return (await self._calls.call("GET", "tres/", _TresList, what="reading the TRES", plugin=_PLUGIN)).tres
+
+    async def add_account(self, name: str, *, cluster: str, description: str) -> None:
+        """Let a cluster have an account; one that has it already keeps it as it is."""
+        body = {
+            "association_condition": {"accounts": [name], "clusters": [cluster]},
+            "account": {"description": description, "organization": cluster},
+        }
+        what = f"adding account {name}"
+        await self._calls.call_if_changed(
+            "POST", "accounts_association/", Answer, what=what, body=body, plugin=_PLUGIN
+        )
+
+    async def add_users(self, names: Collection[str], *, account: str, cluster: str) -> None:
+        """Let users charge an account of a cluster; for those who have no other it is the one they charge."""
+        body = {
+            "association_condition": {"accounts": [account], "clusters": [cluster], "users": list(names)},
+            "user": {},
+        }
+        what = f"adding {len(names)} users to account {account}"
+        await self._calls.call_if_changed(
+            "POST", "users_association/", Answer, what=what, body=body, plugin=_PLUGIN
+        )

@@ -1,0 +1,70 @@
+"""Why a pod does not run, in a sentence for people: what its containers, kubelet and the scheduler say."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from isthmus.model.meta import condition
+from isthmus.model.pod import ContainerStatus, Pod, Terminated
+
+_ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
+_LONGEST: Final = 400
+
+
+class Trouble(NamedTuple):
+    """What is wrong and needs somebody, or what is merely still to come; both empty if all is well."""
+
+    wrong: str = ""
+    missing: str = ""
+
+
+def of_pods(pods: Iterable[Pod]) -> Trouble:
+    """Find what keeps pods from being ready: the first thing that is wrong, else the first that is not ready."""
+    told = [_of_pod(pod) for pod in sorted(pods, key=lambda it: it.metadata.name)]
+    return Trouble(
+        next((it.wrong for it in told if it.wrong), ""), next((it.missing for it in told if it.missing), "")
+    )
+
+
+def _of_pod(pod: Pod) -> Trouble:
+    ready = condition(pod.status.conditions, "Ready")
+    if ready is not None and ready.status == "True":
+        return Trouble()
+    name = f"pod {pod.metadata.name}"
+    if pod.leaving:
+        return Trouble(missing=f"{name} is being replaced")
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+        return Trouble(wrong=f"{name} finds no node: {_short(scheduled.message)}")
+    for wrong in _of_containers(pod):
+        return Trouble(wrong=f"{name}: {wrong}")
+    return Trouble(missing=f"{name} is not ready yet")
+
+
+def _of_containers(pod: Pod) -> Iterator[str]:
+    """Say what is wrong with containers, the earliest first: later ones may wait for it."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        ended = _end(status)
+        waiting = status.state.waiting
+        if ended and not status.ready:
+            yield f"container {status.name} ended with {_how(ended)}"
+        elif waiting and waiting.reason and waiting.reason not in _ON_THE_WAY:
+            yield f"container {status.name}: {waiting.reason}: {_short(waiting.message)}".removesuffix(": ")
+
+
+def _end(status: ContainerStatus) -> Terminated | None:
+    """Tell how a container ended that should run; one that did its work ends with 0."""
+    ended = status.state.terminated or status.last_state.terminated
+    return ended if ended and (ended.exit_code or ended.signal) else None
+
+
+def _how(ended: Terminated) -> str:
+    code = f"signal {ended.signal}" if ended.signal else f"{ended.exit_code}"
+    return (
+        f"{code}: {_short(ended.message)}" if ended.message.strip() else f"{code} ({ended.reason or 'no reason'})"
+    )
+
+
+def _short(text: str) -> str:
+    """Make one line of a text, with its end: that is where programs say what is wrong."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"…{line[-_LONGEST:]}"
