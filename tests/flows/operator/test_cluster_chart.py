@@ -1,0 +1,190 @@
+"""The chart slurm-cluster: rendered and installed by the real helm, its cluster taken by a real API server."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from isthmus.kube.client import Client
+from isthmus.local import binaries
+from isthmus.local.progress import PlainProgress
+from isthmus.model import slinky
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
+from tests.bed.control_plane import ControlPlaneBed
+
+CHART = Path(__file__).parents[3] / "charts" / "slurm-cluster"
+
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+# The shape of a values file for soperator's chart, in its words.
+OF_SOPERATOR = """
+clusterName: slurm1
+cudaVersion: 12.9.0
+imagePullPolicy: IfNotPresent
+nodeExporter: {podMonitor: {enabled: true}}
+healthCheckConfig: null
+topology: null
+k8sNodeFilters:
+  - name: no-gpu
+    affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+      {matchExpressions: [{key: group, operator: In, values: [a]}]}]}}}
+volumeSources:
+  - {name: controller-spool, createPVC: true, storageClassName: fast, size: 5Gi}
+  - {name: jail, createPVC: false, storageClassName: "", size: "", persistentVolumeClaim: {claimName: jail-pvc}}
+populateJail: {k8sNodeFilterName: no-gpu, jailSnapshotVolume: null, overwrite: false}
+slurmConfig: {prolog: /opt/slurm_scripts/prolog.sh, maxJobCount: 20000, topologyPlugin: topology/tree}
+slurmNodes:
+  sssd: {enabled: true, sssdDebugLevel: 3, sssdConfSecretRefName: sssd, resources: {cpu: 200m}}
+  accounting:
+    enabled: true
+    k8sNodeFilterName: no-gpu
+    nodeExporter: {enabled: false}
+    slurmdbd: {port: 6819, resources: {cpu: 1000m, memory: 3Gi, ephemeralStorage: 10Gi}}
+    mariadbOperator: {enabled: true, replicas: 1, storage: {}, resources: {cpu: 1000m, memory: 1Gi}}
+  controller:
+    k8sNodeFilterName: no-gpu
+    rbac: {create: true}
+    serviceAccount: {create: true, name: ""}
+    slurmctld: {port: 6817, resources: {cpu: 1000m, memory: 3Gi, ephemeralStorage: 20Gi}}
+    volumes: {spool: {volumeSourceName: controller-spool}, jail: {volumeSourceName: jail}, customMounts: []}
+    openMetrics: {enabled: true, serviceMonitor: {interval: 30s}}
+  login:
+    size: 2
+    sshdServiceType: LoadBalancer
+    sshRootPublicKeys: ["ssh-ed25519 AAAA someone"]
+    volumes: {jail: {volumeSourceName: jail}, jailSubMounts: []}
+  exporter: {enabled: true, size: 1, exporterContainer: null, volumes: {jail: {volumeSourceName: jail}}}
+  rest: {enabled: false, size: 2, threadCount: 3, maxConnections: 10}
+sConfigController:
+  node: {k8sNodeFilterName: system, size: 1}
+  rbac: {create: true}
+  runAsUid: 1001
+images: {munge: example.org/munge:1, slurmctld: "example.org/slurmctld:1", populateJail: ""}
+slurmScripts: {builtIn: {prolog.sh: {enabled: true}}}
+"""
+
+
+@pytest.fixture(scope="session")
+def helm(control_plane: ControlPlaneBed) -> Helm:
+    program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
+    environment = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)}
+
+    def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *words], check=False, text=True, capture_output=True, env=environment, input=stdin
+        )
+
+    return run
+
+
+def rendered(helm: Helm, *words: str, values: str = "") -> list[dict[str, Any]]:
+    done = helm("template", "my-cluster", str(CHART), "--namespace=hpc", "--values=-", *words, stdin=values)
+    assert done.returncode == 0, done.stderr
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+async def taken(kube: Client, manifest: dict[str, Any], namespace: str) -> SlurmCluster:
+    """Have the API server take a cluster, without making it; an unknown field is refused."""
+    made = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
+    return await kube.create(SLURM_CLUSTERS, made, dry_run=True)
+
+
+async def test_the_defaults_are_a_whole_cluster(helm: Helm, kube: Client, namespace: str) -> None:
+    (manifest,) = rendered(helm)
+    assert manifest["metadata"]["name"] == "my-cluster"
+    cluster = await taken(kube, manifest, namespace)
+    nodes = cluster.spec.slurm_nodes
+    assert nodes.worker.size == 2
+    assert nodes.accounting.enabled
+    assert (nodes.login.sshd_service_type, nodes.login.sshd_service_node_port) == ("NodePort", 30022)
+    assert [user.name for user in cluster.spec.users] == ["soperator"]
+
+
+async def test_values_of_soperator_s_chart_work(helm: Helm, kube: Client, namespace: str) -> None:
+    found = rendered(helm, values=OF_SOPERATOR)
+    claim = next(it for it in found if it["kind"] == "PersistentVolumeClaim")
+    assert claim["metadata"]["name"] == "slurm1-controller-spool"
+    assert claim["spec"]["resources"] == {"requests": {"storage": "5Gi"}}
+    cluster = await taken(kube, next(it for it in found if it["kind"] == "SlurmCluster"), namespace)
+    nodes = cluster.spec.slurm_nodes
+    assert nodes.controller.slurmctld.image == "example.org/slurmctld:1"
+    assert nodes.controller.sssd_conf_secret_ref_name == "sssd"
+    assert cluster.spec.volume_sources[0] == {
+        "name": "controller-spool",
+        "persistentVolumeClaim": {"claimName": "slurm1-controller-spool"},
+    }
+    assert nodes.worker.size == 2  # a default cluster has nodes
+
+
+def test_what_has_no_effect_is_said_after_the_install(helm: Helm) -> None:
+    done = helm("install", "x", str(CHART), "--dry-run=client", "--values=-", stdin=OF_SOPERATOR)
+    assert "No effect: nodeExporter, cudaVersion, slurmScripts, images.munge" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--set=slurmNodes.worker.size=-1",), "minimum"),
+        (("--set=slurmNodes.wroker.size=3",), "wroker"),
+        (("--set=slurmVersion=23.02",), "slurmVersion"),
+        (("--set=users[0].name=root;reboot",), "pattern"),
+        (("--set=users[0].name=root", "--set=users[0].uid=0"), "uid"),
+        (("--set=slurmNodes.controller.resources.memory=lots",), "memory"),
+        (("--set=clusterName=Big_One",), "clusterName"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Helm, words: tuple[str, ...], told: str) -> None:
+    done = helm("template", "x", str(CHART), *words)
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+async def test_an_upgrade_changes_the_cluster_that_is_there(helm: Helm, kube: Client, namespace: str) -> None:
+    def run(*words: str) -> None:
+        done = helm(*words, f"--namespace={namespace}")
+        assert done.returncode == 0, done.stderr
+
+    run("install", "my-cluster", str(CHART))
+    before = await kube.get(SLURM_CLUSTERS, Key(namespace, "my-cluster"))
+    run(
+        "upgrade",
+        "my-cluster",
+        str(CHART),
+        "--set=slurmNodes.worker.size=10",
+        "--set=slurmNodes.controller.resources.memory=2Gi",
+    )
+    after = await kube.get(SLURM_CLUSTERS, Key(namespace, "my-cluster"))
+    assert after.metadata.uid == before.metadata.uid
+    assert after.spec.slurm_nodes.worker.size == 10
+    assert after.spec.slurm_nodes.controller.resources == {"memory": "2Gi"}
+    run("uninstall", "my-cluster")
+
+
+async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
+    kinds: dict[tuple[str, str], Kind[Any]] = {
+        (it.api_version, it.name): it
+        for it in (
+            SLURM_CLUSTERS,
+            NEBIUS_NODESETS,
+            slinky.CONTROLLERS,
+            slinky.NODESETS,
+            slinky.LOGINSETS,
+            slinky.ACCOUNTINGS,
+            slinky.RESTAPIS,
+            slinky.TOKENS,
+        )
+    }
+    files = sorted((CHART.parents[1] / "examples" / "operator").glob("*.yaml"))
+    assert files
+    for file in files:
+        for manifest in yaml.safe_load_all(file.read_text()):
+            kind = kinds.get((manifest["apiVersion"], manifest["kind"]))
+            if kind:
+                made = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
+                await kube.create(kind, made, dry_run=True)
