@@ -1,5 +1,6 @@
 """The kinds of Slurm clusters on a real API server, and a namespace for each test."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,10 +12,20 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace
 
 
+@pytest.fixture(scope="session")
+def served(control_plane: ControlPlaneBed) -> None:
+    """Have the kinds served, once for all tests."""
+
+    async def install() -> None:
+        async with Client(load(control_plane.kubeconfig)) as client:
+            await crds.install(client)
+
+    asyncio.run(install())
+
+
 @pytest.fixture
-async def kube(control_plane: ControlPlaneBed) -> AsyncIterator[Client]:
+async def kube(control_plane: ControlPlaneBed, served: None) -> AsyncIterator[Client]:  # noqa: ARG001 - first that
     async with Client(load(control_plane.kubeconfig)) as client:
-        await crds.install(client)
         yield client
 
 
