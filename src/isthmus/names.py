@@ -95,6 +95,10 @@ SCALING_MODE_LABEL = "nodeset.slinky.slurm.net/scaling-mode"
 POD_PROTECT_LABEL = "nodeset.slinky.slurm.net/pod-protect"
 """On a worker pod that must not be evicted: every one whose Slurm node is not drained."""
 
+SAFE_TO_EVICT_ANNOTATION = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT_ANNOTATION = "karpenter.sh/do-not-disrupt"
+"""On such a pod as well: they keep Cluster Autoscaler and Karpenter from taking its node away."""
+
 POD_CORDON_ANNOTATION = "nodeset.slinky.slurm.net/pod-cordon"
 """On a worker pod, by its user: "true" drains its Slurm node."""
 

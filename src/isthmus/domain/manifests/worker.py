@@ -22,6 +22,7 @@ from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.domain.nodeset import claims
 from isthmus.domain.nodeset.identity import Identity
 from isthmus.domain.nodeset.placement import TOLERATED_BY_DAEMONS, Demand, demand_of
+from isthmus.domain.nodeset.protection import MARKS
 from isthmus.domain.nodeset.shape import CONTAINER, shape_of
 from isthmus.model.slinky import NODESETS, Controller, NodeSet
 
@@ -147,14 +148,17 @@ def template(
     )
     spec = _settled(made["spec"], nodeset)
     meta = nodeset.metadata
-    marks = {names.REVISION_LABEL: hash_}
-    if nodeset.spec.workload_disruption_protection:
-        # From the first moment on: a pod that gets its label later can be evicted with its first job.
-        marks[names.POD_PROTECT_LABEL] = "true"
+    # From the first moment on: a pod that is protected later can be evicted with its first job.
+    protection: Mapping[str, Mapping[str, str]] = MARKS if nodeset.spec.workload_disruption_protection else {}
     metadata = {
         **made["metadata"],
         "namespace": meta.namespace,
-        "labels": {**made["metadata"]["labels"], **marks},
+        "labels": {
+            **made["metadata"]["labels"],
+            names.REVISION_LABEL: hash_,
+            **protection.get("labels", {}),
+        },
+        "annotations": {**made["metadata"].get("annotations", {}), **protection.get("annotations", {})},
         "ownerReferences": [
             {
                 "apiVersion": NODESETS.api_version,

@@ -8,14 +8,14 @@ The order of the actions matters: protection comes before a node takes jobs agai
 Nobody goes because of what this says alone: whoever acts reads Slurm once more before a pod is deleted.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
 
 from isthmus.domain.nodeset import patience
 from isthmus.domain.nodeset.actions import Action, DeletePod, Drain, Protect, Undrain, Unprotect
-from isthmus.domain.nodeset.drains import Cause, drains, may_go
+from isthmus.domain.nodeset.drains import UNREGISTERED_GRACE, Cause, drains, may_go, seconds_since_start
 from isthmus.domain.nodeset.protection import protection
 from isthmus.domain.nodeset.repair import Repair, to_repair
 from isthmus.domain.nodeset.reservation import maintenance
@@ -84,7 +84,7 @@ def decide(view: View, *, propagated: Collection[str] = ()) -> Decision:
         leaving_for_good=tuple(name for name, cause in departing.items() if cause not in _COMING_BACK),
         notes=_notes(repair, late),
         condition=plan.condition,
-        look_again=late.look_again,
+        look_again=_soonest(late.look_again, plan.look_again, repair.look_again, *_until_sure(view, departing)),
     )
 
 
@@ -101,6 +101,19 @@ def _departing(view: View) -> tuple[dict[str, Cause], Repair]:
     departing |= dict.fromkeys(updated, "update")
     departing |= dict.fromkeys(repair.pods, "restart")
     return departing, repair
+
+
+def _until_sure(view: View, departing: Collection[str]) -> Iterator[float]:
+    """Tell when it is sure that a pod which Slurm does not know, though it is ready, will not register any more."""
+    for pod in view.pods:
+        if pod.name in departing and pod.ready and pod.slurm is None and view.slurm_in_touch:
+            left = UNREGISTERED_GRACE - seconds_since_start(view, pod)
+            if left > 0:
+                yield left
+
+
+def _soonest(*pauses: float | None) -> float | None:
+    return min((it for it in pauses if it is not None), default=None)
 
 
 def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:

@@ -25,7 +25,7 @@ from isthmus.model.slurm import Node as SlurmNode
 Cause = Literal["scale-in", "update", "restart", "deletion"]
 """Why a pod is to go."""
 
-OURS: Final = "slurm-operator: "
+OURS: Final = names.DRAIN_REASON_PREFIX
 """Reasons that begin so are ours; the word is that of slurm-operator, whose drains we take over."""
 
 UNREGISTERED_GRACE: Final = 60.0

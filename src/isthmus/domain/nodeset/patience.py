@@ -129,8 +129,13 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
 
 def unmarked(view: View, departing: Collection[str]) -> bool:
     """Whether jobs have to be read to tell until when some pod waits."""
-    return view.jobs is None and any(
-        pod.name in departing and pod.busy and names.POD_DEADLINE_ANNOTATION not in pod.annotations
+    if view.jobs is not None or not view.slurm_in_touch or view.abandoned:
+        return False
+    return any(
+        pod.name in departing
+        and not pod.leaving
+        and pod.slurm_has("ALLOCATED", "MIXED")
+        and names.POD_DEADLINE_ANNOTATION not in pod.annotations
         for pod in view.pods
     )
 

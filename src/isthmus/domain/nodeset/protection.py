@@ -5,11 +5,19 @@ moment in which a job has begun and its pod is unprotected, and `kubectl drain` 
 it in Slurm, and when the last job is over the eviction passes.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
 
+from isthmus import names
 from isthmus.domain.nodeset.actions import Protect, Unprotect
 from isthmus.domain.nodeset.drains import may_go
 from isthmus.domain.nodeset.view import PodView, View
+
+MARKS: Final[Mapping[str, Mapping[str, str]]] = {
+    "labels": {names.POD_PROTECT_LABEL: "true"},
+    "annotations": {names.SAFE_TO_EVICT_ANNOTATION: "false", names.DO_NOT_DISRUPT_ANNOTATION: "true"},
+}
+"""What a protected pod carries in its metadata."""
 
 
 def protection(view: View, opening: Collection[str] = ()) -> tuple[Protect | Unprotect, ...]:

@@ -35,17 +35,16 @@ class Repair(msgspec.Struct, frozen=True):
 
     pods: dict[str, str] = {}
     complaint: str = ""
+    look_again: float | None = None
+    """In so many seconds, a node that could still come by itself will have had its time."""
 
 
 def to_repair(view: View, departing: Collection[str]) -> Repair:
     """Choose the pods that are restarted now, within what may be away at a time."""
     if not view.slurm_in_touch or view.abandoned or view.deleting:
         return Repair()
-    settled = [
-        pod
-        for pod in staying(view, departing)
-        if pod.node_name and seconds_since_start(view, pod) >= UNREGISTERED_GRACE
-    ]
+    placed = [pod for pod in staying(view, departing) if pod.node_name]
+    settled = [pod for pod in placed if seconds_since_start(view, pod) >= UNREGISTERED_GRACE]
     unknown = {pod.name for pod in settled if pod.ready and pod.slurm is None}
     wrong = {pod.name: why for pod in settled if (why := _what_is_wrong(view, pod))}
     complaint = ""
@@ -56,7 +55,8 @@ def to_repair(view: View, departing: Collection[str]) -> Repair:
         )
         wrong = {name: why for name, why in wrong.items() if name not in unknown}
     room = budget(view, departing, besides=wrong).room
-    return Repair(dict(list(wrong.items())[:room]), complaint)
+    pauses = [left for pod in placed if (left := _time_left(view, pod)) is not None]
+    return Repair(dict(list(wrong.items())[:room]), complaint, min(pauses, default=None))
 
 
 def _what_is_wrong(view: View, pod: PodView) -> str:
@@ -67,11 +67,29 @@ def _what_is_wrong(view: View, pod: PodView) -> str:
         return ""
     if pod.slurm_has("INVALID_REG"):
         return f"Slurm does not take its node as it is: {pod.slurm.reason or 'it does not fit its record'}"
-    if pod.ready and pod.slurm_has("DOWN") and _by_slurm(pod.slurm.reason):
-        since = pod.slurm.reason_changed_at.value or 0.0
-        if since and view.now.timestamp() - since >= STUCK_GRACE:
-            return f"its node is down in Slurm, though its slurmd runs: {pod.slurm.reason or 'no reason given'}"
+    if _is_given_up(pod) and _down_for(view, pod) >= STUCK_GRACE:
+        return f"its node is down in Slurm, though its slurmd runs: {pod.slurm.reason or 'no reason given'}"
     return ""
+
+
+def _time_left(view: View, pod: PodView) -> float | None:
+    """Tell in how many seconds a node that is not in service will be called wrong; None if it never will."""
+    left = UNREGISTERED_GRACE - seconds_since_start(view, pod)
+    if left > 0:
+        return left if (pod.slurm is None and pod.ready) or pod.slurm_has("INVALID_REG") else None
+    left = STUCK_GRACE - _down_for(view, pod)
+    return left if _is_given_up(pod) and left > 0 else None
+
+
+def _is_given_up(pod: PodView) -> bool:
+    """Whether slurmctld, and no person, holds a node to be down whose slurmd runs."""
+    return pod.ready and pod.slurm is not None and pod.slurm_has("DOWN") and _by_slurm(pod.slurm.reason)
+
+
+def _down_for(view: View, pod: PodView) -> float:
+    """Tell for how many seconds a node has had its reason; 0 if Slurm does not say."""
+    since = pod.slurm.reason_changed_at.value if pod.slurm else None
+    return view.now.timestamp() - since if since else 0.0
 
 
 def _by_slurm(reason: str) -> bool:

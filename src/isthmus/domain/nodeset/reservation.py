@@ -20,7 +20,7 @@ from isthmus.domain.hostlist import fold, natural_key, same_hosts
 from isthmus.domain.nodeset.actions import DeleteReservation, SaveReservation
 from isthmus.domain.nodeset.view import View
 from isthmus.errors import Terminal
-from isthmus.model.meta import Condition
+from isthmus.model.meta import Condition, condition
 from isthmus.model.slinky import ScheduledUpdate
 from isthmus.model.slurm import Number, Reservation, ReservationRequest
 
@@ -39,6 +39,8 @@ _STEPS: Final = {
     "WEEKLY": timedelta(days=7),
 }
 _SATURDAY: Final = 5
+_SOON: Final = 1.0
+_NOW_AND_THEN: Final = 60.0
 
 
 class Maintenance(msgspec.Struct, frozen=True):
@@ -46,6 +48,8 @@ class Maintenance(msgspec.Struct, frozen=True):
 
     actions: tuple[SaveReservation | DeleteReservation, ...] = ()
     condition: Condition | None = None
+    look_again: float | None = None
+    """Slurm tells nobody of its reservations, so they are looked at now and then."""
 
 
 def reservation_name(nodeset: str) -> str:
@@ -67,9 +71,15 @@ def maintenance(view: View) -> Maintenance:
     if not wanted or update is None or update.start_time is None:
         return Maintenance((DeleteReservation(found.name),) if found and view.slurm_in_touch else ())
     if not view.slurm_in_touch or view.reservations is None:
-        return Maintenance(
-            condition=conditions.unknown(CONDITION, "OutOfTouch", "Slurm cannot be asked at the moment")
-        )
+        # For a moment after each change of ours, too: what was told before holds until something else is known.
+        before = condition(view.nodeset.status.conditions, CONDITION)
+        never = conditions.unknown(CONDITION, "OutOfTouch", "Slurm could not be asked yet")
+        return Maintenance(condition=before or never)
+    plan = _plan(view, update, found)
+    return msgspec.structs.replace(plan, look_again=_SOON if plan.actions else _NOW_AND_THEN)
+
+
+def _plan(view: View, update: ScheduledUpdate, found: Reservation | None) -> Maintenance:
     try:
         minutes = math.ceil(gotime.parse_duration(update.duration) / 60)
     except Terminal as error:
@@ -77,12 +87,12 @@ def maintenance(view: View) -> Maintenance:
     nodes = sorted((pod.slurm_name for pod in view.pods if pod.slurm and not pod.leaving), key=natural_key)
     if found is not None:
         return _keep(view, found, update, nodes=nodes, minutes=minutes)
-    return _make(view, update, update.start_time, nodes=nodes, minutes=minutes)
+    return _make(view, update, nodes=nodes, minutes=minutes)
 
 
-def _make(view: View, update: ScheduledUpdate, start: datetime, *, nodes: list[str], minutes: int) -> Maintenance:
+def _make(view: View, update: ScheduledUpdate, *, nodes: list[str], minutes: int) -> Maintenance:
     flags = _flags(update)
-    start = next_start(start, flags, view.now)
+    start = next_start(update.start_time or view.now, flags, view.now)
     if start <= view.now and _FORCE not in flags:
         told = f"startTime {start.isoformat()} is past: set one that is to come, or replace pods by deleting them"
         return Maintenance(condition=conditions.no(CONDITION, "StartTimePast", told))

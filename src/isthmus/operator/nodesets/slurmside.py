@@ -1,19 +1,20 @@
 """The hands of the NodeSet controller in Slurm: drains, takes back, forgets, and deletes no pod that has a job.
 
-Before a pod goes, Slurm is asked once more, for all pods together: since it was decided, somebody may have taken a
-node back into service, and it may have begun a job.
+Before a pod goes or may be evicted, Slurm is asked once more, for all pods together: since it was decided, somebody
+may have taken a node back into service, and it may have begun a job. A job that is suspended does not even show in
+the state of its node, so these are looked for by themselves.
 """
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.hostlist import fold
+from isthmus.domain.hostlist import expand, fold
 from isthmus.domain.nodeset.actions import (
     Action,
     CancelJobs,
@@ -30,6 +31,7 @@ from isthmus.domain.nodeset.actions import (
     Unprotect,
 )
 from isthmus.domain.nodeset.drains import is_free
+from isthmus.domain.nodeset.protection import MARKS
 from isthmus.domain.nodeset.view import View
 from isthmus.errors import Terminal
 from isthmus.kube.recorder import Recorder
@@ -39,13 +41,18 @@ from isthmus.operator.nodesets.acting import Hands
 from isthmus.operator.nodesets.memory import Memory
 from isthmus.operator.slurms import Slurm
 from isthmus.slurm.client import Client
-from isthmus.slurm.errors import NotFound
+from isthmus.slurm.errors import AlreadyDone, NotFound, NotNow
+from isthmus.slurm.submission import base_id
 from isthmus.slurm.versions import Feature
 
 log = structlog.get_logger()
 
+Parting = TypeVar("Parting", DeletePod, Unprotect)
+
 _PER_REQUEST: Final = 500
 """Nodes in one request: slurmctld answers nobody else while it changes them."""
+
+_SUSPENDED: Final = "SUSPENDED"
 
 
 class SlurmSide:
@@ -61,31 +68,17 @@ class SlurmSide:
         """Do it all, in order; what lies side by side and is of one kind goes together."""
         for kind, alike in _runs(actions):
             if kind is DeletePod:
-                going = await self._still_free(view, slurm, [it for it in alike if isinstance(it, DeletePod)])
+                going = await _still_free(view, slurm, [it for it in alike if isinstance(it, DeletePod)])
                 await hands.delete(view.nodeset, going, memory)
+            elif kind is Unprotect and view.nodeset.spec.workload_disruption_protection:
+                bare = await _still_free(view, slurm, [it for it in alike if isinstance(it, Unprotect)])
+                await hands.label(view.nodeset, [_metadata(it) for it in bare])
             elif kind in {Protect, Unprotect, SetDeadline}:
                 await hands.label(view.nodeset, [_metadata(it) for it in alike])
             elif slurm is not None and view.slurm_in_touch:
                 await self._tell_slurm(view.nodeset, slurm, alike)
                 memory.wrote_slurm_at = self._clock()
                 slurm.hurry()
-
-    async def _still_free(self, view: View, slurm: Slurm | None, going: list[DeletePod]) -> list[DeletePod]:
-        """Ask Slurm once more, and keep only those pods with which no job goes."""
-        pods = {pod.uid: pod for pod in view.pods}
-        sure = [it for it in going if view.abandoned or not pods[it.uid].node_name or pods[it.uid].finished]
-        others = [it for it in going if it not in sure]
-        if not others or slurm is None:
-            return sure
-        listing = await slurm.client.nodes()
-        records = {node.name: node for node in listing.nodes} if listing else {}
-        for it in others:
-            record = records.get(pods[it.uid].slurm_name)
-            if record is None or is_free(record):
-                sure.append(it)
-            else:
-                log.info("a pod stays, for its node has changed in Slurm", pod=it.name, state=record.state)
-        return sure
 
     async def _tell_slurm(self, nodeset: NodeSet, slurm: Slurm, actions: Sequence[Action]) -> None:
         for action in _together(actions):
@@ -99,6 +92,40 @@ class SlurmSide:
             log.info("nodeset in Slurm", nodeset=str(nodeset.metadata.key), did=reason, note=note)
             if reason:
                 self._recorder.event(NODESETS, nodeset, reason, note)
+
+
+async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting]) -> list[Parting]:
+    """Ask Slurm once more, and keep only those pods with which no job goes."""
+    pods = {pod.uid: pod for pod in view.pods}
+    sure = [it for it in going if view.abandoned or not pods[it.uid].node_name or pods[it.uid].finished]
+    others = [it for it in going if it not in sure]
+    if not others or slurm is None:
+        return sure
+    free = await free_nodes(slurm.client, [pods[it.uid].slurm_name for it in others])
+    for it in others:
+        if pods[it.uid].slurm_name in free:
+            sure.append(it)
+        else:
+            log.info("a pod stays, for its node is in use in Slurm", pod=it.name, node=pods[it.uid].slurm_name)
+    return sure
+
+
+async def free_nodes(client: Client, wanted: Sequence[str]) -> frozenset[str]:
+    """Ask Slurm which of these nodes have no job and get none, or are unknown to it."""
+    listing = await client.nodes()
+    records = {node.name: node for node in listing.nodes} if listing else {}
+    free = {name for name in wanted if name not in records or is_free(records[name])}
+    held = await _held_by_suspended_jobs(client) if free else frozenset()
+    return frozenset(free - held)
+
+
+async def _held_by_suspended_jobs(client: Client) -> frozenset[str]:
+    """Name the nodes of suspended jobs: Slurm calls such a node idle, though the job's processes are there."""
+    ids = {base_id(it.job_id) for it in await client.job_states() if _SUSPENDED in it.state}
+    jobs = await client.details(ids) if ids else ()
+    return frozenset(
+        name for job in jobs if job.nodes and _SUSPENDED in job.job_state for name in expand(job.nodes)
+    )
 
 
 async def _do(client: Client, action: Action) -> tuple[str, str]:  # noqa: PLR0911 - one for each action
@@ -115,15 +142,12 @@ async def _do(client: Client, action: Action) -> tuple[str, str]:  # noqa: PLR09
             change = NodeChange(features=given, features_act=given, topology_str=topology)
             await _update(client, nodes, change)
         case DeleteRecord(nodes, why):
-            with suppress(NotFound):
-                await client.delete_node(nodes)
-            return "SlurmNodeForgotten", f"{nodes} was deleted in Slurm: {why}"
+            return await _forget(client, nodes, why)
         case RequeueJobs():
-            await _requeue(client, action)
-            return "JobsRequeued", f"requeued {len(action.jobs)} jobs: {action.why}"
+            return await _requeue(client, action)
         case CancelJobs(jobs, why):
             for job in jobs:
-                with suppress(NotFound):
+                with suppress(NotFound, AlreadyDone):
                     await client.cancel_job(job)
             return "JobsCancelled", f"cancelled {len(jobs)} jobs: {why}"
         case SaveReservation(request):
@@ -138,27 +162,46 @@ async def _do(client: Client, action: Action) -> tuple[str, str]:  # noqa: PLR09
 
 async def _update(client: Client, nodes: Sequence[str], change: NodeChange) -> None:
     for start in range(0, len(nodes), _PER_REQUEST):
-        await client.update_nodes(nodes[start : start + _PER_REQUEST], change)
+        # Those that exist are changed even if another is gone, of which the next reading tells.
+        with suppress(NotFound):
+            await client.update_nodes(nodes[start : start + _PER_REQUEST], change)
 
 
-async def _requeue(client: Client, action: RequeueJobs) -> None:
+async def _forget(client: Client, nodes: str, why: str) -> tuple[str, str]:
+    """Delete records, given as a host list; those that Slurm still needs stay, and are tried again later."""
+    try:
+        await client.delete_node(nodes)
+    except NotFound:
+        return "", ""  # all others of the list are deleted all the same
+    except NotNow as error:
+        log.info("a record stays", nodes=nodes, error=error.what)
+        return "", ""
+    return "SlurmNodeForgotten", f"{nodes} was deleted in Slurm: {why}"
+
+
+async def _requeue(client: Client, action: RequeueJobs) -> tuple[str, str]:
     """Put jobs back into the queue; where Slurm knows no way to, by setting down nodes that have no others."""
+    done = len(action.jobs)
     if (await client.server()).has(Feature.REQUEUE):
         for job in action.jobs:
-            with suppress(NotFound):
+            try:
                 await client.requeue_job(job)
-        return
-    if action.cleared:
+            except (NotFound, NotNow, AlreadyDone):
+                done -= 1  # it is over, or waits already
+    elif action.cleared:
         reason = f"{names.DRAIN_REASON_PREFIX}Pods are pending termination for requeue"
         await _update(client, action.cleared, NodeChange(state=("DOWN",), reason=reason))
+    else:
+        return "", ""
+    return "JobsRequeued", f"requeued {done} jobs: {action.why}"
 
 
 def _metadata(action: Action) -> tuple[str, str, dict[str, Any]]:
     match action:
         case Protect(name, uid):
-            return name, uid, {"labels": {names.POD_PROTECT_LABEL: "true"}}
+            return name, uid, {field: dict(marks) for field, marks in MARKS.items()}
         case Unprotect(name, uid):
-            return name, uid, {"labels": {names.POD_PROTECT_LABEL: None}}
+            return name, uid, {field: dict.fromkeys(marks) for field, marks in MARKS.items()}
         case SetDeadline(name, uid, deadline):
             written = msgspec.to_builtins(deadline)
             return name, uid, {"annotations": {names.POD_DEADLINE_ANNOTATION: written}}

@@ -95,3 +95,7 @@ def test_lost_state_is_told() -> None:
 
 def test_at_rest_nothing_is_done() -> None:
     assert decide(view(pod(0), pod(1, "ALLOCATED"), pod(2, "MIXED"))) == Decision()
+
+
+def test_a_pod_that_may_still_register_is_looked_at_again() -> None:
+    assert decide(view(pod(0, known=False, age=45), of=nodeset(0))).look_again == 15

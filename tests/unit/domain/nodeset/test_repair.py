@@ -80,3 +80,10 @@ def test_a_lonely_node_is_restarted() -> None:
 def test_nothing_is_restarted_without_slurm_or_on_the_way_out() -> None:
     assert not to_repair(view(pod(0, known=False), in_touch=False), ()).pods
     assert not to_repair(view(pod(0, known=False), of=nodeset(1, deleted=True)), ()).pods
+
+
+def test_who_could_still_come_is_looked_at_again() -> None:
+    assert to_repair(view(pod(0, known=False, age=20), *HEALTHY), ()).look_again == 40
+    down = pod(0, "DOWN", reason="Not responding", since=100)
+    assert to_repair(view(down, *HEALTHY), ()).look_again == 20
+    assert to_repair(view(*HEALTHY), ()).look_again is None

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from isthmus.domain.nodeset.actions import DeleteReservation, SaveReservation
@@ -129,6 +130,22 @@ def test_nothing_is_made_without_nodes_or_without_slurm() -> None:
     away = decided(in_touch=False)
     assert away.condition
     assert (away.actions, away.condition.status) == ((), "Unknown")
+
+
+def test_what_was_told_holds_while_slurm_cannot_be_asked() -> None:
+    """Each change of ours is such a moment, and a status that flickers would be written each time."""
+    told = decided(reserved()).condition
+    update = {"startTime": TOMORROW.isoformat()}
+    owner = nodeset(2, updateStrategy={"type": "ScheduledUpdate", "scheduledUpdate": update})
+    assert told
+    status = msgspec.structs.replace(owner.status, conditions=(told,))
+    owner = msgspec.structs.replace(owner, status=status)
+    assert decided(of=owner, in_touch=False).condition == told
+
+
+def test_reservations_are_looked_at_now_and_then() -> None:
+    assert decided().look_again == 1
+    assert decided(reserved()).look_again == 60
 
 
 def test_a_length_that_is_none_is_told() -> None:
