@@ -1,12 +1,12 @@
 """The hands of the NodeSet controller in Kubernetes: makes and deletes pods and claims, many at a time.
 
-Pods are made in waves that grow, and the first refusal ends them: whatever is wrong with one is wrong with all, and
-a quota should not be asked a thousand times.
+Of pods, a few are made first, and the first refusal ends it: whatever is wrong with one is wrong with all, and a
+quota should not be asked a thousand times.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -31,11 +31,13 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 32
+_AT_ONCE: Final = 48
 """Requests under way at a time: more would only wait in the API server."""
 
-_FIRST_WAVE: Final = 4
-_LARGEST_WAVE: Final = 256
+_FIRST: Final = 4
+_PER_PASS: Final = 500
+"""Pods that are made before the status is written again."""
+
 _NAMED: Final = 3
 
 
@@ -50,28 +52,38 @@ class Hands:
 
     # Pods
 
-    async def create(self, template: worker.Template, slots: Sequence[Identity], memory: Memory) -> None:
-        """Make pods, and their claims before them. What was refused is left in the memory."""
+    async def create(self, template: worker.Template, slots: Sequence[Identity], memory: Memory) -> bool:
+        """Make pods, and their claims before them; tell whether all were made.
+
+        What was refused is left in the memory.
+        """
         nodeset = template.nodeset
-        generation = nodeset.metadata.generation
         made: list[str] = []
+        refused: list[Terminal] = []
+
+        async def one(slot: Identity) -> None:
+            if refused:
+                return
+            try:
+                await self._create_one(template, slot, memory)
+            except Terminal as error:
+                refused.append(error)
+            else:
+                made.append(slot.pod)
+
         try:
-            for wave in _waves(slots):
-                results = await self._all(wave, lambda slot: self._create_one(template, slot, memory))
-                made.extend(slot.pod for slot, error in zip(wave, results, strict=True) if error is None)
-                refusal = next((it for it in results if isinstance(it, Terminal)), None)
-                if refusal is not None:
-                    memory.refused(_why(refusal), generation=generation, now=self._clock())
-                    break
-                for failure in results:
-                    if failure is not None:
-                        raise failure
-                memory.accepted()
+            for wave in (slots[:_FIRST], slots[_FIRST:_PER_PASS]):
+                _raise_first(await self._all(wave, one))
         finally:
             if made:
                 self._tell(nodeset, "SuccessfulCreate", f"created {_listed(made)}")
-        if memory.refusal:
-            self._tell(nodeset, "FailedCreate", f"pods cannot be created: {memory.refusal}", warning=True)
+        if refused:
+            why = _why(refused[0])
+            memory.refused(why, generation=nodeset.metadata.generation, now=self._clock())
+            self._tell(nodeset, "FailedCreate", f"pods cannot be created: {why}", warning=True)
+        else:
+            memory.accepted()
+        return len(made) == len(slots)
 
     async def _create_one(self, template: worker.Template, slot: Identity, memory: Memory) -> None:
         nodeset = template.nodeset
@@ -181,13 +193,6 @@ class Hands:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(item)) for item in items]
         return [task.result() for task in tasks]
-
-
-def _waves(slots: Sequence[Identity]) -> Iterator[Sequence[Identity]]:
-    start, size = 0, _FIRST_WAVE
-    while start < len(slots):
-        yield slots[start : start + size]
-        start, size = start + size, min(size * 4, _LARGEST_WAVE)
 
 
 def _raise_first(failures: Iterable[IsthmusError | None]) -> None:

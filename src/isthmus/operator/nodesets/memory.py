@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from isthmus.domain.nodeset.actions import ReviseRecord
 from isthmus.model.pod import Pod
 
 _LAG: Final = 30.0
@@ -29,6 +30,7 @@ class Memory:
         self._refusals = 0
         self._refused_until = 0.0
         self._refused_at = 0
+        self._said: dict[ReviseRecord, float] = {}
         self.told_at = float("-inf")
         """When its status was written last."""
         self.wrote_slurm_at = float("-inf")
@@ -59,6 +61,15 @@ class Memory:
             alive = {pod.metadata.uid for pod in pods if not pod.leaving}
             self._deleted = {uid: at for uid, at in self._deleted.items() if uid in alive and now - at < _LAG}
         return {name: hostname for name, (hostname, _) in self._made.items()}
+
+    # What Slurm was told of nodes
+
+    def news(self, wanted: Iterable[ReviseRecord], *, now: float) -> tuple[ReviseRecord, ...]:
+        """Leave out what Slurm was told a while ago and has not taken: an older one knows no topology, say."""
+        self._said = {it: at for it, at in self._said.items() if now - at < _LONGEST_PAUSE}
+        fresh = tuple(it for it in wanted if it not in self._said)
+        self._said |= dict.fromkeys(fresh, now)
+        return fresh
 
     # For how long pods have been ready
 

@@ -148,7 +148,7 @@ class NodeSetSync:
         await self._make(template, view, planned, memory, has_keys=self._gatherer.has_keys(controller))
         await self._hands.delete(nodeset, planned.delete, memory)
         await self._keep_claims(view, decided)
-        actions = (*decided.actions, *revisions(view))
+        actions = (*decided.actions, *memory.news(revisions(view), now=self._clock()))
         await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
         for note in decided.notes:
             self._recorder.event(NODESETS, nodeset, note.reason, note.note, warning=note.warning)
@@ -226,8 +226,7 @@ class NodeSetSync:
             if pause:
                 self.controller.queue.add(nodeset.metadata.key, after=pause)
             return
-        await self._hands.create(template, slots, memory)
-        if memory.refusal:
+        if not await self._hands.create(template, slots, memory):
             pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
             self.controller.queue.add(nodeset.metadata.key, after=pause)
 
