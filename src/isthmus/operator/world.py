@@ -106,7 +106,7 @@ class World:
 
         owned: dict[str, Index[Any]] = {"owner": _owners}
         self.pods: Store[Pod] = self._follow(
-            PODS, labels=_OURS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes}
+            PODS, labels=_OURS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes, "part": _parts}
         )
         self.statefulsets = self._follow(STATEFULSETS, labels=_OURS, indexes=owned)
         self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
@@ -178,3 +178,12 @@ def _slurm_nodes(pod: Pod) -> tuple[Hashable, ...]:
 
 def _nodes(pod: Pod) -> tuple[Hashable, ...]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _parts(pod: Pod) -> tuple[Hashable, ...]:
+    """File a pod under its role and its custom resource; workers are many, and found by their owner."""
+    labels = pod.metadata.labels
+    component = labels.get(names.COMPONENT_LABEL, "")
+    if component == "worker":
+        return ()
+    return ((component, Key(pod.metadata.namespace, labels.get(names.INSTANCE_LABEL, ""))),)
