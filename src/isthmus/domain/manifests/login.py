@@ -158,10 +158,10 @@ def services(loginset: LoginSet, controller: str) -> tuple[Manifest, Manifest]:
     return inner, outer
 
 
-def config(loginset: LoginSet, controller: str) -> Manifest:
-    """Make the ConfigMap of sshd; raises `BadSshdConfig`."""
+def config(loginset: LoginSet, controller: str, *, without_extra: bool = False) -> Manifest:
+    """Make the ConfigMap of sshd; raises `BadSshdConfig`, unless what the user adds is left out."""
     root = loginset.spec.root_ssh_authorized_keys.strip()
-    extra = sshdconfig.checked(loginset.spec.extra_sshd_config)
+    extra = "" if without_extra else sshdconfig.checked(loginset.spec.extra_sshd_config)
     files = {
         "sshd_config": sshdconfig.write(extra, root_keys=bool(root)),
         "sshd_config.plain": sshdconfig.write(root_keys=bool(root)),

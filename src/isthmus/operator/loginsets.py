@@ -1,0 +1,167 @@
+"""LoginSets: each becomes pods that people log in to."""
+
+import asyncio
+from typing import Final
+
+from isthmus import names
+from isthmus.domain import conditions, partnames, sshdconfig
+from isthmus.domain.manifests import common, login
+from isthmus.domain.podtrouble import Trouble
+from isthmus.domain.sshdconfig import BadSshdConfig
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import HasMeta, Key
+from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS, Secret
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import LOGINSETS, LoginSet
+from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator import hostkeys, parts
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.references import Asker
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+_WORKERS: Final = 4
+
+
+class LoginSetSync:
+    """The controller of LoginSets; `workers` are for the leader."""
+
+    def __init__(
+        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._reporter = reporter
+        self._recorder = recorder
+        self.controller: Controller[Key] = Controller(
+            "loginsets", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        wake = self.controller.queue.add
+        world.loginsets.on_change(lambda key, *_: wake(key))
+        for store in (world.statefulsets, world.services, world.configmaps, world.secrets):
+            store.on_change(parts.wakes_owner(LOGINSETS, wake))
+        world.pods.on_change(parts.wakes_instance(["login"], wake))
+        # Keys and users come from the Controller.
+        world.controllers.on_change(lambda key, *_: self._wake_all(key))
+        for source in (world.secrets, world.configmaps):
+            source.on_change(self._file_changed)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make one LoginSet so."""
+        loginset = self._world.loginsets.get(key)
+        if loginset is None or loginset.metadata.deletion_timestamp is not None:
+            return
+        controller = self._world.controller_of(loginset)
+        if controller is None:
+            name = loginset.spec.controller_ref.name
+            await self._report(loginset, parts.no_controller(name, key.namespace))
+            return
+        found = await self._make(loginset, controller)
+        await self._refresh_files(loginset, controller)
+        await self._report(loginset, found)
+
+    async def _make(self, loginset: LoginSet, controller: ControllerPart) -> Trouble:
+        """Make everything; tell what is wrong or missing."""
+        meta, name = loginset.metadata, controller.metadata.name
+        owners = (owner_reference(LOGINSETS, loginset),)
+        world, apply = self._world, self._applier.apply
+        await self._make_host_keys(loginset, name)
+        wrong = await self._make_config(loginset, name)
+        for service in login.services(loginset, name):
+            await apply(SERVICES, service, there=world.services, owners=owners)
+        if (reference := loginset.spec.sssd_conf_ref) and self._sssd_conf(loginset) is None:
+            wrong = wrong or f"there is no Secret {reference.name}, which sssdConfRef names"
+        # Kubelet waits ever longer for a volume that is not there: better to begin when it is.
+        if Key(meta.namespace, partnames.auth(name)) not in world.secrets:
+            return Trouble(wrong, f"the keys of Controller {name} are not there yet")
+        manifest = login.statefulset(loginset, controller, settings=world.settings)
+        await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+        pods = world.pods.by("part", ("login", meta.key))
+        found = parts.trouble("login", world.statefulsets.get(meta.key), pods)
+        return Trouble(wrong or found.wrong, found.missing)
+
+    def _sssd_conf(self, loginset: LoginSet) -> Secret | None:
+        """Find the Secret of sssd.conf, and be woken when it changes."""
+        reference, meta = loginset.spec.sssd_conf_ref, loginset.metadata
+        if reference is None:
+            return None
+        asker = Asker(self.controller.queue.add, meta.key)
+        return self._world.references.secret(Key(meta.namespace, reference.name), asker)
+
+    async def _make_host_keys(self, loginset: LoginSet, controller: str) -> None:
+        """Make the host keys once: whoever logged in before remembers them."""
+        there = self._world.secrets
+        if Key(loginset.metadata.namespace, partnames.login_host_keys(loginset.metadata.name)) in there:
+            return
+        keys = await asyncio.to_thread(hostkeys.generate, sshdconfig.KEY_NAMES, comment=loginset.metadata.name)
+        manifest = login.host_keys_secret(loginset, controller, keys)
+        await self._applier.make_once(
+            SECRETS, manifest, there=there, owners=(owner_reference(LOGINSETS, loginset),)
+        )
+
+    async def _make_config(self, loginset: LoginSet, controller: str) -> str:
+        """Write sshd's settings; return what is wrong with the user's, which then stay as they were."""
+        there = self._world.configmaps
+        wrong = ""
+        try:
+            manifest = login.config(loginset, controller)
+        except BadSshdConfig as error:
+            wrong = str(error)
+            if Key(loginset.metadata.namespace, partnames.login_config(loginset.metadata.name)) in there:
+                return wrong
+            manifest = login.config(loginset, controller, without_extra=True)
+        await self._applier.apply(CONFIGMAPS, manifest, there=there, owners=(owner_reference(LOGINSETS, loginset),))
+        return wrong
+
+    async def _refresh_files(self, loginset: LoginSet, controller: ControllerPart) -> None:
+        """Make kubelet bring the files of running pods up to date at once, which it does when a pod changes."""
+        meta, name = loginset.metadata, controller.metadata.name
+        sources: list[HasMeta | None] = [
+            self._world.configmaps.get(Key(meta.namespace, partnames.users(name))),
+            self._world.configmaps.get(Key(meta.namespace, partnames.login_config(meta.name))),
+            self._world.secrets.get(Key(meta.namespace, partnames.auth(name))),
+            self._world.secrets.get(Key(meta.namespace, partnames.login_host_keys(meta.name))),
+        ]
+        sources.append(self._sssd_conf(loginset))
+        digest = common.hash_of([it.metadata.resource_version if it else "" for it in sources])
+        for pod in self._world.pods.by("part", ("login", meta.key)):
+            if pod.leaving or pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION) == digest:
+                continue
+            patch = {"metadata": {"annotations": {names.CONFIG_HASH_ANNOTATION: digest}}}
+            try:
+                await self._world.kube.merge_patch(PODS, pod.metadata.key, patch)
+            except NotFound:
+                continue
+
+    async def _report(self, loginset: LoginSet, found: Trouble) -> None:
+        workload = self._world.statefulsets.get(loginset.metadata.key)
+        replicas = workload.status.replicas if workload else 0
+        ready = workload.status.ready_replicas if workload else 0
+        fields = {"replicas": replicas, "readyReplicas": ready, "selector": login.selector(loginset)}
+        held = conditions.summary(
+            wrong=found.wrong, missing=found.missing, settled=f"{ready} of {loginset.spec.replicas} pods are ready"
+        )
+        parts.tell(self._recorder, LOGINSETS, loginset, held)
+        await self._reporter.report(LOGINSETS, loginset, fields, held)
+
+    # What wakes a LoginSet
+
+    def _wake_all(self, controller: Key) -> None:
+        """Wake the LoginSets of a Controller, and those that name none."""
+        for name in (controller.name, ""):
+            for loginset in self._world.loginsets.by("controller", Key(controller.namespace, name)):
+                self.controller.queue.add(loginset.metadata.key)
+
+    def _file_changed(self, key: Key, *_: object) -> None:
+        for suffix in ("-auth", "-users"):
+            if key.name.endswith(suffix):
+                self._wake_all(Key(key.namespace, key.name.removesuffix(suffix)))

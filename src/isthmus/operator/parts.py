@@ -1,0 +1,78 @@
+"""What the controllers of a cluster's smaller parts have in common: what wakes them, and how their pods are."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from isthmus import names
+from isthmus.domain.conditions import DEGRADED, READY, holds
+from isthmus.domain.podtrouble import Trouble, of_pods
+from isthmus.kube.recorder import Recorder
+from isthmus.kube.store import Hook
+from isthmus.model.base import Kind
+from isthmus.model.meta import Condition, HasMeta, Key, condition
+from isthmus.model.objects import Workload
+from isthmus.model.pod import Pod
+from isthmus.operator.reporting import Reported
+
+Wake = Callable[[Key], object]
+
+
+def wakes_owner(kind: Kind[Any], wake: Wake) -> Hook[Any]:
+    """Make a hook that wakes the custom resource of this kind to which a changed object belongs."""
+
+    def changed(key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
+        found = new or old
+        owners = found.metadata.owner_references if found else ()
+        for owner in owners:
+            if owner.kind == kind.name and owner.api_version == kind.api_version:
+                wake(Key(key.namespace, owner.name))
+
+    return changed
+
+
+def wakes_instance(components: Iterable[str], wake: Wake) -> Hook[Any]:
+    """Make a hook that wakes the custom resource whose name a changed pod carries."""
+    ours = frozenset(components)
+
+    def changed(key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
+        found = new or old
+        labels = found.metadata.labels if found else {}
+        if labels.get(names.COMPONENT_LABEL) in ours and names.INSTANCE_LABEL in labels:
+            wake(Key(key.namespace, labels[names.INSTANCE_LABEL]))
+
+    return changed
+
+
+def trouble(what: str, workload: Workload | None, pods: Iterable[Pod]) -> Trouble:
+    """Say what keeps a workload from being as it should be; nothing if it is."""
+    if workload is None:
+        return Trouble(missing=f"{what} is being made")
+    if workload.settled:
+        return Trouble()
+    found = of_pods(pods)
+    if found.wrong:
+        return Trouble(wrong=f"{what}: {found.wrong}")
+    told = workload.status
+    still = found.missing or f"{told.ready_replicas} of {workload.spec.replicas} pods are ready"
+    return Trouble(missing=f"{what}: {still}")
+
+
+def no_controller(name: str, namespace: str) -> Trouble:
+    """Say that the Controller of a part is not there; whoever waits for it is woken when it comes."""
+    if not name:
+        return Trouble(
+            wrong=f"controllerRef.name is empty, and namespace {namespace} has not exactly one Controller"
+        )
+    return Trouble(wrong=f"there is no Controller {name} in namespace {namespace}")
+
+
+def tell(recorder: Recorder, kind: Kind[Any], about: Reported, held: Iterable[Condition]) -> None:
+    """Record what has changed for people: that something needs attention, or that all is well now."""
+    before = about.status.conditions
+    now = {it.type: it for it in held}
+    degraded, ready = now[DEGRADED], now[READY]
+    known = condition(before, DEGRADED)
+    if degraded.status == "True" and (known is None or known.message != degraded.message):
+        recorder.event(kind, about, "NeedsAttention", degraded.message, warning=True, action="Reconcile")
+    if ready.status == "True" and not holds(before, READY):
+        recorder.event(kind, about, "Ready", ready.message, action="Reconcile")

@@ -1,0 +1,197 @@
+"""Tokens: each becomes a Secret with a JSON Web Token, replaced before it expires and when its key changes.
+
+The Secret belongs to the Token and goes with it. One that somebody else made is never written to.
+"""
+
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from isthmus.domain import conditions, tokens
+from isthmus.domain.manifests import common
+from isthmus.domain.podtrouble import Trouble
+from isthmus.domain.tokens import BadToken, Issued
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.objects import SECRETS, Secret
+from isthmus.model.slinky import TOKENS, Token
+from isthmus.operator import parts
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.references import Asker
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+_WORKERS: Final = 4
+_LAG: Final = 2.0
+"""Seconds for which caches may not show what was written."""
+
+
+class _Written(NamedTuple):
+    uid: str
+    text: bytes
+    at: float
+
+
+class TokenSync:
+    """The controller of Tokens; `workers` are for the leader."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._reporter = reporter
+        self._recorder = recorder
+        self._clock = clock
+        self._written: dict[Key, _Written] = {}
+        self.controller: Controller[Key] = Controller("tokens", self.reconcile, metrics=metrics, workers=_WORKERS)
+        wake = self.controller.queue.add
+        world.tokens.on_change(lambda key, *_: wake(key))
+        world.secrets.on_change(parts.wakes_owner(TOKENS, wake))
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make one Token so."""
+        token = self._world.tokens.get(key)
+        if token is None or token.metadata.deletion_timestamp is not None:
+            self._written.pop(key, None)
+            return
+        await self._remove_others(token)
+        try:
+            issued, found = await self._make(token)
+        except BadToken as error:
+            issued, found = None, Trouble(wrong=str(error))
+        await self._report(token, issued, found)
+        if issued is not None and token.spec.refresh:
+            self.controller.queue.add(key, after=max(issued.renew_at - self._clock(), 0.1))
+        elif issued is not None and issued.expires > self._clock():
+            self.controller.queue.add(key, after=issued.expires - self._clock() + 0.1)
+
+    async def _make(self, token: Token) -> tuple[Issued | None, Trouble]:
+        """See to it that there is a good token; tell which holds, and what is wrong."""
+        lifetime = tokens.lifetime_of(token)
+        key, trouble = self._key(token)
+        if not key:
+            return None, trouble
+        secret = self._secret(token)
+        if secret is not None and not _is_ours(secret, token):
+            name = secret.metadata.name
+            return None, Trouble(wrong=f"Secret {name} is somebody else's: give another name by secretRef")
+        now = self._clock()
+        text = self._text(token, secret)
+        issued = tokens.read(text, key=key, user=token.spec.username) if text else None
+        if secret is not None and secret.immutable:
+            if not token.spec.refresh:
+                return issued, _of_unchangeable(issued, now)
+            # What cannot be changed is made anew.
+            with suppress(NotFound):
+                await self._world.kube.delete(SECRETS, secret.metadata.key, uid=secret.metadata.uid)
+        elif issued is not None and tokens.is_good(issued, lifetime=lifetime, now=now):
+            if not token.spec.refresh:
+                await self._write(token, text)
+            return issued, Trouble()
+        fresh = tokens.mint(key, user=token.spec.username, now=now, lifetime=lifetime, unique=str(uuid4())).encode()
+        await self._write(token, fresh)
+        return Issued(int(now), int(now) + lifetime), Trouble()
+
+    async def _write(self, token: Token, text: bytes) -> None:
+        owners = (owner_reference(TOKENS, token),)
+        manifest = _manifest(token, text)
+        await self._applier.apply(SECRETS, manifest, there=self._world.secrets, owners=owners)
+        self._written[token.metadata.key] = _Written(token.metadata.uid, text, self._clock())
+
+    def _text(self, token: Token, secret: Secret | None) -> bytes:
+        """Read the token; for a moment after we wrote it, the caches may show an older one, or none."""
+        written = self._written.get(token.metadata.key)
+        if written and written.uid == token.metadata.uid and 0 <= self._clock() - written.at < _LAG:
+            self.controller.queue.add(token.metadata.key, after=_LAG)
+            return written.text
+        return secret.data.get(tokens.secret_key(token), b"") if secret else b""
+
+    def _key(self, token: Token) -> tuple[bytes, Trouble]:
+        reference = token.spec.jwt_key
+        if reference is None:
+            return b"", Trouble(wrong="jwtKeyRef names no key")
+        secret = self._world.references.secret(Key(token.metadata.namespace, reference.name), self._asker(token))
+        if secret is None:
+            return b"", Trouble(wrong=f"there is no Secret {reference.name}, which jwtKeyRef names")
+        key = secret.data.get(reference.key, b"")
+        if not key:
+            return b"", Trouble(
+                wrong=f"Secret {reference.name} has no key {reference.key!r}, which jwtKeyRef names"
+            )
+        return key, Trouble()
+
+    def _secret(self, token: Token) -> Secret | None:
+        """Find the Secret, also one that is not ours; what we wrote a moment ago is in our own cache."""
+        key = Key(token.metadata.namespace, tokens.secret_name(token))
+        return self._world.secrets.get(key) or self._world.references.secret(key, self._asker(token))
+
+    async def _remove_others(self, token: Token) -> None:
+        """Remove the Secret of a name that the Token had before."""
+        wanted = tokens.secret_name(token)
+        for secret in self._world.secrets.by("owner", token.metadata.uid):
+            if secret.metadata.name != wanted:
+                await self._applier.remove(SECRETS, secret.metadata.key, there=self._world.secrets)
+
+    async def _report(self, token: Token, issued: Issued | None, found: Trouble) -> None:
+        fields: dict[str, Any] = {}
+        if issued is not None:
+            fields = {"issuedAt": _in_words(issued.issued), "expiresAt": _in_words(issued.expires)}
+        name = tokens.secret_name(token)
+        held = conditions.summary(
+            wrong=found.wrong, missing=found.missing, settled=f"the token is in Secret {name}"
+        )
+        parts.tell(self._recorder, TOKENS, token, held)
+        await self._reporter.report(TOKENS, token, fields, held)
+
+    def _asker(self, token: Token) -> Asker:
+        return Asker(self.controller.queue.add, token.metadata.key)
+
+
+def _is_ours(secret: Secret, token: Token) -> bool:
+    return any(owner.uid == token.metadata.uid for owner in secret.metadata.owner_references)
+
+
+def _of_unchangeable(issued: Issued | None, now: float) -> Trouble:
+    if issued is None:
+        return Trouble(
+            wrong="the token is not signed with this key for this user, and refresh is off: make it anew"
+        )
+    if issued.expires <= now:
+        return Trouble(wrong="the token has expired, and refresh is off: make it anew")
+    return Trouble()
+
+
+def _manifest(token: Token, text: bytes) -> common.Manifest:
+    meta = token.metadata
+    marks = common.labels("token", meta.name, "token")
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": common.metadata(tokens.secret_name(token), meta.namespace, marks),
+        "immutable": not token.spec.refresh,
+        "data": {tokens.secret_key(token): b64encode(text).decode()},
+    }
+
+
+def _in_words(seconds: int) -> str:
+    return tokens.moment(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
