@@ -141,7 +141,8 @@ CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
 
 SLURM_CONFIG_HASH_ANNOTATION = "slinky.slurm.net/slurm-config-hash"
 SLURMDBD_CONF_HASH_ANNOTATION = "slinky.slurm.net/slurmdbd-conf-hash"
-"""On pod templates: hashes of what slurmrestd and slurmdbd, and the database, read only when they start."""
+DATABASE_ACCESS_ANNOTATION = "isthmus.dev/database-access"
+"""On pod templates: hashes of what slurmrestd and slurmdbd read only when they start, and which password holds."""
 
 CHANGED_AT_ANNOTATION = "isthmus.dev/changed-at"
 """On the ConfigMap and the Secret of a cluster: when they got what they hold."""

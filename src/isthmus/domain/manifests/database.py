@@ -102,8 +102,8 @@ def service(accounting: Accounting) -> Manifest:
     )
 
 
-def statefulset(accounting: Accounting, *, settings: Settings, secrets_hash: str) -> Manifest:
-    """Make the StatefulSet; `secrets_hash` changes with the password."""
+def statefulset(accounting: Accounting, *, settings: Settings, password_version: str) -> Manifest:
+    """Make the StatefulSet; its pod is made anew for another version of the password."""
     meta, marks, wish = accounting.metadata, labels(accounting), accounting.spec.database
     volume, templates = _volume(wish.persistence)
     template = common.pod_template(
@@ -119,7 +119,7 @@ def statefulset(accounting: Accounting, *, settings: Settings, secrets_hash: str
         main=CONTAINER,
         template=wish.template,
         containers={},
-        hashes={names.SLURMDBD_CONF_HASH_ANNOTATION: secrets_hash},
+        hashes={names.DATABASE_ACCESS_ANNOTATION: password_version},
     )
     spec: Manifest = {
         "replicas": 1,

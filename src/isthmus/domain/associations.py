@@ -1,0 +1,27 @@
+"""Which users of a cluster have to be made known to slurmdbd, so that their jobs are charged to an account."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from isthmus.model.slurmdb import Association
+
+ACCOUNT: Final = "users"
+"""The account of everybody to whom nobody gave another."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """What slurmdbd lacks."""
+
+    account: bool = False
+    users: tuple[str, ...] = ()
+
+
+def missing(users: Iterable[str], known: Iterable[Association], *, cluster: str) -> Missing:
+    """Find out who has no account on this cluster. Whoever has any keeps it: an administrator gave it."""
+    here = [it for it in known if it.cluster == cluster]
+    served = {it.user for it in here if it.user}
+    lacking = tuple(sorted(set(users) - served))
+    has_account = any(it.account == ACCOUNT for it in here)
+    return Missing(account=bool(lacking) and not has_account, users=lacking)

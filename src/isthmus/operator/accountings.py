@@ -1,0 +1,219 @@
+"""Accountings: each becomes slurmdbd, with a database of its own unless one is named.
+
+    keys, password, configuration ──► Secret ──► StatefulSet of slurmdbd ──► StatefulSet of MariaDB
+    users of every Controller that names it ──► accounts in slurmdbd (`AccountUsers`)
+
+slurmdbd reads everything when it starts, so it is started anew when any of it changes; meanwhile slurmctld keeps
+what it has to tell.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from isthmus.domain import authkeys, conditions, partnames
+from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.domain.manifests import accounting as manifests
+from isthmus.domain.manifests import common, database
+from isthmus.domain.podtrouble import Trouble
+from isthmus.domain.slurmconf import ConfigError
+from isthmus.errors import Terminal, Wait
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.objects import SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.slinky import ACCOUNTINGS, Accounting, KeyReference
+from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator import parts
+from isthmus.operator.accountusers import AccountUsers
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.references import Asker
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+_WORKERS: Final = 4
+_PASSWORD_BYTES: Final = 24
+
+
+class _NotThere(Terminal):
+    """Something that the specification names does not exist."""
+
+
+class _Wanted(NamedTuple):
+    """What slurmdbd starts with, and a hash of it that gives nothing away."""
+
+    files: dict[str, bytes]
+    hash_: str
+
+
+class AccountingSync:
+    """The controller of Accountings; `workers` are for the leader."""
+
+    def __init__(
+        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._reporter = reporter
+        self._recorder = recorder
+        self._users = AccountUsers(world, recorder=recorder, metrics=metrics)
+        self.controller: Controller[Key] = Controller(
+            "accountings", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        wake = self.controller.queue.add
+        world.accountings.on_change(lambda key, *_: wake(key))
+        for store in (world.statefulsets, world.services, world.secrets):
+            store.on_change(parts.wakes_owner(ACCOUNTINGS, wake))
+        world.pods.on_change(parts.wakes_instance(["accounting", "database"], wake))
+        world.controllers.on_change(self._controller_changed)
+        world.secrets.on_change(self._keys_changed)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller, *self._users.workers)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make one Accounting so."""
+        accounting = self._world.accountings.get(key)
+        if accounting is None or accounting.metadata.deletion_timestamp is not None:
+            return
+        if accounting.spec.external:
+            await self._let_go(accounting)
+            host, port = partnames.accounting_address(accounting)
+            await self._report(accounting, Trouble(), settled=f"slurmdbd is run by somebody else, at {host}:{port}")
+            return
+        try:
+            found = await self._make(accounting)
+        except (ConfigError, authkeys.BadKey, _NotThere) as error:
+            found = Trouble(wrong=str(error))
+        await self._report(accounting, found, settled="slurmdbd is ready")
+
+    async def _make(self, accounting: Accounting) -> Trouble:
+        """Make everything; tell what is wrong or missing."""
+        world = self._world
+        owners = (owner_reference(ACCOUNTINGS, accounting),)
+        apply = self._applier.apply
+        await apply(SERVICES, manifests.service(accounting), there=world.services, owners=owners)
+        if manifests.is_embedded(accounting):
+            await apply(SERVICES, database.service(accounting), there=world.services, owners=owners)
+            made = database.secret(accounting, secrets.token_urlsafe(_PASSWORD_BYTES))
+            if await self._applier.make_once(SECRETS, made, there=world.secrets, owners=owners):
+                return Trouble(missing="the database is being made")  # the cache wakes us when it has the password
+        wanted = self._gather(accounting)
+        await apply(SECRETS, manifests.secret(accounting, wanted.files), there=world.secrets, owners=owners)
+        if manifests.is_embedded(accounting):
+            version = self._password_version(accounting)
+            manifest = database.statefulset(accounting, settings=world.settings, password_version=version)
+            await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+        manifest = manifests.statefulset(
+            accounting, settings=world.settings, files=wanted.files, hash_=wanted.hash_
+        )
+        await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+        return self._trouble(accounting)
+
+    def _trouble(self, accounting: Accounting) -> Trouble:
+        """Say which of the two daemons is not ready, and why; slurmdbd waits for its database."""
+        meta, world = accounting.metadata, self._world
+        if manifests.is_embedded(accounting):
+            workload = world.statefulsets.get(Key(meta.namespace, partnames.database(meta.name)))
+            found = parts.trouble("MariaDB", workload, world.pods.by("part", ("database", meta.key)))
+            if found.wrong or found.missing:
+                return found
+        workload = world.statefulsets.get(Key(meta.namespace, partnames.accounting(meta.name)))
+        return parts.trouble("slurmdbd", workload, world.pods.by("part", ("accounting", meta.key)))
+
+    async def _let_go(self, accounting: Accounting) -> None:
+        """Remove what was made before somebody else ran slurmdbd; the volume of the database stays."""
+        meta, world = accounting.metadata, self._world
+        for name in (partnames.accounting(meta.name), partnames.database(meta.name)):
+            key = Key(meta.namespace, name)
+            await self._applier.remove(STATEFULSETS, key, there=world.statefulsets)
+            await self._applier.remove(SERVICES, key, there=world.services)
+
+    # Gathering
+
+    def _gather(self, accounting: Accounting) -> _Wanted:
+        """Collect what slurmdbd starts with; raises what is wrong with it."""
+        meta, spec = accounting.metadata, accounting.spec
+        files = {manifests.CONF: manifests.slurmdbd_conf(accounting).encode()}
+        secret = self._secret(accounting, spec.slurm_key_ref, "slurmKeyRef")
+        if spec.auth_type == "munge":
+            files[authkeys.MUNGE_FILE] = secret
+        else:
+            own = AuthKey.of(secret, where=f"Secret {spec.slurm_key_ref.name if spec.slurm_key_ref else ''}")
+            files[authkeys.FILE] = authkeys.union(self._key_sets(accounting), own).write()
+        files[authkeys.JWT_FILE] = self._secret(accounting, spec.jwt_key, "jwtKeyRef")
+        if spec.jwks_key_ref:
+            files[manifests.JWKS_FILE] = self._text(accounting, spec.jwks_key_ref, "jwksKeyRef")
+        reference = manifests.password_reference(accounting)
+        password = self._secret(accounting, reference, "passwordKeyRef")
+        manifests.checked_password(password, where=f"key {reference.key!r} of Secret {reference.name}")
+        # The key is random and long, so that nobody finds out the password from the hash.
+        contents = {name: content.hex() for name, content in files.items()}
+        return _Wanted(files, common.hash_of(meta.uid, secret.hex(), password.hex(), contents))
+
+    def _secret(self, accounting: Accounting, reference: KeyReference | None, field: str) -> bytes:
+        if reference is None:
+            raise _NotThere(f"{field} is not given")
+        key = Key(accounting.metadata.namespace, reference.name)
+        asker = Asker(self.controller.queue.add, accounting.metadata.key)
+        found = self._world.references.secret(key, asker)
+        if found is None:
+            raise _NotThere(f"there is no Secret {reference.name}, which {field} names")
+        if not found.data.get(reference.key):
+            raise _NotThere(f"Secret {reference.name} has no {reference.key!r}, which {field} names")
+        return found.data[reference.key]
+
+    def _text(self, accounting: Accounting, reference: KeyReference, field: str) -> bytes:
+        asker = Asker(self.controller.queue.add, accounting.metadata.key)
+        found = self._world.references.configmap(Key(accounting.metadata.namespace, reference.name), asker)
+        if found is None or reference.key not in found.data:
+            raise _NotThere(f"there is no {reference.key!r} in ConfigMap {reference.name}, which {field} names")
+        return found.data[reference.key].encode()
+
+    def _password_version(self, accounting: Accounting) -> str:
+        """Tell passwords apart without telling anything about them."""
+        meta = accounting.metadata
+        found = self._world.secrets.get(Key(meta.namespace, partnames.database(meta.name)))
+        if found is None:
+            raise Wait("the password of the database has not been read yet", after=1.0)
+        return found.metadata.resource_version
+
+    def _key_sets(self, accounting: Accounting) -> Iterator[KeySet]:
+        """Find the keys that clusters use at this moment: while they change theirs, slurmdbd takes old and new."""
+        for controller in self._controllers(accounting.metadata.key):
+            meta = controller.metadata
+            secret = self._world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
+            held = KeySet.read(secret.data.get(authkeys.FILE, b"")) if secret else None
+            if held:
+                yield held
+
+    def _controllers(self, accounting: Key) -> Iterator[ControllerPart]:
+        """Find the Controllers that keep their accounts here. O(Controllers)."""
+        for controller in self._world.controllers.values():
+            reference = controller.spec.accounting_ref
+            if reference and Key(controller.metadata.namespace, reference.name) == accounting:
+                yield controller
+
+    async def _report(self, accounting: Accounting, found: Trouble, *, settled: str) -> None:
+        held = conditions.summary(wrong=found.wrong, missing=found.missing, settled=settled)
+        parts.tell(self._recorder, ACCOUNTINGS, accounting, held)
+        await self._reporter.report(ACCOUNTINGS, accounting, {}, held)
+
+    # What wakes an Accounting
+
+    def _controller_changed(self, _: Key, old: ControllerPart | None, new: ControllerPart | None) -> None:
+        for controller in (old, new):
+            if controller and controller.spec.accounting_ref:
+                name = controller.spec.accounting_ref.name
+                self.controller.queue.add(Key(controller.metadata.namespace, name))
+
+    def _keys_changed(self, key: Key, *_: object) -> None:
+        suffix = partnames.auth("")
+        if key.name.endswith(suffix):
+            controller = self._world.controllers.get(Key(key.namespace, key.name.removesuffix(suffix)))
+            if controller:
+                self._controller_changed(key, None, controller)
