@@ -1,3 +1,5 @@
+import subprocess
+
 from isthmus.local.images import apt
 from isthmus.local.images.layers import installed_version
 from isthmus.local.images.recipes import IMAGES, LAYERS, reference
@@ -15,6 +17,19 @@ def test_a_layer_is_of_the_same_release_as_its_parent() -> None:
     for layer in LAYERS.values():
         if layer.packages and layer.parent:
             assert LAYERS[layer.parent].suite == layer.suite
+
+
+def test_both_slurms_are_made_alike() -> None:
+    for kind in ("slurm", "login"):
+        new, old = (LAYERS[f"{kind}-{version}"] for version in ("26.05", "24.11"))
+        assert (new.packages, new.script, new.remove) == (old.packages, old.script, old.remove)
+
+
+def test_scripts_pass_the_shell_that_runs_them() -> None:
+    for layer in LAYERS.values():
+        scripts = [layer.script, *(text for text in layer.files.values() if text.startswith("#!/bin/sh"))]
+        for script in filter(None, scripts):
+            subprocess.run(["sh", "-n"], input=script, check=True, text=True)
 
 
 def test_references_tell_versions_apart() -> None:
