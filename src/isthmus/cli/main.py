@@ -5,7 +5,19 @@ import sys
 import typer
 
 import isthmus
-from isthmus.cli import addon, bridge, explain, images, info, lifecycle, node, operator, passthrough
+from isthmus.cli import (
+    addon,
+    bridge,
+    cluster,
+    doctor,
+    explain,
+    images,
+    info,
+    lifecycle,
+    node,
+    operator,
+    passthrough,
+)
 from isthmus.cli.goflags import GoCommand
 from isthmus.errors import IsthmusError
 
@@ -40,9 +52,11 @@ app.command()(info.status)
 app.command()(info.kubeconfig)
 app.command()(info.logs)
 app.command()(explain.explain)
+app.command()(doctor.doctor)
 app.command(cls=GoCommand)(operator.operator)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(bridge.app, name="bridge")
 app.add_typer(node.app, name="node")
 app.add_typer(images.app, name="images")

@@ -73,7 +73,7 @@ def _parts(cluster: ClusterFacts) -> Iterator[Finding]:
                 why=f"no {kind} of this cluster exists",
                 remedy=(
                     f"kubectl get -n {cluster.key.namespace} controllers,nodesets,loginsets,accountings,restapis",
-                    "the operator makes it for a SlurmCluster; with parts of your own, apply one (examples/operator)",
+                    "the operator makes it for a SlurmCluster; otherwise apply one (examples/operator)",
                 ),
             )
 

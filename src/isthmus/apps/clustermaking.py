@@ -1,0 +1,81 @@
+"""Makes a SlurmCluster from a few wishes, and follows it until it is ready, or gone."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from isthmus.bridge.world import NAMESPACES
+from isthmus.errors import Terminal
+from isthmus.kube.client import Client
+from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
+from isthmus.kube.informer import Informer
+from isthmus.model.meta import Key
+from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
+
+
+def manifest(
+    name: str,
+    namespace: str,
+    *,
+    workers: int,
+    user: dict[str, Any],
+    version: str,
+    accounting: bool,
+    node_port: int,
+    resources: dict[str, str],
+) -> dict[str, Any]:
+    """Make the SlurmCluster that the options stand for."""
+
+    def image(of: str) -> dict[str, Any]:
+        return {"image": f"isthmus.local/{of}:{version}"} if version else {}
+
+    nodes: dict[str, Any] = {
+        "controller": {"slurmctld": image("slurm")},
+        "worker": {"size": workers, "slurmd": image("slurm"), "resources": resources},
+        "login": {
+            "size": 1,
+            "sshd": image("login"),
+            "sshdServiceType": "NodePort",
+            "sshdServiceNodePort": node_port,
+        },
+        "accounting": {"enabled": accounting, "slurmdbd": image("slurm")},
+        "rest": {"rest": image("slurm")},
+    }
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"slurmNodes": nodes, "users": [user]}}
+
+
+async def create(client: Client, wanted: dict[str, Any]) -> None:
+    """Make the cluster, and its namespace if there is none of that name."""
+    namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
+    try:
+        await client.get(NAMESPACES, namespace)
+    except (NotFound, Forbidden):
+        with suppress(AlreadyExists):
+            await client.create(NAMESPACES, {"metadata": {"name": namespace}})
+    try:
+        await client.create(SLURM_CLUSTERS, wanted)
+    except AlreadyExists:
+        raise Terminal(
+            f"there is a cluster {namespace}/{name} already",
+            remedy=f"change it: kubectl edit -n {namespace} slurmcluster {name}",
+        ) from None
+    except NotFound:
+        raise Terminal(
+            "Kubernetes does not know SlurmClusters: the operator is not installed here",
+            remedy="helm install isthmus-operator charts/isthmus-operator -n isthmus-system --create-namespace",
+        ) from None
+
+
+async def follow(client: Client, key: Key, done: Callable[[SlurmCluster | None], bool]) -> None:
+    """Show a cluster to `done`, as it is and after each change, until that says so; None when it is gone."""
+    informer = Informer(client, SLURM_CLUSTERS, namespace=key.namespace, fields=f"metadata.name={key.name}")
+    changed = asyncio.Event()
+    informer.store.on_change(lambda *_: changed.set())
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(informer.run())
+        await informer.synced.wait()
+        while not done(informer.store.get(key)):
+            await changed.wait()
+            changed.clear()
+        following.cancel()

@@ -1,0 +1,302 @@
+"""`isthmus cluster …`: make a Slurm cluster in Kubernetes, look at it, get into it, remove it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli import reach
+from isthmus.cli.bridge import Json, Kubeconfig
+from isthmus.cli.lifecycle import Slurm
+from isthmus.errors import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from isthmus.apps.clusterstatus import Status
+    from isthmus.kube.client import Client
+    from isthmus.model.soperator import SlurmCluster
+
+app = typer.Typer(
+    help="Make Slurm clusters in Kubernetes, look at them, and get into them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_Name = Annotated[str, typer.Argument(help="Of the cluster.", metavar="NAME")]
+_MaybeName = Annotated[str, typer.Argument(help="Of the cluster. [default: all]", metavar="NAME")]
+_Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", help="Where it is. [default: wherever]", metavar="NAME")
+]
+_Command = Annotated[
+    list[str] | None, typer.Argument(help="After --, what to run there.", metavar="[-- COMMAND …]")
+]
+
+_FIRST_UID = 1000
+
+
+@app.command()
+def create(
+    name: _Name,
+    *,
+    workers: Annotated[int, typer.Option(help="How many workers.", min=0, max=65533, metavar="N")] = 2,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Where to make it. [default: one of its name]", metavar="NAME")
+    ] = "",
+    user: Annotated[str, typer.Option(help="Who can log in.", metavar="NAME")] = "soperator",
+    ssh_key: Annotated[
+        Path | None,
+        typer.Option(help="Their public key. [default: yours; made if you have none]", metavar="FILE"),
+    ] = None,
+    slurm_version: Annotated[Slurm | None, typer.Option(help="Which Slurm. [default: the operator's]")] = None,
+    accounting: Annotated[
+        bool, typer.Option("--accounting/--no-accounting", help="Keep records of jobs, in a database.")
+    ] = True,
+    node_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of nodes for SSH; 0 for any. [default: 30022 if free]", min=0, max=65535, metavar="PORT"
+        ),
+    ] = None,
+    cpus: Annotated[str, typer.Option(help="CPUs of a worker. [default: its node's]", metavar="N")] = "",
+    memory: Annotated[str, typer.Option(help="Memory of a worker, such as 4Gi. [default: its node's]")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is ready.")] = True,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Make a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and accounting."""
+    from isthmus.apps import clusteraccess, clustermaking
+    from isthmus.model.meta import Key
+
+    key = clusteraccess.public_key(ssh_key)
+    place = namespace or name
+
+    async def make(client: "Client") -> None:
+        port = await clusteraccess.free_port(client) if node_port is None else node_port
+        resources = {key: amount for key, amount in (("cpu", cpus), ("memory", memory)) if amount}
+        wanted = clustermaking.manifest(
+            name,
+            place,
+            workers=workers,
+            user={"name": user, "uid": _FIRST_UID, "sudo": True, "sshPublicKeys": [key]},
+            version=slurm_version.value if slurm_version else "",
+            accounting=accounting,
+            node_port=port,
+            resources=resources,
+        )
+        await clustermaking.create(client, wanted)
+        typer.echo(f"Cluster {name} is being made in the namespace {place}.")
+        if wait:
+            await clustermaking.follow(client, Key(place, name), _teller(name))
+
+    reach.with_client(make, kubeconfig)
+    typer.echo(f"  isthmus cluster status {name}")
+    typer.echo(f"  isthmus cluster ssh {name}")
+
+
+@app.command(name="list")
+def list_(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
+    """List the clusters that there are."""
+    import time
+
+    from isthmus.cli.render import table
+    from isthmus.domain.explain import ago
+    from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
+
+    async def read(client: "Client") -> tuple[SlurmCluster, ...]:
+        from isthmus.kube.errors import NotFound
+
+        try:
+            return (await client.list(SLURM_CLUSTERS, namespace=namespace)).items
+        except NotFound:
+            return ()
+
+    found = reach.with_client(read, kubeconfig)
+    if not found:
+        typer.echo("There is no cluster. Make one: isthmus cluster create NAME")
+        return
+    now = time.time()
+    rows = [
+        (
+            it.metadata.namespace,
+            it.metadata.name,
+            it.status.phase or "Pending",
+            it.status.workers or "-",
+            it.status.slurm_version or "-",
+            ago(now - it.metadata.creation_timestamp.timestamp()) if it.metadata.creation_timestamp else "-",
+        )
+        for it in found
+    ]
+    table(("NAMESPACE", "NAME", "STATUS", "WORKERS", "SLURM", "AGE"), rows)
+
+
+@app.command()
+def status(
+    name: _MaybeName = "", namespace: _Namespace = "", kubeconfig: Kubeconfig = None, *, json: Json = False
+) -> None:
+    """Show the parts of a cluster, its nodes and jobs, the last problems, and what to do next."""
+    import time
+
+    from isthmus.apps import clusterstatus
+
+    async def look(client: "Client") -> "tuple[Status, ...]":
+        return await clusterstatus.statuses(client, name=name, namespace=namespace, now=time.time())
+
+    found = reach.with_client(look, kubeconfig)
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    elif not found:
+        typer.echo("There is no cluster. Make one: isthmus cluster create NAME")
+    else:
+        for each in found:
+            _show(each)
+    if not all(each.ready for each in found):
+        raise typer.Exit(1)
+
+
+@app.command(context_settings={"allow_interspersed_args": True})
+def ssh(
+    name: _Name,
+    command: _Command = None,
+    *,
+    namespace: _Namespace = "",
+    user: Annotated[str, typer.Option(help="Who. [default: the cluster's first user]", metavar="NAME")] = "",
+    key: Annotated[Path | None, typer.Option(help="With which key. [default: yours]", metavar="FILE")] = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Log in to a cluster, or run one command there."""
+    import os
+
+    from isthmus.apps import clusteraccess, clusterstatus
+    from isthmus.model.meta import Key
+
+    async def find(client: "Client") -> tuple[clusteraccess.Entrance, Key, str]:
+        cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
+        chosen = user or next((it.name for it in cluster.spec.users), "root")
+        ports = reach.published(client.config.server)
+        return await clusteraccess.entrance(client, cluster, published=ports), cluster.metadata.key, chosen
+
+    entrance, cluster, chosen = reach.with_client(find, kubeconfig)
+    words = clusteraccess.ssh_words(
+        entrance,
+        cluster,
+        user=chosen,
+        key=key or clusteraccess.private_key(),
+        command=tuple(command or ()),
+        place=clusteraccess.directory(),
+    )
+    os.execvp("ssh", words)  # noqa: S606 - no shell in between, as it should be
+
+
+@app.command(name="exec")
+def exec_(
+    name: _Name,
+    command: _Command = None,
+    *,
+    namespace: _Namespace = "",
+    user: Annotated[str, typer.Option(help="As this user. [default: root]", metavar="NAME")] = "",
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Run a command on a login node, without a key; a shell, if none is given."""
+    from isthmus.apps import clusterstatus
+    from isthmus.cli.terminal import run_in_pod
+    from isthmus.model.meta import Key
+
+    words = tuple(command or ("bash",))
+    if user:
+        words = ("runuser", "-u", user, "--", *words)
+
+    async def run(client: "Client") -> int:
+        cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
+        login = Key(cluster.metadata.namespace, f"{cluster.status.name_prefix or ''}login-0")
+        return await run_in_pod(client, login, words, container="login")
+
+    raise typer.Exit(reach.with_client(run, kubeconfig))
+
+
+@app.command()
+def delete(
+    name: _Name,
+    *,
+    namespace: _Namespace = "",
+    data: Annotated[
+        bool, typer.Option("--data/--keep-data", help="Users' files, accounting and state, too.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is gone.")] = True,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Remove a cluster: workers are drained first, and users' files are kept unless told otherwise."""
+    from isthmus.apps import clusteraccess, clustermaking, clusterstatus
+    from isthmus.model.soperator import SLURM_CLUSTERS
+    from isthmus.model.storage import CLAIMS
+
+    async def remove(client: "Client") -> None:
+        cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
+        place = cluster.metadata.namespace
+        await client.delete(SLURM_CLUSTERS, cluster.metadata.key)
+        typer.echo(f"Cluster {place}/{name} is being removed; its workers finish their jobs first.")
+        if wait or data:
+            await clustermaking.follow(client, cluster.metadata.key, lambda found: found is None)
+        selector = clusteraccess.claims_selector(cluster)
+        if data:
+            await client.delete_all(CLAIMS, namespace=place, labels=selector)
+            typer.echo("Its data are deleted.")
+        elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
+            kept = ", ".join(it.metadata.name for it in left)
+            typer.echo(f"Kept: volume claims {kept}. Delete them: kubectl delete pvc -n {place} -l '{selector}'")
+
+    reach.with_client(remove, kubeconfig)
+
+
+def _show(found: "Status") -> None:
+    from isthmus.cli.render import table
+    from isthmus.domain.explain import ago
+
+    mark = typer.style("✓", fg="green") if found.ready else typer.style("✗", fg="red")
+    version = f", Slurm {found.version}" if found.version else ""
+    typer.echo(f"{mark} Cluster {found.namespace}/{found.cluster}: {found.phase}{version}")
+    if found.told:
+        typer.echo(f"  {found.told}")
+    table(
+        ("  PART", "NAME", "READY", "WHAT IT SAYS"),
+        [(f"  {part.part}", part.name, part.ready, part.told or "-") for part in found.parts],
+    )
+    if found.slurm_answers:
+        typer.echo(f"  Nodes: {_counts(found.nodes) or 'none'}")
+        typer.echo(f"  Jobs: {_counts(found.jobs) or 'none'}")
+    else:
+        typer.echo("  Slurm does not answer yet.")
+    if found.problems:
+        typer.echo("  Last problems:")
+    for problem in found.problems:
+        typer.echo(f"    {ago(problem.ago):>6} ago  {problem.about}  {problem.text}")
+    for step in found.next_steps:
+        typer.echo(f"  → {step}")
+
+
+def _counts(counts: "Mapping[str, int]") -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def _teller(name: str) -> "Callable[[SlurmCluster | None], bool]":
+    """Say what is being waited for whenever that changes, until the cluster is ready."""
+    from isthmus.model.meta import condition
+
+    said = ""
+
+    def tell(cluster: "SlurmCluster | None") -> bool:
+        nonlocal said
+        if cluster is None:
+            raise Terminal(f"the cluster {name} was deleted while it was being made")
+        ready = condition(cluster.status.conditions, "Ready")
+        if ready and ready.status == "True":
+            typer.echo(f"Cluster {name} is ready: {cluster.status.workers} workers.")
+            return True
+        told = ready.message if ready else "the operator has not looked at it yet"
+        if told != said:
+            typer.echo(f"  … {told}", err=True)
+            said = told
+        return False
+
+    return tell
