@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec import field
+
 from isthmus.model.base import EMPTY, Data, Kind
 from isthmus.model.meta import ObjectMeta
 
@@ -35,7 +37,7 @@ class ServicePort(Data, frozen=True):
 class ServiceSpec(Data, frozen=True):
     """Where a Service is."""
 
-    cluster_ip: str = ""
+    cluster_ip: str = field(name="clusterIP", default="")
     type: str = "ClusterIP"
     ports: tuple[ServicePort, ...] = ()
 
