@@ -22,9 +22,11 @@ from isthmus.model.slinky import Token
 ISSUER: Final = "slurm-operator"
 SECRET_KEY: Final = "SLURM_JWT"  # noqa: S105 - the name of a key of a Secret, not what is in it
 DEFAULT_LIFETIME: Final = 900
-SHORTEST: Final = 10
+SHORTEST: Final = 60
 LONGEST: Final = 10 * 365 * 86400
 _RENEW_AT: Final = 0.8
+_APART: Final = 10
+"""Seconds by which the clocks of two operators may differ."""
 
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)", re.ASCII)
 _SECONDS: Final = {
@@ -126,7 +128,7 @@ def is_good(issued: Issued | None, *, lifetime: int, now: float) -> bool:
     """Whether a token can stay. One from the future was made by a clock that was set back since."""
     if issued is None or issued.expires - issued.issued != lifetime:
         return False
-    return issued.issued <= now + SHORTEST and now < issued.renew_at
+    return issued.issued <= now + _APART and now < issued.renew_at
 
 
 def moment(seconds: float) -> datetime:

@@ -1,0 +1,160 @@
+"""The controllers of a cluster's smaller parts at work on a real API server; kubelets and Slurm are elsewhere."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from isthmus.domain import partnames
+from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.domain.manifests import common
+from isthmus.domain.manifests.common import Settings
+from isthmus.kube.client import Client, path
+from isthmus.kube.config import load
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import EVENTS, Recorder
+from isthmus.kube.store import Store
+from isthmus.model.base import Kind
+from isthmus.model.meta import HasMeta, Key, condition
+from isthmus.model.objects import CONFIGMAPS, SECRETS
+from isthmus.model.slinky import CONTROLLERS
+from isthmus.operator.applying import Applier
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually
+
+T = TypeVar("T", bound=HasMeta)
+
+SLURM_KEY = b"s" * 1024
+JWT_KEY = b"j" * 32
+SLURM_KEY_REF = {"name": "slurm-key", "key": "slurm.key"}
+JWT_KEY_REF = {"name": "jwt-key", "key": "jwt.key"}
+
+
+class Bed:
+    """One controller, in one namespace."""
+
+    def __init__(self, world: World, sync: Any, writes: list[str]) -> None:
+        self.world = world
+        self.sync = sync
+        self.kube = world.kube
+        self.namespace = world.namespace
+        self.writes = writes
+        """The methods of all requests that change something."""
+
+    def key(self, name: str) -> Key:
+        return Key(self.namespace, name)
+
+    def meta(self, name: str, **more: Any) -> dict[str, Any]:
+        return {"namespace": self.namespace, "name": name, **more}
+
+    async def make(self, kind: Kind[T], name: str, **spec: Any) -> T:
+        return await self.kube.create(kind, {"metadata": self.meta(name), "spec": spec})
+
+    async def secret(self, name: str, **data: bytes) -> None:
+        """Make a Secret of a user, or change it."""
+        encoded = {key.replace("_", "."): b64encode(value).decode() for key, value in data.items()}
+        manifest = {"metadata": self.meta(name), "data": encoded}
+        await self.kube.apply(SECRETS, manifest, manager="a-user", force=True)
+
+    async def keys(self) -> None:
+        """Make the keys that custom resources name."""
+        await self.secret("slurm-key", slurm_key=SLURM_KEY)
+        await self.secret("jwt-key", jwt_key=JWT_KEY)
+
+    async def controller(self, name: str = "slurm", **spec: Any) -> None:
+        """Make a Controller, with what its own controller makes of it."""
+        await self.keys()
+        await self.make(CONTROLLERS, name, slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF, **spec)
+        marks = common.labels("slurmctld", name, "controller", cluster=name)
+        key_set = KeySet.only(AuthKey.of(SLURM_KEY, where="a test")).write()
+        auth = {
+            "metadata": common.metadata(partnames.auth(name), self.namespace, marks),
+            "data": {"slurm.jwks": b64encode(key_set).decode(), "jwt.key": b64encode(JWT_KEY).decode()},
+        }
+        await self.kube.create(SECRETS, auth)
+        config = {"slurm.conf": "ClusterName=x\n", "cgroup.conf": "CgroupPlugin=disabled\n"}
+        await self.kube.create(CONFIGMAPS, common.configmap(partnames.config(name), self.namespace, marks, config))
+
+    async def there(self, store: Store[T], name: str) -> T:
+        """Wait until an object is there."""
+        await eventually(lambda: self.key(name) in store)
+        found = store.get(self.key(name))
+        assert found is not None
+        return found
+
+    async def raw(self, kind: Kind[Any], name: str) -> dict[str, Any]:
+        """Read an object as it is, with all fields."""
+        found: dict[str, Any] = json.loads(await self.kube.send("GET", path(kind, self.key(name))))
+        return found
+
+    def condition(self, store: Store[Any], name: str, type_: str) -> tuple[str, str]:
+        found = store.get(self.key(name))
+        held = condition(found.status.conditions, type_) if found else None
+        return (held.status, held.message) if held else ("", "")
+
+    async def until(self, store: Store[Any], name: str, type_: str, status: str, *, saying: str = "") -> None:
+        """Wait until a condition has this status, with a message that holds this text."""
+
+        def holds() -> bool:
+            now, message = self.condition(store, name, type_)
+            return now == status and saying in message
+
+        try:
+            await eventually(holds)
+        except AssertionError:
+            raise AssertionError(f"{type_} is {self.condition(store, name, type_)}") from None
+
+    async def quiet(self) -> None:
+        """Wait until the controller has nothing to do."""
+        queue = self.sync.controller.queue
+        await eventually(lambda: not len(queue) and not queue.taken)
+
+    async def events(self, name: str) -> set[str]:
+        listing = await self.kube.list(EVENTS, namespace=self.namespace)
+        return {it.metadata.name for it in listing.items if it.metadata.name.startswith(name)}
+
+    async def gone(self, kind: Kind[Any], name: str) -> None:
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await self.kube.get(kind, self.key(name))
+                except NotFound:
+                    return
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def working(control_plane: ControlPlaneBed, namespace: str, sync: Any, **more: Any) -> AsyncIterator[Bed]:
+    """Run a controller of this class."""
+    writes: list[str] = []
+
+    def observe(method: str, *_: object) -> None:
+        if method != "GET":
+            writes.append(method)
+
+    async with Client(load(control_plane.kubeconfig), observe=observe) as kube:
+        world = World(kube, Settings(cgroup="none"), namespace=namespace)
+        metrics = Metrics()
+        recorder = Recorder(kube, controller="isthmus-operator", instance="test")
+        made = sync(
+            world, applier=Applier(kube), reporter=Reporter(kube), recorder=recorder, metrics=metrics, **more
+        )
+        manager = Manager(grace=1.0)
+        world.register(manager)
+        for worker in made.workers:
+            manager.lead(worker)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(manager.run())
+            events = tasks.create_task(recorder.run())
+            try:
+                await eventually(lambda: world.in_touch)
+                yield Bed(world, made, writes)
+            finally:
+                manager.stop()
+                events.cancel()

@@ -1,0 +1,137 @@
+"""LoginSets on a real API server: what they become, what they say, and what they leave alone."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+from isthmus import names
+from isthmus.kube.client import Client
+from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.slinky import CONTROLLERS, LOGINSETS
+from isthmus.operator.loginsets import LoginSetSync
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually
+from tests.flows.operator.parts_bed import Bed, working
+
+OF_SLURM = {"name": "slurm"}
+
+
+@pytest.fixture
+async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
+    del kube  # which has the kinds installed
+    async with working(control_plane, namespace, LoginSetSync) as bed:
+        yield bed
+
+
+async def test_a_loginset_becomes_pods_services_and_keys(bed: Bed) -> None:
+    await bed.controller()
+    service = {"spec": {"type": "NodePort", "externalIPs": ["198.18.9.9"]}, "nodePort": 30422}
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, service=service)
+    await bed.there(bed.world.statefulsets, "login")
+    outer = (await bed.raw(SERVICES, "login"))["spec"]
+    assert (outer["type"], outer["ports"][0]["port"], outer["ports"][0]["nodePort"]) == ("NodePort", 22, 30422)
+    assert "externalIPs" not in outer
+    assert (await bed.raw(SERVICES, "login-internal"))["spec"]["clusterIP"] == "None"
+    # The controller manager of Kubernetes makes the pod; no kubelet runs it.
+    await eventually(lambda: bed.key("login-0") in bed.world.pods)
+    await bed.until(bed.world.loginsets, "login", "Ready", "False", saying="pod login-0")
+    status = (await bed.kube.get(LOGINSETS, bed.key("login"))).status
+    assert status.selector == "app.kubernetes.io/name=login,app.kubernetes.io/instance=login"
+    assert status.observed_generation == 1
+
+
+async def test_w33_host_keys_are_made_once(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    secret = await bed.there(bed.world.secrets, "login-ssh-host-keys")
+    assert len(secret.data) == 6
+    for name, content in secret.data.items():
+        if not name.endswith(".pub"):
+            load_ssh_private_key(content, password=None)
+    await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"replicas": 2}})
+    await eventually(lambda: bed.key("login-1") in bed.world.pods)
+    after = await bed.kube.get(SECRETS, bed.key("login-ssh-host-keys"))
+    assert after.metadata.resource_version == secret.metadata.resource_version
+
+
+async def test_a_missing_controller_is_named_and_picked_up_when_it_comes(bed: Bed) -> None:
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="there is no Controller slurm")
+    await bed.controller()
+    await bed.there(bed.world.statefulsets, "login")
+    await bed.until(bed.world.loginsets, "login", "Degraded", "False")
+    assert await bed.events("login")
+
+
+async def test_w29_sssd_is_optional_and_its_secret_is_followed(bed: Bed) -> None:
+    await bed.controller()
+    conf = {"name": "sssd", "key": "sssd.conf"}
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, sssdConfRef=conf)
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="there is no Secret sssd")
+    await bed.secret("sssd", sssd_conf=b"[sssd]\n")
+    await bed.until(bed.world.loginsets, "login", "Degraded", "False")
+    spec = (await bed.raw(STATEFULSETS, "login"))["spec"]["template"]["spec"]
+    assert [it["name"] for it in spec["initContainers"]] == ["sackd", "sssd"]
+    await eventually(lambda: stamp(bed))
+    before = stamp(bed)
+    await bed.secret("sssd", sssd_conf=b"[sssd]\nservices = nss\n")
+    await eventually(lambda: stamp(bed) != before)
+
+
+async def test_settings_of_sshd_reach_running_pods_and_restart_none(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await eventually(lambda: stamp(bed))
+    before, generation = stamp(bed), (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.generation
+    pod = bed.world.pods.get(bed.key("login-0"))
+    patch = {"spec": {"extraSshdConfig": "MaxSessions 3", "rootSshAuthorizedKeys": "ssh-ed25519 AAAA root"}}
+    await bed.kube.merge_patch(LOGINSETS, bed.key("login"), patch)
+    await eventually(lambda: stamp(bed) != before)
+    config = (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data
+    assert "\nMaxSessions 3\n" in config["sshd_config"]
+    assert "PermitRootLogin prohibit-password\n" in config["sshd_config"]
+    assert (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.generation == generation
+    after = bed.world.pods.get(bed.key("login-0"))
+    assert pod is not None
+    assert after is not None
+    assert after.metadata.uid == pod.metadata.uid
+
+
+async def test_bad_settings_of_sshd_are_named_and_the_good_ones_stay(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, extraSshdConfig="MaxSessions 3")
+    config = await bed.there(bed.world.configmaps, "login-ssh-config")
+    await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"extraSshdConfig": "MaxSesions 4"}})
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="sshd knows no 'MaxSesions'")
+    assert (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data == config.data
+
+
+async def test_pods_begin_when_the_keys_of_the_cluster_are_there(bed: Bed) -> None:
+    await bed.controller()
+    await bed.kube.delete(SECRETS, bed.key("slurm-auth"))
+    await eventually(lambda: bed.key("slurm-auth") not in bed.world.secrets)
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.until(bed.world.loginsets, "login", "Ready", "False", saying="keys of Controller slurm")
+    assert bed.key("login") not in bed.world.statefulsets
+
+
+async def test_it_goes_with_its_controller_named_or_not_and_at_rest_nothing_is_written(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef={})
+    await eventually(lambda: stamp(bed))
+    await bed.until(bed.world.loginsets, "login", "Ready", "False", saying="pod login-0")
+    await bed.quiet()
+    before = len(bed.writes)
+    for _ in range(3):
+        await bed.sync.reconcile(bed.key("login"))
+    assert len(bed.writes) == before
+    await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"extraConf": "KillWait=9"}})
+    await eventually(lambda: any(it.spec.extra_conf for it in bed.world.controllers.values()))
+    await bed.quiet()
+    assert len(bed.writes) == before + 1  # ours to the Controller
+
+
+def stamp(bed: Bed) -> str:
+    pod = bed.world.pods.get(bed.key("login-0"))
+    return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "") if pod else ""
