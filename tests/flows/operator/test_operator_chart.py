@@ -1,0 +1,421 @@
+"""The chart isthmus-operator: rendered by the real helm, taken by a real API server, its account put to work."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from isthmus.kube.auth import Fixed
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config, load
+from isthmus.kube.errors import Forbidden
+from isthmus.model.lease import LEASES
+from isthmus.model.meta import Key
+from isthmus.model.slinky import CONTROLLERS, NODESETS
+from isthmus.operator import crds, registration
+from isthmus.operator.registration import Place
+from isthmus.runtime.certkeeper import SECRETS
+from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.trust import DEFINITIONS, VALIDATING
+from tests.bed import logs
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.bridge.test_chart import REVIEWS, Helm, helm_program, named, only
+from tests.flows.kube.conftest import NAMESPACES, token_of
+from tests.unit.operator.manifests import slinky
+
+__all__ = ["helm_program"]
+
+CHART = Path(__file__).parents[3] / "charts" / "isthmus-operator"
+NAME = "isthmus-operator"
+HOME = "isthmus"
+
+Manifest = dict[str, Any]
+
+OF_SLURM_OPERATOR = """
+nameOverride: ""
+fullnameOverride: ""
+namespaceOverride: ""
+imagePullSecrets: []
+imagePullPolicy: IfNotPresent
+priorityClassName: system-cluster-critical
+crds: {enabled: true}
+operator:
+  enabled: true
+  replicas: 1
+  imagePullPolicy: Always
+  image: {repository: registry.example/operator, tag: null, digest: null}
+  serviceAccount: {create: true, name: ""}
+  nodeSelector: {pool: infra}
+  affinity: {}
+  tolerations: [{key: infra, operator: Exists}]
+  topologySpreadConstraints: []
+  podSecurityContext: {}
+  resources: {requests: {cpu: 1}}
+  securityContext: {}
+  pdb: {enabled: false, minAvailable: 1, maxUnavailable: null}
+  accountingWorkers: 4
+  controllerWorkers: 4
+  loginsetWorkers: 4
+  nodesetWorkers: 4
+  restapiWorkers: 4
+  tokenWorkers: 4
+  slurmclientWorkers: 2
+  logLevel: debug
+  healthPort: 8181
+  metricsPort: 8180
+  metricsSecure: false
+  profile: false
+  profileAddr: localhost:6060
+  leaderElection: true
+  namespaces: "slurm, ml"
+webhook:
+  enabled: true
+  podsBinding: false
+  replicas: 1
+  image: {repository: registry.example/webhook, tag: null, digest: null}
+  serviceAccount: {create: true, name: ""}
+  timeoutSeconds: 7
+  nodeSelector: {}
+  validating: {failurePolicy: Fail, matchConditions: [], matchPolicy: Equivalent, namespaceSelector: {}}
+  mutating: {failurePolicy: Ignore, matchConditions: [], matchPolicy: Equivalent}
+  serverPort: 9444
+  logLevel: info
+  namespaces: ""
+certManager: {enabled: true, secretName: ca, duration: 43800h0m0s, renewBefore: 8760h0m0s}
+propagatedNodeConditions: [MemoryPressure, example.org/Broken]
+extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: extra}}]
+"""
+
+
+@pytest.fixture
+def helm(helm_program: Path, tmp_path: Path) -> Helm:
+    return Helm(helm_program, tmp_path)
+
+
+def rendered(helm: Helm, values: str = "") -> list[Manifest]:
+    done = helm.run("template", "operator", str(CHART), "--namespace", HOME, values=values)
+    assert done.returncode == 0, done.stderr
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def pod_of(manifests: list[Manifest]) -> Any:
+    return only(manifests, "Deployment", NAME)["spec"]["template"]["spec"]
+
+
+def test_lint_has_nothing_to_say(helm: Helm) -> None:
+    done = helm.run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("namespaces", [[], ["slurm", "ml"]], ids=["all", "some"])
+def test_the_chart_registers_what_the_code_would(helm: Helm, namespaces: list[str]) -> None:
+    manifests = rendered(helm, yaml.safe_dump({"operator": {"namespaces": namespaces}}))
+    wanted = registration.validating(Place(HOME), namespaces=namespaces)
+    found = only(manifests, "ValidatingWebhookConfiguration", registration.NAME)
+    assert found["webhooks"] == wanted["webhooks"]
+
+
+def test_the_chart_has_the_kinds_of_the_code(helm: Helm) -> None:
+    manifests = rendered(helm)
+    for wanted in crds.definitions(conversion=Place(HOME).conversion):
+        found = only(manifests, "CustomResourceDefinition", wanted["metadata"]["name"])
+        assert found["spec"] == wanted["spec"]
+        assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_without_webhooks_only_what_is_stored_is_served(helm: Helm) -> None:
+    manifests = rendered(helm, "webhook: {enabled: false}")
+    for wanted in crds.definitions():
+        found = only(manifests, "CustomResourceDefinition", wanted["metadata"]["name"])["spec"]
+        assert found["versions"] == wanted["spec"]["versions"]
+    assert not [it for it in manifests if "Webhook" in it["kind"] or it["metadata"]["name"].endswith("webhook")]
+    assert "--webhook-bind-address=0" in pod_of(manifests)["containers"][0]["args"]
+
+
+def test_without_kinds_there_are_none(helm: Helm) -> None:
+    assert not named(rendered(helm, "crds: {enabled: false}"), "CustomResourceDefinition")
+
+
+def test_values_of_slurm_operator_work_unchanged(helm: Helm) -> None:
+    manifests = rendered(helm, OF_SLURM_OPERATOR)
+    pod = pod_of(manifests)
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example/operator:0.1.0"
+    assert container["imagePullPolicy"] == "Always"
+    assert {
+        "--namespaces=slurm,ml",
+        "--leader-elect=true",
+        "--metrics-bind-address=:8180",
+        "--health-probe-bind-address=:8181",
+        "--webhook-bind-address=:9444",
+        "--propagated-node-conditions=MemoryPressure,example.org/Broken",
+        "--v=debug",
+    } <= set(container["args"])
+    assert pod["nodeSelector"] == {"pool": "infra"}
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    assert container["resources"]["requests"]["cpu"] == 1
+    assert (
+        only(manifests, "ValidatingWebhookConfiguration", registration.NAME)["webhooks"][0]["timeoutSeconds"] == 7
+    )
+    assert not named(manifests, "PodDisruptionBudget")
+    assert "extra" in named(manifests, "ConfigMap")
+
+
+@pytest.mark.parametrize("values", ["", OF_SLURM_OPERATOR, "operator: {metricsPort: 0}\nwebhook: {enabled: false}"])
+def test_the_command_takes_the_flags_that_the_chart_gives(helm: Helm, values: str) -> None:
+    (container,) = pod_of(rendered(helm, values))["containers"]
+    program = Path(sys.executable).with_name(container["command"][0])
+    # Help comes last: flags that do not exist are complained about before.
+    done = subprocess.run([program, *container["args"], "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pod_is_hardened_and_there_are_two(helm: Helm) -> None:
+    manifests = rendered(helm)
+    pod = pod_of(manifests)
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "runAsGroup": 1000,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "privileged": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert only(manifests, "Deployment", NAME)["spec"]["replicas"] == 2
+    assert only(manifests, "PodDisruptionBudget", NAME)["spec"]["maxUnavailable"] == 1
+
+
+def test_two_leaders_are_refused(helm: Helm) -> None:
+    done = helm.run("template", str(CHART), values="operator: {leaderElection: false}")
+    assert "set operator.leaderElection, or 1 replica" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("operator: {replica: 2}", "replica"),
+        ("operator: {replicas: 0}", "replicas"),
+        ("operator: {namespaces: [Not_A_Name]}", "namespaces"),
+        ("operator: {namespaces: 'a;b'}", "namespaces"),
+        ("operator: {logLevel: loud}", "logLevel"),
+        ("operator: {metricsPort: 99999}", "metricsPort"),
+        ("operator: {image: {digest: abc}}", "digest"),
+        ("webhook: {timeoutSeconds: 60}", "timeoutSeconds"),
+        ("webhook: {validating: {failurePolicy: Maybe}}", "failurePolicy"),
+        ("images: {slurm: 'a b'}", "slurm"),
+        ("images: {slurmd: a}", "slurmd"),
+        ("crd: {enabled: true}", "crd"),
+        ("propagatedNodeConditions: ['a,b']", "propagatedNodeConditions"),
+    ],
+)
+def test_bad_values_are_refused_by_name(helm: Helm, values: str, expected: str) -> None:
+    done = helm.run("template", str(CHART), values=values)
+    assert done.returncode
+    assert expected in done.stderr
+
+
+# From here on, with an API server.
+
+
+@pytest.fixture(scope="module")
+def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
+    """A control plane of its own: the kinds belong to the release here."""
+    with (
+        ControlPlaneBed(controllers=False) as bed,
+        logs.shown(request.config, name="chart-control-plane", directory=bed.logs),
+    ):
+        yield bed
+
+
+@pytest.fixture
+def config(bed: ControlPlaneBed) -> Config:
+    return load(bed.kubeconfig)
+
+
+@pytest.fixture
+async def client(config: Config) -> AsyncIterator[Client]:
+    async with Client(config) as client:
+        for name in (HOME, "slurm", "other"):
+            await client.apply(NAMESPACES, {"metadata": {"name": name}}, manager="test")
+        yield client
+
+
+class Release:
+    """The chart, installed."""
+
+    def __init__(self, helm: Helm) -> None:
+        self._helm = helm
+
+    async def install(self, values: str = "") -> str:
+        """Install or upgrade it."""
+        words = ("upgrade", "--install", "operator", str(CHART), "-n", HOME)
+        done = await asyncio.to_thread(self._helm.run, *words, values=values)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    async def uninstall(self) -> None:
+        """Take it away."""
+        command = [str(self._helm._program), "uninstall", "operator", "-n", HOME, "--ignore-not-found"]
+
+        def run() -> None:
+            subprocess.run(command, env=self._helm._environment, check=True, capture_output=True)
+
+        await asyncio.to_thread(run)
+
+
+@pytest.fixture
+async def release(
+    helm_program: Path,
+    tmp_path: Path,
+    bed: ControlPlaneBed,
+    client: Client,  # noqa: ARG001 - first the namespaces
+) -> AsyncIterator[Release]:
+    installed = Release(Helm(helm_program, tmp_path, bed.kubeconfig))
+    yield installed
+    await installed.uninstall()
+
+
+async def account(client: Client, config: Config) -> Config:
+    token = await token_of(client, HOME, NAME)
+    return Config(config.server, Fixed.token(token), ca=config.ca)
+
+
+async def test_the_operator_keeps_its_certificates_with_the_rights_of_its_account(
+    release: Release, client: Client, config: Config
+) -> None:
+    await release.install()
+    place = Place(HOME)
+    async with Client(await account(client, config)) as own:
+        await registration.certificates(own, place, metrics=Metrics()).refresh()
+
+    async def trusted() -> list[str]:
+        configuration = await client.get(VALIDATING, place.name)
+        bundles = [it.client_config.ca_bundle for it in configuration.webhooks]
+        for name in crds.converted():
+            webhook = (await client.get(DEFINITIONS, name)).spec.conversion.webhook
+            assert webhook
+            assert webhook.client_config
+            bundles.append(webhook.client_config.ca_bundle)
+        return bundles
+
+    secret = (await client.get(SECRETS, place.secret)).data
+    before = await trusted()
+    assert secret["tls.key"]
+    assert before == [secret["ca.crt"]] * 3
+    notes = await release.install("operator: {logLevel: debug, profile: false}\ncertManager: {enabled: true}")
+    assert "No effect: operator.profile" in notes
+    assert "No effect: certManager" in notes
+    # No upgrade undoes it.
+    assert await trusted() == before
+    assert (await client.get(SECRETS, place.secret)).data == secret
+
+
+async def test_webhooks_can_be_switched_off_and_on(release: Release, client: Client, config: Config) -> None:
+    await release.install()
+    async with Client(await account(client, config)) as own:
+        await registration.certificates(own, Place(HOME), metrics=Metrics()).refresh()
+    await release.install("webhook: {enabled: false}")
+    made = await client.create(NODESETS, {"metadata": {"name": "workers", "namespace": "slurm"}, "spec": {}})
+    await release.install()
+    await client.delete(NODESETS, made.metadata.key)
+
+
+async def test_the_kinds_and_clusters_stay_when_the_operator_goes(release: Release, client: Client) -> None:
+    await release.install("webhook: {enabled: false}")
+    cluster = slinky("Controller", "kept")
+    cluster["metadata"]["namespace"] = "slurm"
+    await client.create(CONTROLLERS, cluster)
+    await release.uninstall()
+    assert (await client.get(CONTROLLERS, Key("slurm", "kept"))).metadata.name == "kept"
+    await release.install()  # and it comes back to them
+    await client.delete(CONTROLLERS, Key("slurm", "kept"))
+
+
+WRITTEN = [
+    *(
+        ("slinky.slurm.net", it)
+        for it in ("controllers", "nodesets", "loginsets", "accountings", "restapis", "tokens")
+    ),
+    *(("", it) for it in ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims")),
+    *(("apps", it) for it in ("statefulsets", "deployments", "daemonsets")),
+    ("policy", "poddisruptionbudgets"),
+]
+IN_ITS_NAMESPACES = [
+    *((verb, *it) for it in WRITTEN for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    *(("patch", "slinky.slurm.net", f"{it}/status") for it in ("controllers", "nodesets", "loginsets", "tokens")),
+    *((verb, "slurm.nebius.ai", "slurmclusters") for verb in ("get", "list", "watch", "patch")),
+    *((verb, "slurm.nebius.ai", "nodesets") for verb in ("get", "list", "watch", "patch")),
+    ("patch", "slurm.nebius.ai", "slurmclusters/status"),
+    ("update", "slinky.slurm.net", "nodesets/finalizers"),
+    ("patch", "", "pods/status"),
+    ("create", "events.k8s.io", "events"),
+    ("patch", "events.k8s.io", "events"),
+    ("get", "", "namespaces"),
+]
+EVERYWHERE = [("list", "", "nodes"), ("watch", "", "nodes")]
+NEVER = [
+    ("create", "", "pods/exec"),
+    ("create", "", "pods/eviction"),
+    ("create", "", "pods/binding"),
+    ("patch", "", "nodes"),
+    ("delete", "", "nodes"),
+    ("list", "", "namespaces"),
+    ("create", "", "namespaces"),
+    ("create", "", "serviceaccounts"),
+    ("create", "", "serviceaccounts/token"),
+    ("create", "rbac.authorization.k8s.io", "roles"),
+    ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("create", "slurm.nebius.ai", "slurmclusters"),
+    ("delete", "slurm.nebius.ai", "slurmclusters"),
+    ("deletecollection", "", "pods"),
+    ("patch", "apiextensions.k8s.io", "customresourcedefinitions"),
+    ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("impersonate", "", "users"),
+]
+
+
+async def may(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
+    plural, _, sub = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": plural, "subresource": sub, "namespace": namespace}
+    user = f"system:serviceaccount:{HOME}:{NAME}"
+    spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": asked}
+    return bool((await client.create(REVIEWS, {"metadata": {}, "spec": spec})).status["allowed"])
+
+
+async def test_the_account_may_what_it_needs_and_no_more(release: Release, client: Client) -> None:
+    await release.install()
+    wrong = [("must", *ask) for ask in [*IN_ITS_NAMESPACES, *EVERYWHERE] if not await may(client, "other", *ask)]
+    wrong += [("must not", *ask) for ask in NEVER if await may(client, "other", *ask)]
+    assert wrong == []
+
+
+async def test_with_namespaces_rights_end_at_their_borders(release: Release, client: Client) -> None:
+    await release.install("operator: {namespaces: [slurm]}")
+    wrong = [("must", *ask) for ask in [*IN_ITS_NAMESPACES, *EVERYWHERE] if not await may(client, "slurm", *ask)]
+    wrong += [("must not", *ask) for ask in NEVER if await may(client, "slurm", *ask)]
+    wrong += [("must not elsewhere", *ask) for ask in IN_ITS_NAMESPACES if await may(client, "other", *ask)]
+    wrong += [("must not at home", *ask) for ask in IN_ITS_NAMESPACES if await may(client, HOME, *ask)]
+    assert wrong == []
+
+
+async def test_the_account_holds_its_own_lease_and_no_other(
+    release: Release, client: Client, config: Config
+) -> None:
+    await release.install("operator: {namespaces: [slurm]}")
+    async with Client(await account(client, config)) as own:
+        await own.create(LEASES, {"metadata": {"namespace": HOME, "name": NAME}, "spec": {}})
+        await own.merge_patch(LEASES, Key(HOME, NAME), {"spec": {"holderIdentity": "us"}})
+        with pytest.raises(Forbidden):
+            await own.get(LEASES, Key(HOME, "another"))
+        with pytest.raises(Forbidden):
+            await own.get(SECRETS, Key(HOME, "another"))
