@@ -95,7 +95,8 @@ async def _status(client: Client, cluster: ClusterFacts, found: Found, *, now: f
     parts = tuple(_parts(cluster, found))
     problems = tuple(_problems(cluster, found, now))
     told = condition(own.status.conditions, "Ready") if own else None
-    ready = told.status == "True" if told else all(part.well for part in parts)
+    well = bool(parts) and all(part.well for part in parts)
+    ready = (told is not None and told.status == "True") if own else well
     version = _version(cluster, own, found)
     return Status(
         cluster=cluster.key.name,

@@ -1,0 +1,147 @@
+"""`isthmus cluster` and `isthmus doctor` on a real API server without an operator: what they make, find and say."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import click
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.cli.main import app
+from isthmus.errors import IsthmusError
+from isthmus.kube.client import Client
+from isthmus.kube.config import load
+from isthmus.operator import crds
+from tests.bed.control_plane import ControlPlaneBed
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def plane(control_plane: ControlPlaneBed) -> ControlPlaneBed:
+    async def install() -> None:
+        async with Client(load(control_plane.kubeconfig)) as client:
+            await crds.install(client)
+
+    asyncio.run(install())
+    return control_plane
+
+
+@pytest.fixture
+def name(plane: ControlPlaneBed) -> Iterator[str]:
+    """A name for a cluster and its namespace, which goes at the end."""
+    chosen = f"cli-{uuid4().hex[:6]}"
+    yield chosen
+    plane.kubectl("delete", "namespace", chosen, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def isthmus(plane: ControlPlaneBed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def run(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, [*words, f"--kubeconfig={plane.kubeconfig}"])
+        if done.exception and not isinstance(done.exception, SystemExit | IsthmusError | click.exceptions.Exit):
+            raise done.exception
+        said = f"{done.output}{done.exception if isinstance(done.exception, IsthmusError) else ''}"
+        return done.exit_code, click.unstyle(said)
+
+    return run
+
+
+def make(isthmus: Run, name: str, *words: str) -> None:
+    code, said = isthmus("cluster", "create", name, "--no-wait", *words)
+    assert code == 0, said
+
+
+def cluster(plane: ControlPlaneBed, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(plane.kubectl("get", "slurmcluster", name, "-n", name, "-o", "json"))
+    return found
+
+
+def test_a_cluster_is_made_in_a_namespace_of_its_name(isthmus: Run, plane: ControlPlaneBed, name: str) -> None:
+    make(isthmus, name, "--workers=3", "--slurm-version=24.11", "--no-accounting", "--cpus=2", "--memory=1Gi")
+    spec = cluster(plane, name)["spec"]
+    nodes = spec["slurmNodes"]
+    assert nodes["worker"]["size"] == 3
+    assert nodes["worker"]["resources"] == {"cpu": "2", "memory": "1Gi"}
+    assert nodes["worker"]["slurmd"]["image"] == "isthmus.local/slurm:24.11"
+    assert spec["users"][0]["name"] == "soperator"
+    assert spec["users"][0]["sshPublicKeys"][0].startswith("ssh-ed25519 ")
+    code, said = isthmus("cluster", "list")
+    assert code == 0
+    assert [line.split()[:3] for line in said.splitlines() if name in line] == [[name, name, "Pending"]]
+
+
+def test_a_second_cluster_of_the_name_is_refused(isthmus: Run, name: str) -> None:
+    make(isthmus, name)
+    code, said = isthmus("cluster", "create", name, "--no-wait")
+    assert code == 1
+    assert "already" in said
+    assert "kubectl edit" in said
+
+
+@pytest.mark.parametrize("words", [("--user=root;reboot",), ("--memory=lots",)])
+def test_wrong_wishes_are_refused_by_the_api_server(isthmus: Run, name: str, words: tuple[str, ...]) -> None:
+    code, said = isthmus("cluster", "create", name, "--no-wait", *words)
+    assert code == 1
+    assert "spec." in said
+
+
+def test_the_status_of_a_cluster_that_nobody_carries_out(isthmus: Run, name: str) -> None:
+    make(isthmus, name)
+    code, said = isthmus("cluster", "status", name)
+    assert code == 1
+    assert f"Cluster {name}/{name}: Not available" in said
+    assert "Slurm does not answer yet" in said
+    assert "isthmus doctor" in said or "kubectl wait" in said
+
+
+def test_the_doctor_sees_that_there_is_no_operator(isthmus: Run, name: str) -> None:
+    make(isthmus, name)
+    code, said = isthmus("doctor", name)
+    assert code == 1
+    assert "the operator does not run" in said
+    code, said = isthmus("doctor", name, "--json")
+    assert {finding["area"] for finding in json.loads(said)["findings"]} >= {"operator"}
+
+
+def test_the_doctor_compares_the_kinds_with_its_own(isthmus: Run, plane: ControlPlaneBed) -> None:
+    crd = "tokens.slinky.slurm.net"
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/refresh"
+    plane.kubectl("patch", "crd", crd, "--type=json", f'-p=[{{"op":"remove","path":"{path}"}}]')
+    code, said = isthmus("doctor")
+    assert code == 1
+    assert f"{crd} is older than this program: it lacks spec.refresh" in said
+
+
+def test_a_cluster_is_removed_and_its_files_are_kept(isthmus: Run, plane: ControlPlaneBed, name: str) -> None:
+    make(isthmus, name)
+    labels = f"app.kubernetes.io/instance={name}"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "jail", "labels": {"app.kubernetes.io/instance": name}},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    plane.kubectl("apply", "-n", name, "-f", "-", stdin=json.dumps(claim))
+    code, said = isthmus("cluster", "delete", name)
+    assert code == 0, said
+    assert "Kept: volume claims jail" in said
+    assert plane.kubectl("get", "pvc", "-n", name, "-l", labels, "-o", "name").strip()
+    make(isthmus, name)
+    code, said = isthmus("cluster", "delete", name, "--data")
+    assert code == 0, said
+    assert "Its data are deleted" in said
+
+
+def test_a_cluster_that_does_not_exist(isthmus: Run) -> None:
+    for words in (("status", "nobody"), ("delete", "nobody"), ("exec", "nobody"), ("ssh", "nobody")):
+        code, said = isthmus("cluster", *words)
+        assert code == 1
+        assert "there is no cluster 'nobody'" in said
