@@ -262,6 +262,11 @@ def test_login_by_load_balancer_with_source_ranges() -> None:
     assert spec.root_ssh_authorized_keys == "ssh-ed25519 AAAA root\n"
 
 
+def test_host_keys_can_be_given() -> None:
+    volumes = login(made(cluster(secrets={"sshdKeysName": "ours"}))).spec.template.spec["volumes"]
+    assert {"name": "ssh-host-keys", "secret": {"secretName": "ours"}} in volumes
+
+
 def test_accounting_with_a_database_of_ours() -> None:
     node = {
         "enabled": True,

@@ -245,6 +245,10 @@ class Maker:
             "template": {"spec": self._pod(node, where, (node.sshd, node.munge), [shared, *volumes])},
             "service": self._login_service(),
         }
+        if given := self._spec.secrets.sshd_keys_name:
+            # By its name it takes the place of the Secret that the LoginSet makes.
+            keys = {"name": "ssh-host-keys", "secret": {"secretName": given}}
+            spec["template"]["spec"]["volumes"].append(keys)
         if node.ssh_root_public_keys:
             spec["rootSshAuthorizedKeys"] = "".join(f"{key.strip()}\n" for key in node.ssh_root_public_keys)
         if node.sssd_conf_secret_ref_name:
