@@ -40,14 +40,13 @@ if [[ -d /etc/sudoers.d ]]; then
     chmod 440 /etc/sudoers.d/isthmus
 fi
 
-# Puts the settings in place, without those of the user if sshd would not start with them.
+# Puts the settings in place, unless sshd would not start with them.
 settle() {
     local trouble
     if trouble=$("$sshd" -t -f "$conf" 2>&1); then
         install -m 600 "$conf" /etc/ssh/sshd_config
     else
         printf 'extraSshdConfig is not taken: %s\n' "$trouble" >&2
-        install -m 600 "$plain" /etc/ssh/sshd_config
     fi
 }
 
@@ -66,6 +65,7 @@ follow() {
 }
 
 seen=$(state)
+install -m 600 "$plain" /etc/ssh/sshd_config
 settle
 follow "$seen" &
 exec "$sshd" -D -e -f /etc/ssh/sshd_config
