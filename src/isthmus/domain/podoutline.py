@@ -1,10 +1,11 @@
 """The outline of a pod that a user wrote: what we rely on when we put it over ours, before anybody reads it.
 
-The rest of it goes to the API server as it is, which checks it when the pod is made.
+The rest of it goes to the API server as it is, which checks it when the pod is made. That is late, so names of
+fields that we have never heard of are found here; there may be newer ones than we know.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import field
@@ -12,6 +13,27 @@ from msgspec import field
 from isthmus.domain import quantity
 from isthmus.errors import Terminal
 from isthmus.model.base import Data
+
+_CONTAINER_FIELDS: Final = frozenset(
+    (
+        *("args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name"),
+        *("ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules"),
+        *("securityContext", "startupProbe", "stdin", "stdinOnce", "terminationMessagePath"),
+        *("terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts", "workingDir"),
+    )
+)
+_POD_FIELDS: Final = frozenset(
+    (
+        *("activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig"),
+        *("dnsPolicy", "enableServiceLinks", "ephemeralContainers", "hostAliases", "hostIPC", "hostNetwork"),
+        *("hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName"),
+        *("nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates"),
+        *("resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates"),
+        *("schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN"),
+        *("shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations"),
+        *("topologySpreadConstraints", "volumes", "workloadRef"),
+    )
+)
 
 _Object = dict[str, Any]
 _Amounts = dict[str, str | int | float]
@@ -76,6 +98,19 @@ def problems_of_container(spec: Mapping[str, Any], where: str) -> Iterator[tuple
         yield where, str(error)
         return
     yield from _problems_of_amounts(container.resources, where)
+
+
+def unknown_in_pod(spec: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Name fields that a pod specification and its containers do not have, as far as we know."""
+    yield from (f"{where}.{name}" for name in spec if name not in _POD_FIELDS)
+    for part in ("containers", "initContainers"):
+        for container in spec.get(part) or ():
+            yield from unknown_in_container(container, f"{where}.{part}[{container['name']}]")
+
+
+def unknown_in_container(spec: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Name fields that a container does not have, as far as we know."""
+    return (f"{where}.{name}" for name in spec if name not in _CONTAINER_FIELDS)
 
 
 def _problems_of_amounts(resources: _Resources, where: str) -> Iterator[tuple[str, str]]:

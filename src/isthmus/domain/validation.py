@@ -299,7 +299,14 @@ def _pod(template: PodTemplate, containers: Mapping[str, Mapping[str, Any]], fou
         problems += podoutline.problems_of_container(container, f"spec.{name}")
     for where, why in problems:
         found.refuse(where, why)
-    return not problems
+    if problems:
+        return False
+    unknown = [*podoutline.unknown_in_pod(template.spec, "spec.template.spec")]
+    for name, container in containers.items():
+        unknown += podoutline.unknown_in_container(container, f"spec.{name}")
+    if unknown:
+        found.warnings.append(f"no such field, as far as we know: {', '.join(unknown)}")
+    return True
 
 
 def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:

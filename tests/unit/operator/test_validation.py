@@ -154,6 +154,14 @@ def test_what_could_not_work_is_refused_with_the_reason(manifest: Manifest, why:
 WARNED = {
     "addresses of others": (slinky("RestApi", service={"spec": {"externalIPs": ["192.0.2.1"]}}), "is dropped"),
     "a key that is none": (slinky("LoginSet", rootSshAuthorizedKeys="YOUR KEY HERE"), "does not look like"),
+    "a word misspelt in a container": (
+        slinky("NodeSet", slurmd={"imgae": "x"}),
+        r"no such field.*spec\.slurmd\.imgae",
+    ),
+    "a word misspelt in a pod": (
+        slinky("LoginSet", template={"spec": {"tolerationz": [], "containers": [{"name": "side", "argz": []}]}}),
+        r"template\.spec\.tolerationz, spec\.template\.spec\.containers\[side\]\.argz",
+    ),
     "a partition that is off": (slinky("NodeSet", partition={"config": "State=UP"}), "has no effect"),
     "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "has to be in the image"),
     "fields without effect": (
