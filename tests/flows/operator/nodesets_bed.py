@@ -73,6 +73,7 @@ class NodeSets:
         """Make a NodeSet."""
         wanted = {"controllerRef": {"name": CONTROLLER}, **spec}
         await self.kube.create(NODESETS, {"metadata": {"namespace": self.namespace, "name": name}, "spec": wanted})
+        await eventually(lambda: self.key(name) in self.world.nodesets)
 
     async def change(self, name: str = "w", **spec: Any) -> None:
         await self.kube.merge_patch(NODESETS, self.key(name), {"spec": spec})

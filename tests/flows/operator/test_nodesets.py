@@ -1,29 +1,53 @@
 """Worker pods of NodeSets on a real API server, with a real Slurm beside it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
+from isthmus import names
 from isthmus.kube.client import Client
+from isthmus.kube.errors import NotFound
+from isthmus.model.meta import Key
+from isthmus.model.node import NODES
+from isthmus.model.objects import BUDGETS, SERVICES
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import CONTROLLERS, NODESETS
+from isthmus.model.storage import CLAIMS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
+from tests.flows.kube.conftest import NAMESPACES
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
 
 
 @pytest.fixture
-def slurm_bed_here(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
-    bed = shared_slurm("26.05", nodes=1, external_nodes=1, accounting=False)
+def cluster(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+    """A Slurm whose nodes tests make as slurmd would."""
+    bed = shared_slurm("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
     yield bed
     bed.command("scancel", "--user=slurm")
+    for line in bed.scontrol("--oneliner", "show", "nodes").splitlines():
+        if line.startswith("NodeName="):
+            bed.scontrol("delete", line.split()[0])
 
 
 @pytest.fixture
 async def bed(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, slurm_bed_here: SlurmBed
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed
 ) -> AsyncIterator[NodeSets]:
     await make_controller(kube, namespace)
-    async with running(control_plane, namespace, slurm_bed_here) as bed:
+    async with running(control_plane, namespace, cluster) as bed:
+        yield bed
+
+
+@pytest.fixture
+async def alone(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[NodeSets]:
+    """A NodeSet controller that has no way to any Slurm."""
+    await make_controller(kube, namespace)
+    async with running(control_plane, namespace, None) as bed:
         yield bed
 
 
@@ -36,5 +60,399 @@ async def test_pods_come_and_the_status_says_so(bed: NodeSets) -> None:
     await bed.settled()
     status = bed.status()
     assert (status.desired, status.ready_replicas, status.available_replicas, status.slurm_idle) == (3, 3, 3, 3)
+    assert status.updated_replicas == 3
+    assert status.observed_generation == 1
+    assert {it.type: it.status for it in status.conditions} == {
+        "Ready": "True",
+        "Progressing": "False",
+        "Degraded": "False",
+        "SlurmReachable": "True",
+    }
     await eventually(lambda: all(bed.mirrored(it) == {"SlurmNodeStateIdle"} for it in ("w-0", "w-1", "w-2")))
     assert await bed.quiet() == 0
+
+
+async def test_a_pod_is_made_by_one_request_and_shown_by_another(bed: NodeSets) -> None:
+    await bed.make(replicas=40)
+    await eventually(lambda: len(bed.pods()) == 40)
+    await bed.up(*bed.pods())
+    await bed.settled()
+    await eventually(lambda: all(bed.mirrored(it) for it in bed.pods()))
+    creates, others = bed.requests.count("POST"), len(bed.requests) - bed.requests.count("POST")
+    assert creates < 40 + 4  # and some Events
+    assert others < 40 + 16  # the finalizer, two shared objects, and the status while pods came up
+    assert len(bed.pods()) == 40
+
+
+async def test_conditions_of_kubelet_stay(bed: NodeSets) -> None:
+    await bed.make(replicas=1)
+    await bed.there("w-0")
+    await bed.up("w-0")
+    await eventually(lambda: bed.mirrored("w-0") == {"SlurmNodeStateIdle"})
+    await bed.tell_slurm("w-0", "DRAIN", "by hand")
+    await eventually(lambda: bed.mirrored("w-0") == {"SlurmNodeStateIdle", "SlurmNodeStateDrain"})
+    await bed.tell_slurm("w-0", "RESUME")
+    await eventually(lambda: bed.mirrored("w-0") == {"SlurmNodeStateIdle"})
+    conditions = {it.type for it in bed.pods()["w-0"].status.conditions}
+    assert {"PodScheduled", "Initialized", "ContainersReady", "Ready"} <= conditions
+
+
+async def test_pods_are_made_and_replaced_while_slurm_is_away(alone: NodeSets) -> None:
+    """W4."""
+    await alone.make(replicas=2)
+    await alone.there("w-0", "w-1")
+    await alone.up("w-0", "w-1", register=False)
+    await alone.settled()
+    reachable = alone.condition("SlurmReachable")
+    assert reachable
+    assert reachable.status == "False"
+    await alone.tell("w-0", ready=False, phase="Failed")
+    first = alone.pods()["w-0"].metadata.uid
+    await eventually(lambda: (pod := alone.pods().get("w-0")) and pod.metadata.uid != first)
+    await alone.change(replicas=3)
+    await alone.there("w-0", "w-1", "w-2")
+
+
+async def test_nothing_goes_while_slurm_is_away(alone: NodeSets) -> None:
+    """W1."""
+    await alone.make(replicas=2)
+    await alone.there("w-0", "w-1")
+    await alone.up("w-0", "w-1", register=False)
+    await alone.settled()
+    await alone.change(replicas=1)
+    await eventually(lambda: alone.status().victims)
+    await alone.quiet()
+    assert set(alone.pods()) == {"w-0", "w-1"}
+
+
+async def test_scale_in_drains_deletes_and_keeps_the_rest(bed: NodeSets) -> None:
+    await bed.make(replicas=4)
+    await bed.there("w-0", "w-1", "w-2", "w-3")
+    await bed.up(*bed.pods())
+    await bed.settled()
+    job = await bed.busy("w-3")
+    await bed.change(replicas=2)
+    await eventually(lambda: bed.leaving("w-2") and bed.leaving("w-1"))
+    assert not bed.leaving("w-3")  # it is busy, and others are not
+    await bed.bury("w-1", "w-2")
+    await bed.settled()
+    assert set(bed.pods()) == {"w-0", "w-3"}
+    assert bed.status().victims == ()
+    await bed.end(job)
+
+
+async def test_a_busy_node_goes_only_after_its_job(bed: NodeSets) -> None:
+    await bed.make(replicas=1)
+    await bed.there("w-0")
+    await bed.up("w-0")
+    await bed.settled()
+    job = await bed.busy("w-0")
+    await bed.change(replicas=0)
+    node = await bed.in_state("w-0", "DRAIN")
+    assert node.reason.startswith("slurm-operator: ")
+    await bed.quiet(seconds=1.5)
+    assert not bed.leaving("w-0")
+    await bed.end(job)
+    await eventually(lambda: bed.leaving("w-0"))
+
+
+async def test_freed_ordinals_are_used_again(bed: NodeSets) -> None:
+    await bed.make(replicas=3, ordinalPadding=2)
+    await bed.there("w-00", "w-01", "w-02")
+    await bed.up(*bed.pods())
+    await bed.settled()
+    await bed.kube.delete(PODS, bed.key("w-01"), grace=0)
+    await bed.there("w-00", "w-01", "w-02")
+
+
+async def test_a_pod_that_leaves_is_awaited(bed: NodeSets) -> None:
+    await bed.make(replicas=1)
+    await bed.there("w-0")
+    await bed.up("w-0")
+    await bed.settled()
+    first = bed.pods()["w-0"].metadata.uid
+    await bed.kube.delete(PODS, bed.key("w-0"))  # its kubelet takes its time
+    await eventually(lambda: bed.leaving("w-0"))
+    await bed.quiet(seconds=1.0)
+    assert len(bed.world.pods) == 1
+    await bed.bury("w-0")
+    await bed.there("w-0")
+    assert bed.pods()["w-0"].metadata.uid != first
+
+
+async def test_a_refusal_is_told_and_not_asked_for_a_thousand_times(alone: NodeSets) -> None:
+    quota = {"metadata": {"namespace": alone.namespace, "name": "few"}, "spec": {"hard": {"pods": "2"}}}
+    await alone.kube.send(
+        "POST", f"/api/v1/namespaces/{alone.namespace}/resourcequotas", body=msgspec.json.encode(quota)
+    )
+    await asyncio.sleep(0.5)  # until the quota has been counted by its controller
+    await alone.make(replicas=200)
+    await eventually(lambda: (it := alone.condition("Degraded")) is not None and it.status == "True")
+    told = alone.condition("Degraded")
+    assert told
+    assert "exceeded quota" in told.message
+    assert "exceeded quota" in (await events(alone))["FailedCreate"]
+    assert len(alone.pods()) == 2
+    assert alone.requests.count("POST") < 40
+    await alone.kube.send("DELETE", f"/api/v1/namespaces/{alone.namespace}/resourcequotas/few")
+    await eventually(lambda: len(alone.pods()) == 200)
+    await eventually(lambda: (it := alone.condition("Degraded")) is not None and it.status == "False")
+
+
+async def events(bed: NodeSets, name: str = "w") -> dict[str, str]:
+    found = await bed.events(name)
+    for _ in range(100):
+        if found:
+            break
+        await asyncio.sleep(0.05)
+        found = await bed.events(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"slurmd": {"imge": "typo"}}, "unknown field"),
+        ({"slurmd": {"resources": {"limits": {"cpu": "100m"}}}}, "less than one"),
+        ({"extraConf": "Weight=1", "template": {"spec": {"hostname": "no_name-"}}}, "cannot be called"),
+        ({"template": {"spec": {"volumes": [{"name": "Bad Name"}]}}}, "Bad Name"),
+    ],
+)
+async def test_what_cannot_be_made_says_why(alone: NodeSets, spec: dict[str, Any], told: str) -> None:
+    await alone.make(replicas=2, **spec)
+    await eventually(lambda: (it := alone.condition("Degraded")) is not None and it.status == "True")
+    found = alone.condition("Ready")
+    assert found
+    assert told in found.message
+    assert not alone.pods()
+
+
+async def test_a_nodeset_without_its_controller_says_so_and_starts_when_it_comes(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str
+) -> None:
+    async with running(control_plane, namespace, None) as bed:
+        await bed.make(replicas=1)
+        await eventually(lambda: (it := bed.condition("Ready")) is not None and "no Controller" in it.message)
+        await make_controller(kube, namespace)
+        await bed.there("w-0")
+
+
+async def test_what_all_share_is_repaired_and_goes_with_the_last(alone: NodeSets) -> None:
+    """W23."""
+    service, budget = alone.key("slurm-workers-slurm"), alone.key("slurm-workers-pdb-slurm")
+    await alone.make("a", replicas=0)
+    await alone.make("b", replicas=0)
+    await eventually(lambda: owners(alone) == {"a", "b"})
+    await alone.kube.merge_patch(SERVICES, service, {"spec": {"selector": {"stolen": "yes"}}})
+    await alone.kube.delete(BUDGETS, budget)
+
+    async def selected() -> bool:
+        found = msgspec.json.decode(
+            await alone.kube.raw(f"/api/v1/namespaces/{service.namespace}/services/{service.name}")
+        )
+        return "slinky.slurm.net/cluster" in found["spec"]["selector"]
+
+    for _ in range(200):
+        if await selected():
+            break
+        await asyncio.sleep(0.02)
+    assert await selected()
+    await eventually(lambda: budget in alone.world.budgets)
+    await alone.kube.delete(NODESETS, alone.key("a"))
+    await alone.kube.delete(NODESETS, alone.key("b"))
+    await eventually(lambda: service not in alone.world.services)
+
+
+def owners(bed: NodeSets) -> set[str]:
+    found = bed.world.services.get(bed.key("slurm-workers-slurm"))
+    return {it.name for it in found.metadata.owner_references} if found else set()
+
+
+async def test_another_operator_makes_no_pod_twice(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str
+) -> None:
+    await make_controller(kube, namespace)
+    async with running(control_plane, namespace, None) as first:
+        await first.make(replicas=30)
+        await eventually(lambda: len(first.pods()) > 3)
+    async with running(control_plane, namespace, None) as second:
+        await eventually(lambda: len(second.pods()) == 30)
+        await eventually(lambda: second.status().replicas == 30)
+        assert set(second.pods()) == {f"w-{n}" for n in range(30)}
+        await second.quiet(seconds=1.0)
+        assert await second.quiet(seconds=1.0) == 0
+
+
+async def test_a_pod_of_nobody_is_taken_in_and_one_of_others_is_complained_of(alone: NodeSets) -> None:
+    await alone.make(replicas=1)
+    await alone.there("w-0")
+    made = msgspec.json.decode(await alone.kube.raw(f"/api/v1/namespaces/{alone.namespace}/pods/w-0"))
+    labels = made["metadata"]["labels"]
+    await alone.kube.merge_patch(PODS, alone.key("w-0"), {"metadata": {"ownerReferences": None}})
+    await alone.there("w-0")  # again ours, and still the same
+    assert alone.pods()["w-0"].metadata.uid == made["metadata"]["uid"]
+    stranger = {"containers": [{"name": "a", "image": "b"}]}
+    metadata = {"namespace": alone.namespace, "name": "w-1", "labels": {**labels, names.INSTANCE_LABEL: "other"}}
+    await alone.kube.create(PODS, {"metadata": metadata, "spec": stranger})
+    await alone.change(replicas=2)
+    await eventually(lambda: (it := alone.condition("Degraded")) is not None and "not ours" in it.message)
+
+
+# DaemonSet mode
+
+
+@pytest.fixture
+async def nodes(kube: Client, namespace: str) -> AsyncIterator[Callable[..., Any]]:
+    """Make Kubernetes nodes that only this test's NodeSets select."""
+    made: list[str] = []
+
+    async def make(name: str, **more: Any) -> str:
+        full = f"{name}-{namespace[-6:]}"
+        labels = {"for": namespace, **more.pop("labels", {})}
+        await kube.create(NODES, {"metadata": {"name": full, "labels": labels, **more}})
+        await kube.merge_patch(NODES, full, {"spec": {"taints": None}})
+        made.append(full)
+        return full
+
+    yield make
+    for name in made:
+        try:
+            await kube.delete(NODES, name)
+        except NotFound:
+            continue
+
+
+def daemons(bed: NodeSets, **spec: Any) -> dict[str, Any]:
+    selector = {"nodeSelector": {"for": bed.namespace}}
+    return {"scalingMode": "DaemonSet", "template": {"spec": selector}, **spec}
+
+
+async def test_each_node_that_fits_gets_a_pod_as_soon_as_it_is_there(
+    bed: NodeSets, nodes: Callable[..., Any]
+) -> None:
+    """W15."""
+    first = await nodes("a")
+    await bed.make(**daemons(bed))
+    await bed.there(f"w-{first}")
+    second = await nodes("b")
+    await bed.there(f"w-{first}", f"w-{second}")
+    await bed.up(f"w-{first}", node=first)
+    await bed.up(f"w-{second}", node=second)
+    await bed.settled()
+    assert bed.status().desired == 2
+    # It does not fit any more: drained, then deleted.
+    await bed.kube.merge_patch(NODES, second, {"metadata": {"labels": {"for": "others"}}})
+    await eventually(lambda: bed.leaving(f"w-{second}"))
+    await bed.bury(f"w-{second}")
+    await bed.settled()
+    assert bed.status().desired == 1
+
+
+async def test_a_cordoned_node_gets_its_pod_back(bed: NodeSets, nodes: Callable[..., Any]) -> None:
+    """slurm-operator 259."""
+    node = await nodes("a")
+    await bed.make(**daemons(bed))
+    await bed.there(f"w-{node}")
+    await bed.up(f"w-{node}", node=node)
+    await bed.settled()
+    await bed.kube.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
+    await bed.in_state(node, "DRAIN")
+    await bed.kube.delete(PODS, bed.key(f"w-{node}"), grace=0)
+    await bed.there(f"w-{node}")
+
+
+async def test_a_change_of_mode_replaces_all(bed: NodeSets, nodes: Callable[..., Any]) -> None:
+    node = await nodes("a")
+    await bed.make(replicas=1)
+    await bed.there("w-0")
+    await bed.up("w-0")
+    await bed.settled()
+    await bed.change(**daemons(bed))
+    await eventually(lambda: f"w-{node}" in bed.pods() and bed.leaving("w-0"))
+    await bed.bury("w-0")
+    await bed.there(f"w-{node}")
+
+
+# Claims
+
+
+async def test_claims_are_kept_or_go_as_the_policy_says(bed: NodeSets) -> None:
+    template = {
+        "metadata": {"name": "scratch"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    policy = {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    await bed.make(replicas=2, volumeClaimTemplates=[template], persistentVolumeClaimRetentionPolicy=policy)
+    await bed.there("w-0", "w-1")
+    assert bed.pods()["w-1"].spec.volumes[-1].name == "scratch"
+    claims = {bed.key(f"scratch-w-{n}") for n in range(2)}
+    await eventually(lambda: claims <= set(bed.world.claims))
+    await bed.up("w-0", "w-1")
+    await bed.settled()
+    await bed.change(replicas=1)
+    await eventually(lambda: bed.leaving("w-1"))
+    found = bed.world.claims.get(bed.key("scratch-w-1"))
+    assert found
+    assert [it.kind for it in found.metadata.owner_references] == ["Pod"]
+    await bed.bury("w-1")
+    await gone(bed, bed.key("scratch-w-1"))
+    kept = bed.world.claims.get(bed.key("scratch-w-0"))
+    assert kept
+    assert [it.kind for it in kept.metadata.owner_references] == ["NodeSet"]
+
+
+async def gone(bed: NodeSets, claim: Key) -> None:
+    """Wait until the garbage collector deletes a claim, and let go of it as its own controller would."""
+
+    def deleted() -> bool:
+        found = bed.world.claims.get(claim)
+        return found is None or found.metadata.deletion_timestamp is not None
+
+    await eventually(deleted)
+    if bed.world.claims.get(claim):
+        await bed.kube.merge_patch(CLAIMS, claim, {"metadata": {"finalizers": None}})
+    await eventually(lambda: claim not in bed.world.claims)
+
+
+# Going
+
+
+async def test_a_nodeset_that_is_deleted_drains_first(bed: NodeSets) -> None:
+    """W3."""
+    await bed.make(replicas=2)
+    await bed.there("w-0", "w-1")
+    await bed.up("w-0", "w-1")
+    await bed.settled()
+    job = await bed.busy("w-0")
+    await bed.kube.delete(NODESETS, bed.key("w"))
+    await eventually(lambda: bed.leaving("w-1"))
+    await bed.bury("w-1")
+    assert not bed.leaving("w-0")
+    assert bed.key("w") in bed.world.nodesets
+    await bed.end(job)
+    await eventually(lambda: bed.leaving("w-0"))
+    await bed.bury("w-0")
+    await eventually(lambda: bed.key("w") not in bed.world.nodesets)
+
+
+async def test_a_namespace_that_goes_is_not_held_up(
+    control_plane: ControlPlaneBed, kube: Client, cluster: SlurmBed
+) -> None:
+    name = "goes"
+    await kube.create(NAMESPACES, {"metadata": {"name": name}})
+    await make_controller(kube, name)
+    async with running(control_plane, name, cluster) as bed:
+        await bed.make(replicas=1)
+        await bed.there("w-0")
+        await bed.up("w-0", register=False)
+        await kube.delete(NAMESPACES, name)
+        await eventually(lambda: bed.key("w") not in bed.world.nodesets)
+
+
+async def test_a_nodeset_whose_controller_is_gone_can_be_deleted(alone: NodeSets) -> None:
+    await alone.make(replicas=1)
+    await alone.there("w-0")
+    await alone.up("w-0", register=False)
+    await alone.kube.delete(CONTROLLERS, alone.key("slurm"))
+    await alone.kube.delete(NODESETS, alone.key("w"))
+    await eventually(lambda: alone.key("w") not in alone.world.nodesets)

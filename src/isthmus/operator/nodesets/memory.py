@@ -31,6 +31,7 @@ class Memory:
         self._refused_until = 0.0
         self._refused_at = 0
         self._said: dict[ReviseRecord, float] = {}
+        self._tried: dict[str, float] = {}
         self.told_at = float("-inf")
         """When its status was written last."""
         self.wrote_slurm_at = float("-inf")
@@ -69,6 +70,13 @@ class Memory:
         self._said = {it: at for it, at in self._said.items() if now - at < _LONGEST_PAUSE}
         fresh = tuple(it for it in wanted if it not in self._said)
         self._said |= dict.fromkeys(fresh, now)
+        return fresh
+
+    def first_tried(self, records: Iterable[str], *, now: float) -> frozenset[str]:
+        """Tell which records Slurm is asked to forget for the first time in a while."""
+        self._tried = {name: at for name, at in self._tried.items() if now - at < _LONGEST_PAUSE}
+        fresh = frozenset(name for name in records if name not in self._tried)
+        self._tried |= dict.fromkeys(fresh, now)
         return fresh
 
     # For how long pods have been ready

@@ -11,7 +11,7 @@ show and from what this process has just done itself (memory): nothing is expect
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -25,6 +25,7 @@ from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.deletion import finalizers
 from isthmus.domain.nodeset.identity import Identity
 from isthmus.domain.nodeset.marks import revisions
+from isthmus.domain.nodeset.placement import demand_of
 from isthmus.domain.nodeset.plan import Plan, plan
 from isthmus.domain.nodeset.records import records
 from isthmus.domain.nodeset.shape import shape_of
@@ -103,6 +104,8 @@ class NodeSetSync:
         """Bring one NodeSet nearer to what it should be."""
         nodeset = self._world.nodesets.get(key)
         if nodeset is None:
+            present = {it.metadata.uid for it in self._world.nodesets.values()}
+            self._memories = {uid: memory for uid, memory in self._memories.items() if uid in present}
             return
         controller = self._world.controller_of(nodeset)
         deleting = nodeset.metadata.deletion_timestamp is not None
@@ -112,69 +115,79 @@ class NodeSetSync:
         if controller is None:
             await self._report_wrong(nodeset, f"there is no Controller {nodeset.spec.controller_ref.name!r}")
             return
+        memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
         try:
-            template = self._gatherer.template(nodeset, controller)
+            template = self._template(nodeset, controller)
+            await self._share(controller)
+            await self._settle(nodeset, controller, template, memory)
         except Terminal as error:
             await self._report_wrong(nodeset, _told(error))
             raise
-        memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
-        await self._share(controller)
-        await self._settle(nodeset, controller, template, memory)
+
+    def _template(self, nodeset: NodeSet, controller: ControllerPart) -> worker.Template | None:
+        """Make the template of pods; one that cannot be made must not keep a NodeSet from going."""
+        try:
+            return self._gatherer.template(nodeset, controller)
+        except Terminal:
+            if nodeset.metadata.deletion_timestamp is None:
+                raise
+            return None
 
     async def _settle(
-        self, nodeset: NodeSet, controller: ControllerPart, template: worker.Template, memory: Memory
+        self, nodeset: NodeSet, controller: ControllerPart, template: worker.Template | None, memory: Memory
     ) -> None:
-        key = nodeset.metadata.key
+        """Do first what Kubernetes alone is needed for, and then what Slurm is asked for."""
         slurm = self._world.slurms.of(controller.metadata.key)
         view, planned = self._look(nodeset, template, memory, slurm)
-        view = await self._with_reservations(view, slurm)
-        wanted = finalizers(view)
-        if wanted != nodeset.metadata.finalizers:
+        if not view.deleting and (wanted := finalizers(view)) != nodeset.metadata.finalizers:
+            # Before the first pod is there: with it, the NodeSet cannot go without draining it.
             await self._hands.set_finalizers(nodeset, wanted)
-            if view.deleting and _OURS.isdisjoint(wanted):
-                self._forget(nodeset)
-                return
+        stale = records(view, shape_of(nodeset) if template else None)
+        if template is not None and self._gatherer.has_keys(controller):
+            # A record that does not fit has to go before a pod registers under its name. It is tried once.
+            held = memory.first_tried([it.slurm_name for it in stale], now=self._clock())
+            await self._make(template, view, [it for it in planned.create if it.hostname not in held], memory)
+        await self._hands.delete(nodeset, planned.delete, memory)
+        await self._slurm_side.act(view, slurm, stale, hands=self._hands, memory=memory)
+        view = await self._with_reservations(view, slurm)
+        if (view.deleting or view.reservations is not None) and await self._finalized(view):
+            return
         view, decided = await self._decide(view, slurm)
-        trouble = status.Trouble(
-            wrong=(*planned.complaints, *(it.note for it in decided.notes if it.warning)),
-            slurm=self._world.slurms.trouble(controller.metadata.key),
-        )
+        wrong = (*planned.complaints, *(it.note for it in decided.notes if it.warning))
+        trouble = status.Trouble(wrong, slurm=self._world.slurms.trouble(controller.metadata.key))
         if decided.victims != nodeset.status.victims:
             # Before anything is done to them: whoever takes over has to choose the same.
             await self._report(view, decided, trouble, memory, at_once=True)
-        # A record that does not fit goes before the pod that would register under its name.
-        stale = records(view, shape_of(nodeset))
-        await self._slurm_side.act(view, slurm, stale, hands=self._hands, memory=memory)
-        await self._make(template, view, planned, memory, has_keys=self._gatherer.has_keys(controller))
-        await self._hands.delete(nodeset, planned.delete, memory)
         await self._keep_claims(view, decided)
         actions = (*decided.actions, *memory.news(revisions(view), now=self._clock()))
         await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
         for note in decided.notes:
             self._recorder.event(NODESETS, nodeset, note.reason, note.note, warning=note.warning)
         view, _ = self._look(nodeset, template, memory, slurm)
-        wrong = (*trouble.wrong, *((f"pods cannot be created: {memory.refusal}",) if memory.refusal else ()))
-        await self._report(view, decided, status.Trouble(wrong, trouble.slurm), memory)
-        for pause in (decided.look_again, planned.look_again, self._until_available(view)):
+        if memory.refusal:
+            wrong = (*wrong, f"pods cannot be created: {memory.refusal}")
+        await self._report(view, decided, msgspec.structs.replace(trouble, wrong=wrong), memory)
+        for pause in (decided.look_again, planned.look_again, self._until_settled(view, memory)):
             if pause is not None:
-                self.controller.queue.add(key, after=pause)
+                self.controller.queue.add(nodeset.metadata.key, after=pause)
 
     # Gathering and deciding
 
     def _look(
-        self, nodeset: NodeSet, template: worker.Template, memory: Memory, slurm: Slurm | None
+        self, nodeset: NodeSet, template: worker.Template | None, memory: Memory, slurm: Slurm | None
     ) -> tuple[View, Plan]:
         now, nodes = self._now(), self._gatherer.nodes()
         owned = self._gatherer.owned(nodeset)
         unseen = memory.unseen(owned, now=self._clock())
         pods = self._gatherer.pods(nodeset, owned, memory, slurm=slurm, now=now)
-        planned = plan(nodeset, pods, nodes=nodes, demand=template.demand, now=now, made=unseen)
+        demand = template.demand if template else demand_of({})
+        planned = plan(nodeset, pods, nodes=nodes, demand=demand, now=now, made=unseen)
         fresh = slurm is not None and slurm.in_touch and (slurm.as_of or 0.0) > memory.wrote_slurm_at
         view = View(
             nodeset=nodeset,
             pods=pods,
             now=now,
-            hash=template.revision,
+            hash=template.revision if template else nodeset.status.node_set_hash,
             desired=planned.desired,
             kube_nodes=nodes,
             slurm_in_touch=fresh,
@@ -200,9 +213,11 @@ class NodeSetSync:
             decided = decide(view, propagated=propagated)
         return view, decided
 
-    def _until_available(self, view: View) -> float | None:
-        """Tell when to look again for pods that are ready, but not for long enough yet."""
-        return _SOON if any(pod.ready and not pod.available for pod in view.pods) else None
+    def _until_settled(self, view: View, memory: Memory) -> float | None:
+        """Tell when to look again for what nobody will tell us of."""
+        waits = any(pod.ready and not pod.available for pod in view.pods)
+        wrote = self._clock() - memory.wrote_slurm_at < _SOON
+        return _SOON if waits or wrote else None
 
     async def _namespace_goes(self, namespace: str) -> bool:
         """Whether the namespace is being deleted, and every pod in it with it, whatever we do."""
@@ -216,27 +231,18 @@ class NodeSetSync:
 
     # Acting
 
-    async def _make(
-        self, template: worker.Template, view: View, planned: Plan, memory: Memory, *, has_keys: bool
-    ) -> None:
+    async def _make(self, template: worker.Template, view: View, slots: Sequence[Identity], memory: Memory) -> None:
         nodeset = view.nodeset
-        slots = self._unblocked(view, planned) if has_keys else ()
-        pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
-        if not slots or pause:
-            if pause:
-                self.controller.queue.add(nodeset.metadata.key, after=pause)
+        if nodeset.spec.volume_claim_templates:
+            # A pod whose claim is on its way out would wait for it for ever.
+            alive, found = [pod.uid for pod in view.pods], self._world.claims
+            slots = [it for it in slots if not claims.blocked(nodeset, it, found, alive=alive)]
+        if not slots:
             return
-        if not await self._hands.create(template, slots, memory):
+        pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
+        if pause or not await self._hands.create(template, slots, memory):
             pause = memory.pause(generation=nodeset.metadata.generation, now=self._clock())
             self.controller.queue.add(nodeset.metadata.key, after=pause)
-
-    def _unblocked(self, view: View, planned: Plan) -> tuple[Identity, ...]:
-        """Leave out pods whose claim is on its way out: they would wait for it for ever."""
-        if not view.nodeset.spec.volume_claim_templates:
-            return planned.create
-        alive = [pod.uid for pod in view.pods]
-        found = self._world.claims
-        return tuple(it for it in planned.create if not claims.blocked(view.nodeset, it, found, alive=alive))
 
     async def _keep_claims(self, view: View, decided: Decision) -> None:
         if not view.nodeset.spec.volume_claim_templates:
@@ -255,6 +261,17 @@ class NodeSetSync:
             service, budget = worker.service(controller), worker.budget(controller)
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
             await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
+
+    async def _finalized(self, view: View) -> bool:
+        """Take away the finalizers that have done their work; tell whether the NodeSet is gone with that."""
+        nodeset, wanted = view.nodeset, finalizers(view)
+        if not set(nodeset.metadata.finalizers) - set(wanted):
+            return False
+        await self._hands.set_finalizers(nodeset, wanted)
+        if not view.deleting or not _OURS.isdisjoint(wanted):
+            return False
+        self._forget(nodeset)
+        return True
 
     async def _let_go(self, nodeset: NodeSet) -> None:
         """Give up a NodeSet that nobody can drain any more."""
@@ -281,8 +298,7 @@ class NodeSetSync:
             self.controller.queue.add(nodeset.metadata.key, after=wait)
             return
         fields = status.fields(view, selector=worker.selector(nodeset), victims=decided.victims)
-        also = (decided.condition,) if decided.condition else ()
-        held = status.held(view, trouble, also=also)
+        held = status.held(view, trouble, also=(decided.condition, status.ssh(nodeset)))
         if await self._reporter.report(NODESETS, nodeset, fields, held):
             memory.told_at = self._clock()
 
