@@ -122,9 +122,14 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
                 found.warnings.append(f"spec.extraConf includes {path[:_LONGEST]}: it has to be in the image")
     if "\r" in spec.extra_conf:
         found.refuse("spec.extraConf", "lines end with a line feed alone, not with a carriage return")
-    for name in ("config", "prolog", "epilog", "prologSlurmctld", "epilogSlurmctld"):
-        field = "configFileRefs" if name == "config" else f"{name}ScriptRefs"
-        for place, reference in enumerate(getattr(spec, _snake(field))):
+    for field, references in (
+        ("configFileRefs", spec.config_file_refs),
+        ("prologScriptRefs", spec.prolog_script_refs),
+        ("epilogScriptRefs", spec.epilog_script_refs),
+        ("prologSlurmctldScriptRefs", spec.prolog_slurmctld_script_refs),
+        ("epilogSlurmctldScriptRefs", spec.epilog_slurmctld_script_refs),
+    ):
+        for place, reference in enumerate(references):
             if not reference.name:
                 found.refuse(f"spec.{field}[{place}].name", "is required")
     workload = controller.metadata.annotations.get(names.WORKLOAD_NAME_ANNOTATION)
@@ -319,7 +324,3 @@ def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             yield from _texts(inner, f"{where}[{place}]")
-
-
-def _snake(camel: str) -> str:
-    return re.sub(r"(?=[A-Z])", "_", camel).lower()
