@@ -10,13 +10,12 @@ is for the right user, signed with the right key and young enough, and replaced 
 import hashlib
 import re
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import jwt
 import msgspec
 
-from isthmus.errors import Terminal
+from isthmus.domain.gotime import parse_duration
 from isthmus.model.slinky import Token
 
 ISSUER: Final = "slurm-operator"
@@ -28,22 +27,8 @@ _RENEW_AT: Final = 0.8
 _APART: Final = 10
 """Seconds by which the clocks of two operators may differ."""
 
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)", re.ASCII)
-_SECONDS: Final = {
-    "ns": Decimal("1e-9"),
-    "us": Decimal("1e-6"),
-    "µs": Decimal("1e-6"),
-    "ms": Decimal("1e-3"),
-    "s": Decimal(1),
-    "m": Decimal(60),
-    "h": Decimal(3600),
-}
 _NAME: Final = re.compile(r"[^a-z0-9.-]")
 _MOST: Final = 253
-
-
-class BadToken(Terminal):
-    """The specification of a token cannot be followed."""
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -59,26 +44,15 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 def lifetime_of(token: Token) -> int:
-    """Read the lifetime, a duration as Go writes them, in whole seconds within sensible bounds."""
-    text = (token.spec.lifetime or "").strip()
-    if not text:
-        return DEFAULT_LIFETIME
-    parts = _DURATION.findall(text.removeprefix("+"))
-    if "".join(parts) != text.removeprefix("+"):
-        raise BadToken(f"lifetime {text[:40]!r} is no duration", remedy="write something like 15m, 12h or 1h30m")
-    total = sum((_seconds(part) for part in parts), Decimal(0))
-    return int(min(max(total, Decimal(SHORTEST)), Decimal(LONGEST)))
-
-
-def _seconds(part: str) -> Decimal:
-    unit = part.lstrip("0123456789.")
-    return Decimal(part.removesuffix(unit)) * _SECONDS[unit]
+    """Tell the lifetime in whole seconds, within sensible bounds."""
+    wanted = parse_duration(token.spec.lifetime) if token.spec.lifetime else DEFAULT_LIFETIME
+    return int(min(max(wanted, SHORTEST), LONGEST))
 
 
 def secret_name(token: Token) -> str:
     """Name the Secret. What cannot stand in a name is replaced, and a hash keeps such names apart."""
     given = token.spec.secret_ref
-    if given and given.name:
+    if given:
         return given.name
     name, user = token.metadata.name, token.spec.username
     plain = f"{name}-jwt-{user}"
@@ -92,7 +66,7 @@ def secret_name(token: Token) -> str:
 def secret_key(token: Token) -> str:
     """Name the key of the Secret under which the token stands."""
     given = token.spec.secret_ref
-    return (given.key if given else "") or SECRET_KEY
+    return given.key if given else SECRET_KEY
 
 
 def mint(key: bytes, *, user: str, now: float, lifetime: int, unique: str) -> str:

@@ -13,7 +13,7 @@ from uuid import uuid4
 from isthmus.domain import conditions, tokens
 from isthmus.domain.manifests import common
 from isthmus.domain.podtrouble import Trouble
-from isthmus.domain.tokens import BadToken, Issued
+from isthmus.domain.tokens import Issued
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
@@ -75,10 +75,7 @@ class TokenSync:
             self._written.pop(key, None)
             return
         await self._remove_others(token)
-        try:
-            issued, found = await self._make(token)
-        except BadToken as error:
-            issued, found = None, Trouble(wrong=str(error))
+        issued, found = await self._make(token)
         await self._report(token, issued, found)
         if issued is not None and token.spec.refresh:
             self.controller.queue.add(key, after=max(issued.renew_at - self._clock(), 0.1))
