@@ -625,6 +625,18 @@ def test_gres_lines_name_the_nodes_of_their_set() -> None:
     ]
 
 
+def test_gres_lines_of_one_set_do_not_take_the_devices_of_another() -> None:
+    parts = made(
+        cluster(),
+        nodeset("with", replicas=1, nodeConfig={"gresConfig": ["Name=gpu Count=1 File=/dev/nvidia0"]}),
+        nodeset("plain", replicas=2, slurmd={"resources": {"cpu": "1", "nvidia.com/gpu": "2"}}),
+    )
+    lines = find(parts, "ConfigMap")["data"]["gres.conf"].splitlines()
+    assert lines[-1] == "NodeName=with-0 Name=gpu Count=1 File=/dev/nvidia0"
+    assert lines[0].startswith("NodeName=plain-[0-")
+    assert lines[0].endswith("Name=gpu Count=2")
+
+
 def test_a_nodeset_and_the_cluster_s_own_workers_cannot_share_a_name() -> None:
     _, told = nodeset_part(nodeset("worker"), cluster(slurmNodes={"worker": {"size": 2}}), prefix="")
     assert len(told.problems) == 1

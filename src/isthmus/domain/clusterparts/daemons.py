@@ -6,17 +6,18 @@ from typing import Any, Final
 import msgspec
 
 from isthmus import names
-from isthmus.domain import partnames
+from isthmus.domain import partnames, slurmfiles
 from isthmus.domain.clusterparts import files, pods
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.pods import Wish
-from isthmus.domain.clusterparts.workers import home, own_workers
+from isthmus.domain.clusterparts.workers import home, nodeset_workers, own_workers
 from isthmus.domain.manifests import common
 from isthmus.domain.manifests.common import Settings
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
+from isthmus.model.slinky import NodeSet as SlinkyNodeSet
 from isthmus.model.soperator import ControllerNode, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
 
@@ -138,6 +139,9 @@ class Maker:
         if node.open_metrics and node.open_metrics.enabled:
             spec["metrics"] = {"enabled": True}
         others = files.other_files(self._spec, self._nodesets, settings=self._settings, notes=self._notes)
+        if "gres.conf" in others:
+            # It takes the place of the one that the Controller makes, which knows the devices of all other workers.
+            others["gres.conf"] = self._gres_of_others() + others["gres.conf"]
         if others:
             name = f"{self._name}-files"
             spec["configFileRefs"] = [{"name": name}]
@@ -283,6 +287,15 @@ class Maker:
             notes=self._notes,
         )
         yield self._part(NODESETS, f"{self._prefix}worker", spec, app="slurmd", component="worker")
+
+    def _gres_of_others(self) -> str:
+        made = [child.manifest for child in self.own_workers()]
+        for it in self._nodesets:
+            if not it.spec.node_config.gres_config:
+                replicas = it.spec.replicas
+                spec = nodeset_workers(it, controller=self._name, replicas=replicas, jail=self._jail, notes=Notes())
+                made.append({"metadata": self._metadata(it.metadata.name, "slurmd", "worker"), "spec": spec})
+        return slurmfiles.gres_conf(slurmfiles.Workers.of(msgspec.convert(it, SlinkyNodeSet)) for it in made)
 
     # Common to them
 
