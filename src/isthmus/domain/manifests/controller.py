@@ -15,13 +15,15 @@ from typing import Any, Final
 
 from isthmus import names
 from isthmus.domain import authkeys, partnames
-from isthmus.domain.manifests import common, controller_scripts, users
+from isthmus.domain.manifests import common, controller_scripts, munge, users
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, Persistence
 
 APP: Final = "slurmctld"
 COMPONENT: Final = "controller"
 PLACEHOLDER: Final = "slurmctld-placeholder"
+SIDE_CAR: Final = "reconfigure"
+REVISION_FILE: Final = controller_scripts.REVISION
 
 _STATE_VOLUME: Final = "statesave"
 _STATE_SIZE: Final = "1Gi"
@@ -101,7 +103,7 @@ def statefulset(controller: Controller, settings: Settings) -> Manifest:
         marks,
         main=APP,
         template=spec.template,
-        containers={APP: spec.slurmctld, "reconfigure": spec.reconfigure},
+        containers={APP: spec.slurmctld, SIDE_CAR: spec.reconfigure},
     )
     if spec.replicas > 1:
         template["spec"] = _apart(template["spec"], common.selector(marks))
@@ -157,20 +159,20 @@ _WHERE: Final = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", 
 def _pod(controller: Controller, settings: Settings) -> Manifest:
     spec = controller.spec
     image = spec.slurmctld.get("image") or settings.slurm_image
-    munge = spec.auth_type == "munge"
-    side_cars = [_reconfigure(image, munge=munge)]
-    if munge:
-        side_cars.insert(0, _munge(image))
+    munged = spec.auth_type == "munge"
+    side_cars = [_reconfigure(image, munged=munged)]
+    if munged:
+        side_cars.insert(0, munge.sidecar(image) | {"name": "munge"})
     return {
         "dnsConfig": common.dns(controller.metadata.key, settings),
         "terminationGracePeriodSeconds": 30,
         "initContainers": side_cars,
-        "containers": [_slurmctld(image, munge=munge)],
-        "volumes": _volumes(controller, munge=munge),
+        "containers": [_slurmctld(image, munged=munged)],
+        "volumes": _volumes(controller, munged=munged),
     }
 
 
-def _slurmctld(image: str, *, munge: bool) -> Manifest:
+def _slurmctld(image: str, *, munged: bool) -> Manifest:
     port = {"port": APP}
     return {
         "name": APP,
@@ -187,18 +189,18 @@ def _slurmctld(image: str, *, munge: bool) -> Manifest:
         "readinessProbe": {"tcpSocket": port, "periodSeconds": 5, "failureThreshold": 2},
         "livenessProbe": {"tcpSocket": port, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
         "securityContext": _FEW_RIGHTS,
-        "volumeMounts": [*_mounts(munge=munge), users.mount()],
+        "volumeMounts": [*_mounts(munged=munged), users.mount()],
     }
 
 
-def _reconfigure(image: str, *, munge: bool) -> Manifest:
+def _reconfigure(image: str, *, munged: bool) -> Manifest:
     return {
-        "name": "reconfigure",
+        "name": SIDE_CAR,
         "image": image,
         "restartPolicy": "Always",
         "command": ["bash", "-c", controller_scripts.FOLLOW],
         "securityContext": _FEW_RIGHTS,
-        "volumeMounts": _mounts(munge=munge),
+        "volumeMounts": _mounts(munged=munged),
     }
 
 
@@ -209,36 +211,22 @@ _FEW_RIGHTS: Final[Mapping[str, Any]] = {
 }
 
 
-def _munge(image: str) -> Manifest:
-    return {
-        "name": "munge",
-        "image": image,
-        "restartPolicy": "Always",
-        "command": ["bash", "-c", controller_scripts.MUNGED],
-        "startupProbe": {"exec": {"command": ["munge", "-n"]}, "periodSeconds": 1, "failureThreshold": 60},
-        "volumeMounts": [
-            *common.mounts([("munge-key", "/run/secrets/munge")]),
-            *common.mounts([("munge-socket", "/run/munge")], read_only=False),
-        ],
-    }
-
-
-def _mounts(*, munge: bool) -> list[Manifest]:
+def _mounts(*, munged: bool) -> list[Manifest]:
     writable = [
         ("slurm-etc", "/etc/slurm"),
         ("run", controller_scripts.RUN),
         (_STATE_VOLUME, controller_scripts.STATE),
-        *([("munge-socket", "/run/munge")] if munge else []),
     ]
     return [
         *common.mounts([("slurm-config", controller_scripts.PLACE)]),
         *common.mounts(writable, read_only=False),
+        *([munge.socket_mount()] if munged else []),
     ]
 
 
-def _volumes(controller: Controller, *, munge: bool) -> list[Manifest]:
+def _volumes(controller: Controller, *, munged: bool) -> list[Manifest]:
     name, spec = controller.metadata.name, controller.spec
-    keys = [authkeys.JWT_FILE, controller_scripts.KEYS_REVISION, *([] if munge else [authkeys.FILE])]
+    keys = [authkeys.JWT_FILE, controller_scripts.KEYS_REVISION, *([] if munged else [authkeys.FILE])]
     secret = {"name": partnames.auth(name), "items": [{"key": key, "path": key} for key in keys]}
     volumes: list[Manifest] = [
         {
@@ -252,12 +240,8 @@ def _volumes(controller: Controller, *, munge: bool) -> list[Manifest]:
         {"name": "run", "emptyDir": {"medium": "Memory"}},
         users.volume(name),
     ]
-    if munge:
-        item = {"key": authkeys.MUNGE_FILE, "path": authkeys.MUNGE_FILE}
-        volumes += [
-            {"name": "munge-key", "secret": {"secretName": partnames.auth(name), "items": [item]}},
-            {"name": "munge-socket", "emptyDir": {"medium": "Memory"}},
-        ]
+    if munged:
+        volumes += munge.volumes(partnames.auth(name))
     if spec.persistence.existing_claim:
         claim = {"claimName": spec.persistence.existing_claim}
         volumes.append({"name": _STATE_VOLUME, "persistentVolumeClaim": claim})

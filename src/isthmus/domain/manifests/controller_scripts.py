@@ -268,12 +268,5 @@ done
 """
 )
 
-MUNGED: Final = r"""
-set -euo pipefail
-install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
-install -d -o munge -g munge -m 755 /run/munge /var/lib/munge /var/log/munge
-exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
-"""
-
 STAND_IN: Final = "trap 'exit 0' TERM; sleep infinity & wait"
 """What a placeholder does: it holds the image on its node, and nothing else."""
