@@ -118,8 +118,8 @@ def nodeset_status(
     nodeset: NebiusNodeSet,
     part: NodeSet | None,
     *,
-    problems: Iterable[str],
-    ignored: Iterable[str],
+    problems: Iterable[str] = (),
+    ignored: Iterable[str] = (),
     waits: str = "",
 ) -> tuple[dict[str, Any], list[Condition]]:
     """Make the status of a NodeSet of slurm.nebius.ai. `waits` says why there cannot be a part yet."""
