@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.bed.control_plane",
     "tests.bed.faults",
     "tests.bed.slurm",
+    "tests.bed.jail",
     "tests.bed.bridge_ground",
     "tests.bed.operator_ground",
     "tests.bed.workload_controllers",

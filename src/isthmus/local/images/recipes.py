@@ -28,7 +28,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     """Debian packages. A layer with a suite, packages and no parent is a new Debian system."""
     source: Literal["", "binary", "wheels", "isthmus", "spank"] = ""
-    """What the machine that builds adds: a program, locked Python packages, our own code, or our plugin's source."""
+    """What the machine that builds adds: a program, locked Python packages, our own code, or our plugin's in C."""
     copies: tuple[tuple[str, str], ...] = ()
     """Files taken from other layers: (layer, path)."""
     files: dict[str, str] = {}

@@ -1,0 +1,171 @@
+"""A real Slurm whose jobs run inside a shared root, by our plugin.
+
+    with JailBed("26.05") as bed:
+        bed.command("srun", "-N2", "ls", "/", user="alice")
+
+    the box:  /                 outside: the root of every node, with a file /outside that says so
+              /mnt/jail         the shared root of n1 and n2, with /home/alice and /home/bob
+
+The nodes' own root and the shared root are two overlays over one root file system: the same programs, other files.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.local.images import layers
+from isthmus.local.images.recipes import PLUGIN
+from isthmus.local.images.sources import SPANK
+from isthmus.local.progress import PlainProgress
+from tests.bed import logs, slurm
+from tests.bed.slurm import SlurmBed
+
+JAIL = "/mnt/jail"
+READY = f"{JAIL}/.isthmus/ready"
+OPTIONS = (f"root={JAIL}", "bind=/var/spool/slurmd", "bind=/run/slurm")
+# As the operator sets them: a step that holds a job's place, and `salloc` that lands on a node.
+SETTINGS = {"PrologFlags": "Contain", "LaunchParameters": "use_interactive_step"}
+SANITIZER_LOG = "/var/log/slurm/sanitizer"
+_PLUGSTACK = "/etc/slurm/plugstack.conf"
+_COMPILER = "/opt/compiler"
+_LIBRARIES = f"{_COMPILER}/usr/lib/x86_64-linux-gnu"
+
+
+class JailBed(SlurmBed):
+    """Two nodes that share a root.
+
+    `options` are what plugstack.conf says after the plugin's name; with None there is no plugin. `sanitized`
+    compiles the plugin that slurmstepd loads with the address and undefined behaviour sanitizers.
+    """
+
+    def __init__(
+        self,
+        version: str = slurm.VERSIONS[0],
+        *,
+        options: Sequence[str] | None = OPTIONS,
+        sanitized: bool = False,
+        **others: Any,
+    ) -> None:
+        super().__init__(version, **{"accounting": False, **others})
+        self._options = options
+        self._sanitized = sanitized
+
+    def _roots(self) -> dict[str, Path]:
+        roots = super()._roots()
+        roots[JAIL] = roots["/"]
+        if self._sanitized:
+            roots[_COMPILER] = slurm._root(f"spank-tools-{self.version}")
+        return roots
+
+    def _lay_out(self) -> None:
+        super()._lay_out()
+        self._fill_jail()
+        self._install_plugin()
+        if self._options is not None:
+            self.configure(*self._options)
+
+    def configure(self, *options: str) -> None:
+        """Give the plugin other options, which hold for the next step."""
+        self.path(_PLUGSTACK).write_text(f"required isthmus_jail.so {' '.join(options)}\n")
+
+    def _fill_jail(self) -> None:
+        self.path("/outside").write_text("not to be seen by jobs\n")
+        for name in ("etc/passwd", "etc/group", "etc/hosts", "etc/slurm/slurm.conf", "etc/slurm/cgroup.conf"):
+            shutil.copy(self.path(f"/{name}"), self.path(f"{JAIL}/{name}"))
+        for user in ("alice", "bob"):
+            home = self.path(f"{JAIL}/home/{user}")
+            home.mkdir(mode=0o700)
+            os.chown(home, slurm._USERS[user], slurm._USERS[user])
+        self.path(READY).parent.mkdir()
+        self.path(READY).touch()
+
+    def _install_plugin(self) -> None:
+        built = layers.ensure(f"spank-{self.version}", PlainProgress()).path
+        # Slurm's commands load it, too: those of the shared root as well.
+        for place in ("", JAIL):
+            shutil.copy(built / PLUGIN, self.path(f"{place}/{PLUGIN}"))
+        if self._sanitized:
+            shutil.copytree(built / SPANK, self.path(f"{_COMPILER}/{SPANK}"))
+            self.command(
+                *("chroot", _COMPILER, "make", "-B", f"--directory=/{SPANK}", "SANITIZE=address,undefined")
+            )
+
+    def _spawn(self, name: str) -> None:
+        if not (self._sanitized and name.startswith("slurmd-")):
+            super()._spawn(name)
+            return
+        node = self._node(name.removeprefix("slurmd-"))
+        self._daemons[name] = self._box.spawn(
+            ["slurmd", "-D", "-N", node.name],
+            log=f"/var/log/slurm/{name}.log",
+            hostname=node.binding_name,
+            own_directory="/run/slurm",
+            env={
+                "LD_PRELOAD": f"{_LIBRARIES}/libasan.so.8 {_LIBRARIES}/libubsan.so.1",
+                # What Slurm itself does not free when it ends is not our concern.
+                "ASAN_OPTIONS": f"detect_leaks=0,log_path={SANITIZER_LOG}",
+                "UBSAN_OPTIONS": f"log_path={SANITIZER_LOG}",
+            },
+        )
+
+    def _await(self, name: str) -> None:
+        super()._await(name)
+        if self._sanitized and name.startswith("slurmd-"):
+            # Only where the sanitizers' libraries are loaded. Programs without them would not start.
+            compiled = f"{_COMPILER}/{SPANK}/{Path(PLUGIN).name}"
+            self.on_node(name.removeprefix("slurmd-"), "mount", "--bind", compiled, f"/{PLUGIN}")
+
+    def on_node(self, node: str, *argv: str) -> str:
+        """Run a program outside the shared root, with the mounts that the slurmd of a node has."""
+        entering = ("nsenter", f"--target={self._daemons[f'slurmd-{node}'].pid}", "--mount", "--pid", "--")
+        done = subprocess.run([*entering, *argv], check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(argv)} ended with {done.returncode} on {node}: {done.stderr.strip()}")
+        return done.stdout
+
+
+@pytest.fixture
+def jail_bed(request: pytest.FixtureRequest) -> Iterator[Callable[..., JailBed]]:
+    """Start a Slurm with a shared root of the test's own, which it may break: `bed = jail_bed("24.11")`."""
+    with ExitStack() as stack:
+        count = 0
+
+        def start(version: str, **options: Any) -> JailBed:
+            nonlocal count
+            count += 1
+            bed = stack.enter_context(JailBed(version, **options))
+            name = f"jail-{version}-{count}"
+            stack.enter_context(logs.shown(request.config, name=name, directory=bed.log_directory))
+            return bed
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared_jails() -> Iterator[Callable[[str], JailBed]]:
+    """Give the one bed of a version that tests share."""
+    running: dict[str, JailBed] = {}
+    with ExitStack() as stack:
+
+        def give(version: str) -> JailBed:
+            if version not in running or not running[version].is_healthy():
+                running[version] = stack.enter_context(JailBed(version, settings=SETTINGS))
+            return running[version]
+
+        yield give
+
+
+@pytest.fixture
+def jail(
+    request: pytest.FixtureRequest, slurm_version: str, shared_jails: Callable[[str], JailBed]
+) -> Iterator[JailBed]:
+    """A Slurm of each version whose two nodes share a root, used by all tests that leave it as it was."""
+    bed = shared_jails(slurm_version)
+    with logs.shown(request.config, name=f"jail-{slurm_version}", directory=bed.log_directory):
+        yield bed
