@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
 from isthmus.kube.errors import Forbidden
+from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
+from isthmus.model.objects import DEPLOYMENTS, STATEFULSETS
+from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS, NODESETS
+from isthmus.model.soperator import SLURM_CLUSTERS
 from isthmus.operator import crds, registration
 from isthmus.operator.registration import Place
 from isthmus.runtime.certkeeper import SECRETS
@@ -25,8 +29,8 @@ from isthmus.runtime.trust import DEFINITIONS, VALIDATING
 from tests.bed import logs
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.bridge.test_chart import REVIEWS, Helm, helm_program, named, only
-from tests.flows.kube.conftest import NAMESPACES, token_of
-from tests.unit.operator.manifests import slinky
+from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, token_of
+from tests.unit.operator.manifests import cluster, slinky
 
 __all__ = ["helm_program"]
 
@@ -331,9 +335,9 @@ async def test_webhooks_can_be_switched_off_and_on(release: Release, client: Cli
 
 async def test_the_kinds_and_clusters_stay_when_the_operator_goes(release: Release, client: Client) -> None:
     await release.install("webhook: {enabled: false}")
-    cluster = slinky("Controller", "kept")
-    cluster["metadata"]["namespace"] = "slurm"
-    await client.create(CONTROLLERS, cluster)
+    kept = slinky("Controller", "kept")
+    kept["metadata"]["namespace"] = "slurm"
+    await client.create(CONTROLLERS, kept)
     await release.uninstall()
     assert (await client.get(CONTROLLERS, Key("slurm", "kept"))).metadata.name == "kept"
     await release.install()  # and it comes back to them
@@ -406,6 +410,86 @@ async def test_with_namespaces_rights_end_at_their_borders(release: Release, cli
     wrong += [("must not elsewhere", *ask) for ask in IN_ITS_NAMESPACES if await may(client, "other", *ask)]
     wrong += [("must not at home", *ask) for ask in IN_ITS_NAMESPACES if await may(client, HOME, *ask)]
     assert wrong == []
+
+
+@pytest.fixture
+def kubeconfig(bed: ControlPlaneBed, tmp_path: Path) -> Callable[[str], Path]:
+    """Write a kubeconfig for a token, as a pod in the operator's namespace would have it."""
+
+    def write(token: str) -> Path:
+        given = yaml.safe_load(bed.kubeconfig.read_text())
+        given["users"] = [{"name": "account", "user": {"token": token}}]
+        context = given["contexts"][0]["context"]
+        context |= {"user": "account", "namespace": HOME}
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(given))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("namespaces", [[], ["slurm"]], ids=["all", "some"])
+async def test_the_process_makes_a_whole_cluster_with_the_rights_of_its_account(
+    release: Release,
+    client: Client,
+    *,
+    helm: Helm,
+    kubeconfig: Callable[[str], Path],
+    tmp_path: Path,
+    namespaces: list[str],
+) -> None:
+    values = yaml.safe_dump(
+        {
+            # Nobody could reach a webhook of a Service here.
+            "webhook": {"enabled": False},
+            "operator": {"namespaces": namespaces, "metricsPort": 0},
+        }
+    )
+    await release.install(values)
+    await client.apply(ACCOUNTS, {"metadata": {"name": "default", "namespace": "slurm"}}, manager="test")
+    (container,) = pod_of(rendered(helm, values))["containers"]
+    flags = [it for it in container["args"] if not it.startswith("--health-probe")]
+    command = [
+        Path(sys.executable).with_name(container["command"][0]),
+        *flags,
+        "--health-probe-bind-address=127.0.0.1:0",
+    ]
+    log = tmp_path / "log"
+    given = kubeconfig(await token_of(client, HOME, NAME))
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, f"--kubeconfig={given}", stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            made = cluster("one", slurmNodes={"worker": {"size": 2}, "accounting": {"enabled": True}})
+            made["metadata"]["namespace"] = "slurm"
+            await client.create(SLURM_CLUSTERS, made)
+            await until(
+                client, "statefulsets", STATEFULSETS, {"controller", "login", "one-accounting", "one-mariadb"}
+            )
+            await until(client, "deployments", DEPLOYMENTS, {"one-restapi"})
+            await until(client, "pods", PODS, {"worker-0", "worker-1"})
+            await client.delete(SLURM_CLUSTERS, Key("slurm", "one"))
+            await until(client, "clusters", SLURM_CLUSTERS, set())
+            await until(client, "workers", PODS, set())
+        finally:
+            process.terminate()
+            await process.wait()
+    assert "orbidden" not in log.read_text()
+
+
+async def until(client: Client, what: str, kind: Kind[Any], names: set[str]) -> None:
+    """Wait until there are exactly these objects of a kind."""
+    found: set[str] = set()
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                found = {it.metadata.name for it in (await client.list(kind, namespace="slurm")).items}
+                if found == names:
+                    return
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{what}: there are {found}, not {names}") from None
 
 
 async def test_the_account_holds_its_own_lease_and_no_other(
