@@ -496,6 +496,7 @@ async def test_the_account_holds_its_own_lease_and_no_other(
     release: Release, client: Client, config: Config
 ) -> None:
     await release.install("operator: {namespaces: [slurm]}")
+    await client.delete_all(LEASES, namespace=HOME)  # of processes before
     async with Client(await account(client, config)) as own:
         await own.create(LEASES, {"metadata": {"namespace": HOME, "name": NAME}, "spec": {}})
         await own.merge_patch(LEASES, Key(HOME, NAME), {"spec": {"holderIdentity": "us"}})
