@@ -139,7 +139,7 @@ class ControllerVolumes(Data, frozen=True):
 
 
 class ControllerNode(_WithSssd, frozen=True):
-    """The node of slurmctld. There is one: the size is not read."""
+    """The node of slurmctld; of several, one works and the others stand by on shared state (ours)."""
 
     slurmctld: NodeContainer = NodeContainer()
     volumes: ControllerVolumes = ControllerVolumes()
@@ -686,19 +686,37 @@ _SSSD: Final = ("sssd", "sssdDebugLevel", "sssdConfSecretRefName", "sssdLdapCACo
 
 INERT: Final = frozenset(
     (
+        "plugStackConfig.ncclDebug",
+        "plugStackConfig.ncclInspectorPreConf",
+        "plugStackConfig.pyxis",
         "populateJail",
-        "plugStackConfig",
         "sConfigController",
-        "useDefaultAppArmorProfile",
-        "topology",
-        "slurmConfig.suspendTime",
         "slurmConfig.resumeTimeout",
-        "slurmNodes.exporter",
-        "slurmNodes.login.userIsolation",
+        "slurmConfig.suspendTime",
+        "slurmConfig.topologyParam",
+        "slurmConfig.topologyPlugin",
+        "slurmNodes.accounting.externalDB.tls",
         "slurmNodes.accounting.mariadbOperator.metrics",
         "slurmNodes.accounting.mariadbOperator.replicas",
         "slurmNodes.accounting.mariadbOperator.replication",
-        "slurmNodes.accounting.externalDB.tls",
+        "slurmNodes.accounting.munge",
+        "slurmNodes.controller.munge",
+        "slurmNodes.controller.openMetrics.serviceMonitor",
+        "slurmNodes.controller.slurmctld.securityLimitsConfig",
+        "slurmNodes.controller.sssd",
+        "slurmNodes.controller.sssdConfSecretRefName",
+        "slurmNodes.exporter",
+        "slurmNodes.login.munge",
+        "slurmNodes.login.sshd.securityLimitsConfig",
+        "slurmNodes.login.sshdConfigMapRefName",
+        "slurmNodes.login.userIsolation",
+        "slurmNodes.worker.cgroupVersion",
+        "slurmNodes.worker.munge",
+        "slurmNodes.worker.slurmd.securityLimitsConfig",
+        "slurmNodes.worker.sssd",
+        "slurmNodes.worker.sssdConfSecretRefName",
+        "topology",
+        "useDefaultAppArmorProfile",
     )
 )
 """Fields of a SlurmCluster (below `spec`) that are taken but have no effect yet. Each stands for all within it."""

@@ -17,31 +17,6 @@ from isthmus.model.soperator import INERT, INERT_IN_NODESET, NodeSet, SlurmClust
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
-_ALSO_INERT: Final = frozenset(
-    (
-        "plugStackConfig.pyxis",
-        "plugStackConfig.ncclDebug",
-        "plugStackConfig.ncclInspectorPreConf",
-        "slurmConfig.topologyPlugin",
-        "slurmConfig.topologyParam",
-        "slurmNodes.controller.slurmctld.securityLimitsConfig",
-        "slurmNodes.controller.openMetrics.serviceMonitor",
-        "slurmNodes.controller.sssd",
-        "slurmNodes.controller.sssdConfSecretRefName",
-        "slurmNodes.login.sshdConfigMapRefName",
-        "slurmNodes.login.sshd.securityLimitsConfig",
-        "slurmNodes.accounting.munge",
-        "slurmNodes.controller.munge",
-        "slurmNodes.login.munge",
-        "slurmNodes.worker.munge",
-        "slurmNodes.worker.slurmd.securityLimitsConfig",
-        "slurmNodes.worker.cgroupVersion",
-        "slurmNodes.worker.sssd",
-        "slurmNodes.worker.sssdConfSecretRefName",
-    )
-)
-"""Fields without effect beyond those that the model names."""
-
 
 class Parts(msgspec.Struct, frozen=True):
     """What a cluster is to consist of, and what was noticed on the way."""
@@ -99,7 +74,7 @@ def parts_of(
     children += [*maker.own_workers(), maker.login()]
     notes.ignored += [
         path
-        for path in files.fields_set(cluster.spec, (INERT - {"plugStackConfig"}) | _ALSO_INERT)
+        for path in files.fields_set(cluster.spec, INERT)
         if path != "slurmNodes.exporter" or cluster.spec.slurm_nodes.exporter.enabled
     ]
     return Parts(
