@@ -41,6 +41,8 @@ from tests.flows.kube.waiting import eventually
 from tests.flows.slurm.helpers import new_key
 
 CONTROLLER = "slurm"
+FOR_OTHERS = 120.0
+"""Seconds for what Kubernetes' own controllers do in their time: garbage collection, the end of a namespace."""
 
 
 class NodeSets:
@@ -123,7 +125,10 @@ class NodeSets:
         """Do what scheduler, kubelet and slurmd do: place pods, register them, and say that they are ready."""
         found = [self.world.pods.get(self.key(it)) for it in pods]
         unbound = [it for it in found if it and not it.spec.node_name]
-        await _all(self.kube.bind(it.metadata.key, node or f"node-{it.metadata.name}") for it in unbound)
+        # Kubernetes removes pods from nodes that do not exist, but not at once from one that it hears of first.
+        await _all(
+            self.kube.bind(it.metadata.key, node or f"{self.namespace}-{it.metadata.name}") for it in unbound
+        )
         if register:
             await self.register(*(it.metadata.labels[names.POD_HOSTNAME_LABEL] for it in found if it), **line)
         await _all(self.tell(it) for it in pods)

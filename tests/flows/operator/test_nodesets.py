@@ -20,7 +20,7 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import NAMESPACES
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
+from tests.flows.operator.nodesets_bed import FOR_OTHERS, NodeSets, make_controller, running
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ async def test_what_all_share_is_repaired_and_goes_with_the_last(alone: NodeSets
     await eventually(lambda: budget in alone.world.budgets)
     await alone.kube.delete(NODESETS, alone.key("a"))
     await alone.kube.delete(NODESETS, alone.key("b"))
-    await eventually(lambda: service not in alone.world.services)
+    await eventually(lambda: service not in alone.world.services, within=FOR_OTHERS)
 
 
 def owners(bed: NodeSets) -> set[str]:
@@ -408,7 +408,7 @@ async def gone(bed: NodeSets, claim: Key) -> None:
         found = bed.world.claims.get(claim)
         return found is None or found.metadata.deletion_timestamp is not None
 
-    await eventually(deleted)
+    await eventually(deleted, within=FOR_OTHERS)
     if bed.world.claims.get(claim):
         await bed.kube.merge_patch(CLAIMS, claim, {"metadata": {"finalizers": None}})
     await eventually(lambda: claim not in bed.world.claims)
@@ -446,7 +446,7 @@ async def test_a_namespace_that_goes_is_not_held_up(
         await bed.there("w-0")
         await bed.up("w-0", register=False)
         await kube.delete(NAMESPACES, name)
-        await eventually(lambda: bed.key("w") not in bed.world.nodesets)
+        await eventually(lambda: bed.key("w") not in bed.world.nodesets, within=FOR_OTHERS)
 
 
 async def test_a_nodeset_whose_controller_is_gone_can_be_deleted(alone: NodeSets) -> None:

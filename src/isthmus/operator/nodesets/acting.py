@@ -39,6 +39,8 @@ _PER_PASS: Final = 500
 """Pods that are made before the status is written again."""
 
 _NAMED: Final = 3
+_NAMESPACE_GOES: Final = "because it is being terminated"
+"""No news to anybody: whoever deletes a namespace wants no pods in it."""
 
 
 class Hands:
@@ -80,7 +82,8 @@ class Hands:
         if refused:
             why = _why(refused[0])
             memory.refused(why, generation=nodeset.metadata.generation, now=self._clock())
-            self._tell(nodeset, "FailedCreate", f"pods cannot be created: {why}", warning=True)
+            if _NAMESPACE_GOES not in why:
+                self._tell(nodeset, "FailedCreate", f"pods cannot be created: {why}", warning=True)
         else:
             memory.accepted()
         return len(made) == len(slots)

@@ -43,15 +43,12 @@ class PodMirror:
         """Bring one pod's conditions into step."""
         pod = self._world.pods.get(key)
         cluster = _cluster(pod) if pod else None
-        if pod is None or cluster is None or pod.leaving:
-            return
+        if pod is None or cluster is None or pod.leaving or pod.status.phase != "Running":
+            return  # where no slurmd can be, a record is of another one
         slurm = self._world.slurms.of(cluster)
         if slurm is None or not slurm.in_touch:
             return  # what was told last stays: nobody knows better
-        record = slurm.nodes.get(slurm_name(pod))
-        if record is None and pod.status.phase != "Running":
-            return
-        wanted = mirrored(record)
+        wanted = mirrored(slurm.nodes.get(slurm_name(pod)))
         if wanted == shown(pod):
             return
         metadata = {"name": key.name, "namespace": key.namespace, "uid": pod.metadata.uid}

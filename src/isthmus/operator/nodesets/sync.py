@@ -163,7 +163,8 @@ class NodeSetSync:
         await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
         for note in decided.notes:
             self._recorder.event(NODESETS, nodeset, note.reason, note.note, warning=note.warning)
-        view, _ = self._look(nodeset, template, memory, slurm)
+        if planned.create or planned.delete or actions:
+            view, _ = self._look(nodeset, template, memory, slurm)
         if memory.refusal:
             wrong = (*wrong, f"pods cannot be created: {memory.refusal}")
         await self._report(view, decided, msgspec.structs.replace(trouble, wrong=wrong), memory)
@@ -297,7 +298,9 @@ class NodeSetSync:
         if wait > 0 and not at_once:
             self.controller.queue.add(nodeset.metadata.key, after=wait)
             return
-        fields = status.fields(view, selector=worker.selector(nodeset), victims=decided.victims)
+        there = {pod.name for pod in view.pods if not pod.leaving}
+        victims = tuple(it for it in decided.victims if it in there)
+        fields = status.fields(view, selector=worker.selector(nodeset), victims=victims)
         held = status.held(view, trouble, also=(decided.condition, status.ssh(nodeset)))
         if await self._reporter.report(NODESETS, nodeset, fields, held):
             memory.told_at = self._clock()
