@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from isthmus.domain import partnames
 from isthmus.domain.clusterparts import files
 from isthmus.domain.clusterparts.daemons import Child, Maker, jail_source, resting, worker_count
 from isthmus.domain.clusterparts.notes import Notes
@@ -16,6 +17,15 @@ from isthmus.model.slinky import NODESETS
 from isthmus.model.soperator import INERT, INERT_IN_NODESET, NodeSet, SlurmCluster
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+_PORTS: Final = {
+    "slurmNodes.controller.slurmctld.port": partnames.SLURMCTLD_PORT,
+    "slurmNodes.worker.slurmd.port": partnames.SLURMD_PORT,
+    "slurmNodes.accounting.slurmdbd.port": partnames.SLURMDBD_PORT,
+    "slurmNodes.rest.rest.port": partnames.SLURMRESTD_PORT,
+}
+"""Ports that cannot be others than these; to say so is no wish."""
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -77,6 +87,13 @@ def parts_of(
         for path in files.fields_set(cluster.spec, INERT)
         if path != "slurmNodes.exporter" or cluster.spec.slurm_nodes.exporter.enabled
     ]
+    nodes = cluster.spec.slurm_nodes
+    ports = (nodes.controller.slurmctld, nodes.worker.slurmd, nodes.accounting.slurmdbd, nodes.rest.rest)
+    notes.ignored += [
+        f"{path} (it is {usual})"
+        for (path, usual), given in zip(_PORTS.items(), ports, strict=True)
+        if given.port not in {None, usual}
+    ]
     return Parts(
         children=tuple(children),
         secrets=tuple(maker.secrets()),
@@ -92,6 +109,8 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
     notes = Notes()
     meta = nodeset.metadata
     notes.ignored += files.fields_set(nodeset.spec, INERT_IN_NODESET)
+    if nodeset.spec.slurmd.port != partnames.SLURMD_PORT:
+        notes.ignored.append(f"slurmd.port (it is {partnames.SLURMD_PORT})")
     if meta.name == f"{prefix}worker" and worker_count(cluster, (nodeset,)) > 0:
         notes.refuse(
             f"the cluster's own workers (slurmNodes.worker) have this name already;"

@@ -11,7 +11,7 @@ from isthmus.domain.clusterparts import files, pods
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.pods import Wish
 from isthmus.domain.clusterparts.workers import home, nodeset_workers, own_workers
-from isthmus.domain.manifests import common
+from isthmus.domain.manifests import common, database
 from isthmus.domain.manifests.common import Settings
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
@@ -60,9 +60,21 @@ def worker_count(cluster: SlurmCluster, nodesets: Collection[NodeSet]) -> int:
 
 
 def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
-    """Find the shared file system: the volume source `jail`, or a claim of ours."""
+    """Find the shared file system, which is one for all: the volume source `jail`, or a claim of ours."""
     spec = cluster.spec
-    name = spec.slurm_nodes.login.volumes.jail.volume_source_name or pods.JAIL
+    nodes = spec.slurm_nodes
+    name = nodes.login.volumes.jail.volume_source_name or pods.JAIL
+    for where, volumes in (("controller", nodes.controller.volumes), ("worker", nodes.worker.volumes)):
+        other = volumes.jail.volume_source_name
+        if other not in {None, name}:
+            notes.ignored.append(f"slurmNodes.{where}.volumes.jail (it is the one of login, {name})")
+    for where, jail in (
+        ("controller", nodes.controller.volumes.jail),
+        ("worker", nodes.worker.volumes.jail),
+        ("login", nodes.login.volumes.jail),
+    ):
+        if jail.volume_claim_template_spec is not None:
+            notes.refuse(f"slurmNodes.{where}.volumes.jail: it is shared by all, so it is one of volumeSources")
     if name != pods.JAIL or any(it["name"] == pods.JAIL for it in spec.volume_sources):
         return pods.source(spec, name, "slurmNodes.login.volumes.jail", notes) or {}
     return {"persistentVolumeClaim": {"claimName": f"{prefix}jail"}}
@@ -206,6 +218,13 @@ class Maker:
             pod["securityContext"] = wish.pod_security_context
         if wish.image_pull_secrets:
             pod["imagePullSecrets"] = [{"name": it.name} for it in wish.image_pull_secrets]
+        container = pods.container(wish, {})
+        for elsewhere in ("image", "resources"):
+            container.pop(elsewhere, None)
+        if wish.security_context:
+            container["securityContext"] = {**container.get("securityContext", {}), **wish.security_context}
+        if container:
+            pod["containers"] = [{"name": database.CONTAINER, **container}]
         made: Wish = {"template": {"spec": pod}} if pod else {}
         if wish.image:
             made["image"] = wish.image
