@@ -124,11 +124,12 @@ def present(items: tuple[ItemT, ...] | None, *, what: str) -> tuple[ItemT, ...]:
     return items
 
 
-def in_path(name: str) -> str:
-    """Quote one name for a path; a host list would silently mean several nodes."""
-    if not name or hostlist.expand(name) != [name]:
-        raise Terminal(f"{name[:60]!r} is not one name")
-    return quote(name, safe="")
+def in_path(*names: str) -> str:
+    """Quote a name for a path, or several as a host list, which in one name would silently mean several nodes."""
+    for name in names:
+        if not name or hostlist.expand(name) != [name]:
+            raise Terminal(f"{name[:60]!r} is not one name")
+    return quote(hostlist.fold(names), safe="")
 
 
 def in_query(second: float) -> str:

@@ -323,7 +323,10 @@ class Client:
         return NodeList(present(answer.nodes, what="reading all nodes"), int(answer.last_update.value or 0))
 
     async def node(self, name: str) -> Node:
-        """Read one node."""
+        """Read one node.
+
+        Its counts, and so MIXED, are as of the last time that somebody listed all nodes; flags are of this moment.
+        """
         what = f"reading node {name}"
         # A node that does not exist is reported as "no error" and no node.
         answer = await self.calls.call("GET", f"node/{in_path(name)}", _Nodes, what=what, tolerate={0})
@@ -354,6 +357,11 @@ class Client:
     async def delete_node(self, name: str) -> None:
         """Delete a node that was made while slurmctld ran."""
         await self.calls.call("DELETE", f"node/{in_path(name)}", Answer, what=f"deleting node {name}")
+
+    async def delete_nodes(self, names: Sequence[str]) -> None:
+        """Delete many such nodes, in one request. Those that can be are deleted even if another cannot."""
+        what = f"deleting {names[0] if len(names) == 1 else f'{len(names)} nodes'}"
+        await self.calls.call("DELETE", f"node/{in_path(*names)}", Answer, what=what)
 
     # Partitions and reservations
 

@@ -170,7 +170,7 @@ async def _update(client: Client, nodes: Sequence[str], change: NodeChange) -> N
 async def _forget(client: Client, nodes: str, why: str) -> tuple[str, str]:
     """Delete records, given as a host list; those that Slurm still needs stay, and are tried again later."""
     try:
-        await client.delete_node(nodes)
+        await client.delete_nodes(expand(nodes))
     except NotFound:
         return "", ""  # all others of the list are deleted all the same
     except NotNow as error:
