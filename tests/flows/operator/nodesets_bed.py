@@ -7,8 +7,9 @@ the Slurm nodes that slurmd would register.
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -270,9 +271,12 @@ async def running(
     slurm: SlurmBed | str | None,
     *,
     jwt_key: bytes = b"",
-    clock: Callable[[], float] = time.monotonic,
+    kubeconfig: Path | None = None,
 ) -> AsyncIterator[NodeSets]:
-    """Run a NodeSet controller until the block ends; `slurm` is a bed, the URL of a proxy before it, or none."""
+    """Run a NodeSet controller until the block ends; `slurm` is a bed, the URL of a proxy before it, or none.
+
+    With `kubeconfig`, the controller takes another way to the API server than the test does.
+    """
     requests: list[str] = []
 
     def observe(method: str, _code: int, _seconds: float) -> None:
@@ -280,7 +284,8 @@ async def running(
             requests.append(method)
 
     async with AsyncExitStack() as stack:
-        kube = await stack.enter_async_context(Client(load(control_plane.kubeconfig), observe=observe))
+        way = load(kubeconfig or control_plane.kubeconfig)
+        kube = await stack.enter_async_context(Client(way, observe=observe))
         own = await stack.enter_async_context(Client(load(control_plane.kubeconfig)))
         world = World(kube, Settings(cgroup="none"), namespace=namespace)
         metrics = Metrics()
@@ -291,7 +296,6 @@ async def running(
             reporter=Reporter(kube),
             recorder=recorder,
             metrics=metrics,
-            clock=clock,
         )
         manager = Manager(grace=1.0)
         world.register(manager)

@@ -10,6 +10,7 @@ What needs Kubernetes alone is done whether Slurm answers or not. All is decided
 show and from what this process has just done itself (memory): nothing is expected, so no wait is in vain.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ import structlog
 from isthmus import names
 from isthmus.domain.manifests import worker
 from isthmus.domain.nodeset import claims, status
+from isthmus.domain.nodeset.actions import DeletePod
 from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.deletion import finalizers
 from isthmus.domain.nodeset.identity import Identity
@@ -57,6 +59,9 @@ log = structlog.get_logger()
 _WORKERS: Final = 8
 _STATUS_EVERY: Final = 0.5
 """Seconds between two writes of a status while things are still moving."""
+
+_SLURM_WITHIN: Final = 20.0
+"""Seconds for what is done in Slurm at a time: one that hangs must not hold up what needs Kubernetes alone."""
 
 _SOON: Final = 1.0
 _OURS: Final = frozenset({names.DRAIN_FINALIZER, names.RESERVATION_FINALIZER})
@@ -148,8 +153,9 @@ class NodeSetSync:
             held = memory.first_tried([it.slurm_name for it in stale], now=self._clock())
             await self._make(template, view, [it for it in planned.create if it.hostname not in held], memory)
         await self._hands.delete(nodeset, planned.delete, memory)
-        await self._slurm_side.act(view, slurm, stale, hands=self._hands, memory=memory)
-        view = await self._with_reservations(view, slurm)
+        async with asyncio.timeout(_SLURM_WITHIN):
+            await self._slurm_side.act(view, slurm, stale, hands=self._hands, memory=memory)
+            view = await self._with_reservations(view, slurm)
         if (view.deleting or view.reservations is not None) and await self._finalized(view):
             return
         view, decided = await self._decide(view, slurm)
@@ -159,11 +165,16 @@ class NodeSetSync:
             # Before anything is done to them: whoever takes over has to choose the same.
             await self._report(view, decided, trouble, memory, at_once=True)
         await self._keep_claims(view, decided)
-        actions = (*decided.actions, *memory.news(revisions(view), now=self._clock()))
-        await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
+        sure = [it for it in decided.actions if isinstance(it, DeletePod) and it.version]
+        # Who has no node needs nobody's leave.
+        await self._hands.delete(nodeset, sure, memory)
+        others = (it for it in decided.actions if not (isinstance(it, DeletePod) and it.version))
+        actions = (*others, *memory.news(revisions(view), now=self._clock()))
+        async with asyncio.timeout(_SLURM_WITHIN):
+            await self._slurm_side.act(view, slurm, actions, hands=self._hands, memory=memory)
         for note in decided.notes:
             self._recorder.event(NODESETS, nodeset, note.reason, note.note, warning=note.warning)
-        if planned.create or planned.delete or actions:
+        if planned.create or planned.delete or sure or actions:
             view, _ = self._look(nodeset, template, memory, slurm)
         if memory.refusal:
             wrong = (*wrong, f"pods cannot be created: {memory.refusal}")
@@ -210,7 +221,8 @@ class NodeSetSync:
         propagated = self._world.settings.propagated_node_conditions
         decided = decide(view, propagated=propagated)
         if decided.wants_jobs and slurm is not None:
-            view = msgspec.structs.replace(view, jobs=await slurm.client.jobs())
+            async with asyncio.timeout(3 * _SLURM_WITHIN):  # a list of all jobs takes seconds
+                view = msgspec.structs.replace(view, jobs=await slurm.client.jobs())
             decided = decide(view, propagated=propagated)
         return view, decided
 

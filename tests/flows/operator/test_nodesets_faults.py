@@ -1,0 +1,104 @@
+"""NodeSets while something is broken: Slurm hangs, the API server loses answers, the operator ends halfway."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube.client import Client
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.faults import Faults
+from tests.bed.slurm import SlurmBed
+from tests.flows.bridge.crash_bed import before_the_api_server
+from tests.flows.kube.waiting import eventually
+from tests.flows.operator.nodesets_bed import make_controller, running
+
+
+@pytest.fixture
+def cluster(slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
+    return slurm_bed("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
+
+
+async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
+) -> None:
+    """W1, W4."""
+    await make_controller(kube, namespace)
+    key = cluster.jwt_key.read_bytes()
+    async with (
+        faults.in_front_of(cluster.rest_url) as proxy,
+        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
+    ):
+        await bed.make(replicas=2)
+        await bed.there("w-0", "w-1")
+        await bed.up("w-0", "w-1")
+        await bed.settled()
+        proxy.freeze()
+        await bed.change(replicas=3)
+        await bed.there("w-0", "w-1", "w-2")
+        await bed.change(replicas=0)
+        await eventually(lambda: bed.leaving("w-2"))  # it has no node yet, so nothing can run there
+        await bed.bury("w-2")
+        await eventually(lambda: (it := bed.condition("SlurmReachable")) is not None and it.status == "False")
+        assert set(bed.pods()) == {"w-0", "w-1"}
+        proxy.heal()
+        await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"))
+
+
+async def test_lost_answers_make_no_pod_twice_and_lose_none(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_path: Path
+) -> None:
+    await make_controller(kube, namespace)
+    kubeconfig = tmp_path / "kubeconfig"
+    async with before_the_api_server(control_plane, kubeconfig) as proxy:
+        proxy.lose_answer(method="POST", path=f"*/namespaces/{namespace}/pods*", times=5)
+        proxy.respond(500, method="POST", path=f"*/namespaces/{namespace}/pods*", times=3)
+        async with running(control_plane, namespace, None, kubeconfig=kubeconfig) as bed:
+            await bed.make(replicas=20)
+            await eventually(lambda: len(bed.pods()) == 20)
+            await eventually(lambda: bed.status().replicas == 20)
+            assert set(bed.pods()) == {f"w-{n}" for n in range(20)}
+
+
+async def test_a_lost_answer_to_a_drain_costs_nothing(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
+) -> None:
+    await make_controller(kube, namespace)
+    key = cluster.jwt_key.read_bytes()
+    async with (
+        faults.in_front_of(cluster.rest_url) as proxy,
+        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
+    ):
+        await bed.make(replicas=2)
+        await bed.there("w-0", "w-1")
+        await bed.up("w-0", "w-1")
+        await bed.settled()
+        job = await bed.busy("w-1")
+        proxy.lose_answer(method="POST", path="*/nodes*", times=1)
+        await bed.change(replicas=0)
+        await eventually(lambda: bed.leaving("w-0"))
+        assert not bed.leaving("w-1")
+        await bed.end(job)
+        await eventually(lambda: bed.leaving("w-1"))
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6])
+async def test_an_operator_that_ends_in_a_scale_in_leaves_it_to_the_next(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, after: float
+) -> None:
+    """W18: the next one goes on with the pods that were chosen, and a busy one is never among the dead."""
+    await make_controller(kube, namespace)
+    async with running(control_plane, namespace, cluster) as first:
+        await first.make(replicas=6)
+        await eventually(lambda: len(first.pods()) == 6)
+        await first.up(*first.pods())
+        await first.settled()
+        await first.busy("w-4")
+        await first.change(replicas=2)
+        await asyncio.sleep(after)  # however far it has come by then
+    async with running(control_plane, namespace, cluster) as second:
+        chosen = set(second.status().victims)
+        await eventually(lambda: len(second.pods()) == 2)
+        assert "w-4" in second.pods()
+        assert not chosen & set(second.pods())
