@@ -1,4 +1,4 @@
-#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" "$0" "$@"'
+#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" -P "$0" "$@"'
 """The bridge, Kubernetes on Slurm: one process, a real API server, a real slurmctld, nodes that are mere objects.
 
 burst         1,000 pods at once, beside the stock scheduler and beside what the servers could do; calls per pod
@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import bridge_ground as ground
-import workload
-from bridge_ceiling import ceiling
-from bridge_process import BridgeProcess, bridge
-from harness import Figure, Options, figure, main, note
+from bench import bridge_ground as ground
+from bench import workload
+from bench.bridge_ceiling import ceiling
+from bench.bridge_process import BridgeProcess, bridge
+from bench.harness import Figure, Options, figure, main, note
 from isthmus import names
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client

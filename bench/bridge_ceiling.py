@@ -11,7 +11,7 @@ from itertools import count
 
 import msgspec
 
-from bridge_ground import Load
+from bench.bridge_ground import Load
 from isthmus import names
 from isthmus.domain import jobspec, marker
 from isthmus.domain.grouping import group_of

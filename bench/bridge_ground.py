@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import workload
+from bench import workload
 from isthmus import names
 from isthmus.bridge import policies
 from isthmus.errors import Terminal

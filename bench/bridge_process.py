@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.stopwatch import PROFILE
 from isthmus import names
 from isthmus.errors import Terminal
-from stopwatch import PROFILE
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import PARTITION

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" "$0" "$@"'
+#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" -P "$0" "$@"'
 """The clients of Kubernetes and Slurm, against real servers and beside other libraries in the same run.
 
 pods       list and watch 5,000 pods, beside lightkube, kubernetes-asyncio and kr8s; cache 50,000
@@ -13,18 +13,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import bare
-import compare
-import workload
-from harness import Figure, Options, figure, main, note
+from bench import bare, compare, workload
+from bench.harness import Figure, Options, figure, main, note
+from bench.jobs import watch_changes
+from bench.stopwatch import Times, measured
 from isthmus.domain import hostlist
 from isthmus.kube import tls
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.model.pod import PODS
 from isthmus.runtime import loop
-from jobs import watch_changes
-from stopwatch import Times, measured
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 

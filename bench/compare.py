@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.stopwatch import PROFILE
 from isthmus.errors import Terminal
 from isthmus.local.images import cache
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress
-from stopwatch import PROFILE
 
 OTHERS = ("lightkube", "kubernetes_asyncio", "kr8s")
 
@@ -41,7 +41,7 @@ def python() -> Path:
 def run(script: str, *words: str, kubeconfig: Path) -> Any:
     """Run a script of the course, and return the JSON that it printed."""
     # Isthmus itself comes from the working tree, for which the environment has all that it needs.
-    path = os.pathsep.join(map(str, (_ROOT / "src", _COURSE.parent)))
+    path = os.pathsep.join(map(str, (_ROOT / "src", _ROOT)))
     env = {**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig)}
     if script.removeprefix("with_") in OTHERS:
         env.pop(PROFILE, None)  # where their time goes is not our business

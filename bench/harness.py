@@ -25,8 +25,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.stopwatch import PROFILE
 from isthmus.errors import IsthmusError
-from stopwatch import PROFILE
 
 _HERE = Path(__file__).parent
 _BAR = re.compile(r"(?P<comparison>[≤≥]) (?P<limit>[0-9.]+) ?(?P<unit>.*)")

@@ -5,11 +5,11 @@ import random
 import time
 from dataclasses import dataclass
 
+from bench.stopwatch import measured
 from isthmus.model.slurm import JobRequest, States
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from isthmus.slurm.poller import Poller
-from stopwatch import measured
 from tests.bed.slurm import SlurmBed
 
 _SUBMISSIONS_AT_ONCE = 16

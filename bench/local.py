@@ -1,4 +1,4 @@
-#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" "$0" "$@"'
+#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" -P "$0" "$@"'
 """The local cluster, the test beds and the command line: how long until one can work, and what idling costs.
 
 help           isthmus --help
@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import Figure, Options, figure, main, note
+from bench.harness import Figure, Options, figure, main, note
 from isthmus.errors import Terminal
 from isthmus.local import cgroups, lifecycle, state
 from isthmus.local.cluster import group_of

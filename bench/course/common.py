@@ -14,7 +14,7 @@ from typing import Protocol
 
 import uvloop
 
-from stopwatch import Times, measured
+from bench.stopwatch import Times, measured
 
 _ROUNDS = 3
 _ENOUGH = 10.0

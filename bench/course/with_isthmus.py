@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from common import run
+from bench.course.common import run
 
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
