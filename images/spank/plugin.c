@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Jobs are named by their numbers in every version of Slurm. */
@@ -66,6 +67,7 @@ static int refuse(spank_t spank, struct failure *failure)
 {
 	/* slurmstepd sets it for itself; nothing of a user's environment is in this process's. */
 	char *node = getenv("SLURMD_NODENAME");
+	const struct timespec head_start = {.tv_nsec = 200 * 1000 * 1000};
 	uint32_t job;
 
 	slurm_error("isthmus_jail: %s", failure->reason);
@@ -73,9 +75,10 @@ static int refuse(spank_t spank, struct failure *failure)
 		drain(node, failure);
 	else
 		slurm_error("isthmus_jail: this node does not know its name, so it is not drained");
-	/* For who waits at a terminal. Output is not yet connected, so a message of ours would reach the log alone. */
-	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && slurm_notify_job(job, failure->reason) < 0)
-		slurm_debug("isthmus_jail: the job's owner could not be told: %m");
+	/* For who waits at a terminal. Output is not yet connected, so a message of ours would reach the log alone; this one
+	   goes by way of slurmctld, and has to be faster than the news that the step failed, with which srun ends. */
+	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && slurm_notify_job(job, failure->reason) == SLURM_SUCCESS)
+		(void)nanosleep(&head_start, NULL);
 	return FAILED;
 }
 

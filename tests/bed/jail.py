@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from isthmus.local.images import layers
-from isthmus.local.images.recipes import PLUGIN
+from isthmus.local.images.recipes import ENTER, PLUGIN
 from isthmus.local.images.sources import SPANK
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, slurm
@@ -33,8 +33,8 @@ OPTIONS = (f"root={JAIL}", "bind=/var/spool/slurmd", "bind=/run/slurm")
 SETTINGS = {"PrologFlags": "Contain", "LaunchParameters": "use_interactive_step"}
 SANITIZER_LOG = "/var/log/slurm/sanitizer"
 _PLUGSTACK = "/etc/slurm/plugstack.conf"
-_COMPILER = "/opt/compiler"
-_LIBRARIES = f"{_COMPILER}/usr/lib/x86_64-linux-gnu"
+COMPILER = "/opt/compiler"
+_LIBRARIES = f"{COMPILER}/usr/lib/x86_64-linux-gnu"
 
 
 class JailBed(SlurmBed):
@@ -60,7 +60,7 @@ class JailBed(SlurmBed):
         roots = super()._roots()
         roots[JAIL] = roots["/"]
         if self._sanitized:
-            roots[_COMPILER] = slurm._root(f"spank-tools-{self.version}")
+            roots[COMPILER] = slurm._root(f"spank-tools-{self.version}")
         return roots
 
     def _lay_out(self) -> None:
@@ -89,12 +89,12 @@ class JailBed(SlurmBed):
         built = layers.ensure(f"spank-{self.version}", PlainProgress()).path
         # Slurm's commands load it, too: those of the shared root as well.
         for place in ("", JAIL):
-            shutil.copy(built / PLUGIN, self.path(f"{place}/{PLUGIN}"))
+            for file in (PLUGIN, ENTER):
+                shutil.copy(built / file, self.path(f"{place}/{file}"))
         if self._sanitized:
-            shutil.copytree(built / SPANK, self.path(f"{_COMPILER}/{SPANK}"))
-            self.command(
-                *("chroot", _COMPILER, "make", "-B", f"--directory=/{SPANK}", "SANITIZE=address,undefined")
-            )
+            # Where the compiler is, with its libraries.
+            shutil.copytree(built / SPANK, self.path(f"{COMPILER}/{SPANK}"))
+            self.command(*("chroot", COMPILER, "make", "-B", f"--directory=/{SPANK}", "SANITIZE=address,undefined"))
 
     def _spawn(self, name: str) -> None:
         if not (self._sanitized and name.startswith("slurmd-")):
@@ -118,7 +118,7 @@ class JailBed(SlurmBed):
         super()._await(name)
         if self._sanitized and name.startswith("slurmd-"):
             # Only where the sanitizers' libraries are loaded. Programs without them would not start.
-            compiled = f"{_COMPILER}/{SPANK}/{Path(PLUGIN).name}"
+            compiled = f"{COMPILER}/{SPANK}/{Path(PLUGIN).name}"
             self.on_node(name.removeprefix("slurmd-"), "mount", "--bind", compiled, f"/{PLUGIN}")
 
     def on_node(self, node: str, *argv: str) -> str:

@@ -7,21 +7,18 @@ import pytest
 
 from tests.bed.jail import JAIL, OPTIONS, READY, JailBed
 from tests.bed.slurm_box import wait_until
-from tests.flows.jail.jobs import HOME, output, reason, srun, state, submit, wait_for
+from tests.flows.jail.jobs import HOME, output, reason, srun, submit, wait_for, wait_for_second_try
 
 JailFactory = Callable[..., JailBed]
 
 
 def refused(bed: JailBed, node: str = "n1") -> str:
     """Run a step that must not run, and return why its node is drained now."""
-    with pytest.raises(RuntimeError) as told:
+    with pytest.raises(RuntimeError):
         bed.command("srun", f"--nodelist={node}", "touch", "/var/tmp/ran", user="alice")  # noqa: S108 - in the bed
     for place in ("", JAIL):
         assert not bed.path(f"{place}/var/tmp/ran").exists()  # noqa: S108
-    why = reason(bed, node)
-    assert why
-    assert why in str(told.value), "the user is told what the administrator reads"
-    return why
+    return reason(bed, node)
 
 
 @pytest.fixture
@@ -35,6 +32,20 @@ def test_a_root_that_is_not_filled_drains_the_node(bed: JailBed) -> None:
     assert reason(bed, "n2") == ""
 
 
+def test_the_user_is_told_what_the_administrator_reads(bed: JailBed) -> None:
+    """The message and the end of `srun` come on different ways: on a busy machine the end may come first."""
+    bed.path(READY).unlink()
+
+    def told() -> bool:
+        if reason(bed, "n1"):
+            bed.scontrol("update", "nodename=n1", "state=resume")
+        with pytest.raises(RuntimeError) as failed:
+            bed.command("srun", "--nodelist=n1", "true", user="alice")
+        return f"srun: {reason(bed, 'n1')}\n" in str(failed.value)
+
+    wait_until(told, what="the user is told", within=20)
+
+
 def test_a_batch_job_goes_back_to_the_queue_and_runs_when_the_root_is_good_again(bed: JailBed) -> None:
     ready = bed.path(READY).rename(bed.path(f"{JAIL}/.isthmus/away"))
     job = submit(bed, "echo ran", "--nodelist=n1")
@@ -43,9 +54,7 @@ def test_a_batch_job_goes_back_to_the_queue_and_runs_when_the_root_is_good_again
     assert "Restarts=1" in bed.scontrol("show", "job", job)
     ready.rename(bed.path(READY))
     bed.scontrol("update", "nodename=n1", "state=resume")
-    # Slurm lets a requeued job wait for a while.
-    bed.scontrol("update", f"jobid={job}", "starttime=now")
-    wait_for(bed, job, "COMPLETED")
+    wait_for_second_try(bed, job)
     assert output(bed, job) == "ran\n"
 
 
@@ -55,21 +64,17 @@ def test_jobs_do_not_fail_one_after_the_other(bed: JailBed) -> None:
     jobs = [submit(bed, "echo $SLURMD_NODENAME", "--mem=1") for _ in range(8)]
     wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=20)
     for job in jobs:
-        if state(bed, job) == "PENDING":
-            bed.scontrol("update", f"jobid={job}", "starttime=now")
-    for job in jobs:
-        wait_for(bed, job, "COMPLETED")
+        wait_for_second_try(bed, job)
         assert output(bed, job) == "n2\n"
 
 
 def test_an_administrators_reason_is_kept(bed: JailBed) -> None:
-    held = submit(bed, "until [ -e go ]; do sleep 0.05; done; srun true", "--nodelist=n1")
-    wait_for(bed, held, "RUNNING")
+    held = submit(bed, "touch started; until [ -e go ]; do sleep 0.05; done; srun true", "--nodelist=n1")
+    wait_until(bed.path(f"{JAIL}{HOME}/started").exists, what="the job runs", within=20)
     bed.scontrol("update", "nodename=n1", "state=drain", "reason=new memory")
     bed.path(READY).unlink()
     bed.path(f"{JAIL}{HOME}/go").touch()
     wait_for(bed, held, "FAILED")
-    assert "shared root" in output(bed, held)
     assert reason(bed, "n1") == "new memory"
 
 

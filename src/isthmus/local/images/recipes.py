@@ -160,6 +160,7 @@ _NOBODY_BUT_NONROOT = {
 }
 
 PLUGIN: Final = "usr/lib/x86_64-linux-gnu/slurm-wlm/isthmus_jail.so"
+ENTER: Final = "usr/sbin/isthmus-enter"
 
 
 def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
@@ -183,7 +184,11 @@ def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
             script="make --always-make --directory=/usr/src/isthmus-spank analyze install",
         ),
         *(
-            Layer(name=f"{image}-spank-{version}", parent=f"{image}-{version}", copies=((plugin, PLUGIN),))
+            Layer(
+                name=f"{image}-spank-{version}",
+                parent=f"{image}-{version}",
+                copies=((plugin, PLUGIN), (plugin, ENTER)),
+            )
             for image in ("slurm", "login")
         ),
     )

@@ -1,0 +1,71 @@
+"""However many jobs start and end, no mount, namespace, process or file of theirs is left."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bed.jail import JailBed
+from tests.bed.slurm_box import wait_until
+from tests.flows.jail.jobs import run, submit, wait_for
+
+
+class Remains(NamedTuple):
+    """What could be left behind on the nodes of a bed."""
+
+    processes: frozenset[str]
+    namespaces: frozenset[str]
+    mounts: tuple[str, ...]
+    files: frozenset[str]
+
+
+def remains(bed: JailBed) -> Remains:
+    spool = bed.path("/var/spool/slurmd")
+    inside = processes(bed)
+    return Remains(
+        processes=frozenset(process.name for process in inside),
+        namespaces=frozenset(namespace(process, "mnt") for process in inside),
+        mounts=tuple(bed.on_node(node, "cat", "/proc/self/mountinfo") for node in bed.nodes),
+        files=frozenset(str(path.relative_to(spool)) for path in spool.rglob("*") if "cred_state" not in path.name),
+    )
+
+
+def processes(bed: JailBed) -> list[Path]:
+    own = namespace(Path(f"/proc/{bed.pid}"), "pid")
+    return [path for path in Path("/proc").iterdir() if path.name.isdigit() and namespace(path, "pid") == own]
+
+
+def namespace(process: Path, kind: str) -> str:
+    try:
+        return str((process / "ns" / kind).readlink())
+    except OSError:  # it has ended by now
+        return ""
+
+
+def quiet(bed: JailBed) -> Remains:
+    """What there is when no step runs, and all that Slurm makes only once is made."""
+    run(bed, "srun true", "--nodes=2")
+
+    def none_runs() -> bool:
+        return "slurmstepd" not in bed.command("ps", "-eo", "comm")
+
+    wait_until(none_runs, what="no step runs", within=20)
+    return remains(bed)
+
+
+def test_a_hundred_jobs_at_once_leave_nothing_behind(jail: JailBed) -> None:
+    before = quiet(jail)
+    jail.scontrol("update", "partitionname=main", "oversubscribe=force:30")
+    try:
+        job = submit(jail, "srun --mem=1 --overlap sleep 0.1", "--array=1-100", "--mem=1", "--output=/dev/null")
+        wait_for(jail, job, "COMPLETED", within=120)
+    finally:
+        jail.scontrol("update", "partitionname=main", "oversubscribe=no")
+    wait_until(lambda: remains(jail) == before, what="nothing is left", within=20)
+
+
+def test_a_job_that_is_killed_leaves_nothing_behind(jail: JailBed) -> None:
+    before = quiet(jail)
+    jobs = [submit(jail, "srun --mem=1 sleep 1000 & sleep 1000", "--mem=1") for _ in range(4)]
+    for job in jobs:
+        wait_for(jail, job, "RUNNING")
+    jail.command("scancel", "--signal=KILL", "--full", *jobs)
+    wait_until(lambda: remains(jail) == before, what="nothing is left", within=30)
