@@ -62,14 +62,14 @@ grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
 """
 
 _GOODBYE: Final = r"""
-node=$(timeout 5 scontrol --oneliner show node "$ISTHMUS_NODE")
-[[ $node =~ \ State=([A-Z_+*]+) ]]
+node=$(timeout 5 scontrol --oneliner show node "$ISTHMUS_NODE") || exit 0
+[[ $node =~ \ State=([A-Z_+*]+) ]] || exit 0
 state=${BASH_REMATCH[1]}
 # Nothing runs on a node that is drained: no job has to hear of its end.
 if [[ $state =~ DRAIN && $state =~ ^IDLE && ! $state =~ COMPLETING ]]; then exit 0; fi
 reason='slurm-operator: Pod is terminating'
 if [[ $node =~ \ Reason=(.*)\ \[[^]]*@[^]]*\] ]]; then reason=${BASH_REMATCH[1]}; fi
-timeout 5 scontrol update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason"
+timeout 5 scontrol update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason" || exit 0
 """
 """Somebody else's reason is kept: it says who may take the node back into service."""
 

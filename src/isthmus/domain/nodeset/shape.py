@@ -126,17 +126,17 @@ def tokens(extra_conf: str) -> list[tuple[str, str]]:
 
 
 def _resources(nodeset: NodeSet) -> Mapping[str, str]:
-    """Find what the slurmd container has of each resource: its limit, else its request, else the pod's."""
+    """Find what the slurmd container has of each resource: a limit, of its own or the pod's, else a request."""
     spec = nodeset.spec
     template = spec.template.spec
     container: Mapping[str, Any] = next(
         (it for it in template.get("containers") or () if it.get("name") == CONTAINER), {}
     )
     found: dict[str, str] = {}
-    for given in (template, container, spec.slurmd):
-        resources = given.get("resources") or {}
-        found |= {key: str(value) for key, value in (resources.get("requests") or {}).items()}
-        found |= {key: str(value) for key, value in (resources.get("limits") or {}).items()}
+    for kind in ("requests", "limits"):
+        for given in (template, container, spec.slurmd):
+            resources = (given.get("resources") or {}).get(kind) or {}
+            found |= {key: str(value) for key, value in resources.items()}
     return found
 
 

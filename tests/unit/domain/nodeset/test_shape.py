@@ -44,6 +44,7 @@ def test_resources_of_the_pod_count_where_the_container_has_none() -> None:
     template = {"spec": {"resources": {"limits": {"cpu": "8", "memory": "2Gi"}}}}
     assert shape(template=template).conf() == "CPUs=8 RealMemory=2048 Features=worker"
     assert shape(template=template, limits={"cpu": "3"}).cpus == 3
+    assert shape(template=template, requests={"cpu": "3"}).cpus == 8
 
 
 def test_resources_may_stand_with_the_container_of_the_template() -> None:
