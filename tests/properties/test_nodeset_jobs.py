@@ -197,6 +197,8 @@ class World(RuleBasedStateMachine):
             self._start_job(f"w-{resumed}")
         for action in actions[:acts]:
             self._act(view, action)
+        for ordinal in racing:
+            self._start_job(f"w-{ordinal}")
         self._make()
 
     @initialize()
