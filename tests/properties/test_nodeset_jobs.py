@@ -357,4 +357,4 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = World.TestCase
-TestWorld.settings = settings(stateful_step_count=40)
+TestWorld.settings = settings(stateful_step_count=30)
