@@ -139,6 +139,10 @@ PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
 CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
 """On a pod: the configuration that it should have; writing it makes kubelet bring volumes up to date at once."""
 
+WISHES_ANNOTATION = "isthmus.dev/wishes"
+MADE_ANNOTATION = "isthmus.dev/made"
+"""On workloads: hashes of what users wished for, and of the pod template that was made of it."""
+
 SLURM_CONFIG_HASH_ANNOTATION = "slinky.slurm.net/slurm-config-hash"
 SLURMDBD_CONF_HASH_ANNOTATION = "slinky.slurm.net/slurmdbd-conf-hash"
 DATABASE_ACCESS_ANNOTATION = "isthmus.dev/database-access"

@@ -1,10 +1,14 @@
 """Why a pod does not run, in a sentence for people: what its containers, kubelet and the scheduler say."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final, NamedTuple
 
-from isthmus.model.meta import condition
+from isthmus.model.meta import HasMeta, condition
 from isthmus.model.pod import ContainerStatus, Pod, Terminated
+
+PATIENCE: Final = 15.0
+"""Seconds after which it is worth telling that something is still not there."""
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _LONGEST: Final = 400
@@ -17,15 +21,15 @@ class Trouble(NamedTuple):
     missing: str = ""
 
 
-def of_pods(pods: Iterable[Pod]) -> Trouble:
+def of_pods(pods: Iterable[Pod], *, now: datetime) -> Trouble:
     """Find what keeps pods from being ready: the first thing that is wrong, else the first that is not ready."""
-    told = [_of_pod(pod) for pod in sorted(pods, key=lambda it: it.metadata.name)]
+    told = [_of_pod(pod, now) for pod in sorted(pods, key=lambda it: it.metadata.name)]
     return Trouble(
         next((it.wrong for it in told if it.wrong), ""), next((it.missing for it in told if it.missing), "")
     )
 
 
-def _of_pod(pod: Pod) -> Trouble:
+def _of_pod(pod: Pod, now: datetime) -> Trouble:
     ready = condition(pod.status.conditions, "Ready")
     if ready is not None and ready.status == "True":
         return Trouble()
@@ -34,10 +38,17 @@ def _of_pod(pod: Pod) -> Trouble:
         return Trouble(missing=f"{name} is being replaced")
     scheduled = condition(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
-        return Trouble(wrong=f"{name} finds no node: {_short(scheduled.message)}")
+        unplaced = f"{name} finds no node: {_short(scheduled.message)}"
+        return Trouble(missing=unplaced) if is_new(pod, now) else Trouble(wrong=unplaced)
     for wrong in _of_containers(pod):
         return Trouble(wrong=f"{name}: {wrong}")
     return Trouble(missing=f"{name} is not ready yet")
+
+
+def is_new(found: HasMeta, now: datetime) -> bool:
+    """Whether an object is so young that what it needs may still be on its way, such as its volumes."""
+    made = found.metadata.creation_timestamp
+    return made is not None and (now - made).total_seconds() < PATIENCE
 
 
 def _of_containers(pod: Pod) -> Iterator[str]:

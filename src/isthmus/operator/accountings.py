@@ -8,15 +8,15 @@ what it has to tell.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from isthmus.domain import authkeys, conditions, partnames
 from isthmus.domain.authkeys import AuthKey, KeySet
 from isthmus.domain.manifests import accounting as manifests
 from isthmus.domain.manifests import common, database
-from isthmus.domain.podtrouble import Trouble
-from isthmus.domain.slurmconf import ConfigError
+from isthmus.domain.podtrouble import PATIENCE, Trouble, is_new
 from isthmus.errors import Terminal, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
@@ -28,6 +28,7 @@ from isthmus.operator.accountusers import AccountUsers
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -52,12 +53,21 @@ class AccountingSync:
     """The controller of Accountings; `workers` are for the leader."""
 
     def __init__(
-        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = parts.utc_now,
     ) -> None:
         self._world = world
         self._applier = applier
         self._reporter = reporter
         self._recorder = recorder
+        self._now = now
+        self._workloads = Workloads(world, applier)
         self._users = AccountUsers(world, recorder=recorder, metrics=metrics)
         self.controller: Controller[Key] = Controller(
             "accountings", self.reconcile, metrics=metrics, workers=_WORKERS
@@ -85,11 +95,12 @@ class AccountingSync:
             host, port = partnames.accounting_address(accounting)
             await self._report(accounting, Trouble(), settled=f"slurmdbd is run by somebody else, at {host}:{port}")
             return
-        try:
-            found = await self._make(accounting)
-        except (ConfigError, authkeys.BadKey, _NotThere) as error:
-            found = Trouble(wrong=str(error))
+        found, failure = await parts.attempt(self._make(accounting))
         await self._report(accounting, found, settled="slurmdbd is ready")
+        if failure:
+            raise failure
+        if found.missing:
+            self.controller.queue.add(key, after=PATIENCE)
 
     async def _make(self, accounting: Accounting) -> Trouble:
         """Make everything; tell what is wrong or missing."""
@@ -102,16 +113,23 @@ class AccountingSync:
             made = database.secret(accounting, secrets.token_urlsafe(_PASSWORD_BYTES))
             if await self._applier.make_once(SECRETS, made, there=world.secrets, owners=owners):
                 return Trouble(missing="the database is being made")  # the cache wakes us when it has the password
-        wanted = self._gather(accounting)
+        try:
+            wanted = self._gather(accounting)
+        except _NotThere as error:
+            if not is_new(accounting, self._now()):
+                raise
+            return Trouble(missing=str(error))
         await apply(SECRETS, manifests.secret(accounting, wanted.files), there=world.secrets, owners=owners)
         if manifests.is_embedded(accounting):
             version = self._password_version(accounting)
             manifest = database.statefulset(accounting, settings=world.settings, password_version=version)
-            await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+            asked = database.wishes(accounting, settings=world.settings, password_version=version)
+            await self._workloads.apply(STATEFULSETS, manifest, wishes=asked, owners=owners)
         manifest = manifests.statefulset(
             accounting, settings=world.settings, files=wanted.files, hash_=wanted.hash_
         )
-        await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+        asked = manifests.wishes(accounting, settings=world.settings, hash_=wanted.hash_)
+        await self._workloads.apply(STATEFULSETS, manifest, wishes=asked, owners=owners)
         return self._trouble(accounting)
 
     def _trouble(self, accounting: Accounting) -> Trouble:
@@ -119,11 +137,13 @@ class AccountingSync:
         meta, world = accounting.metadata, self._world
         if manifests.is_embedded(accounting):
             workload = world.statefulsets.get(Key(meta.namespace, partnames.database(meta.name)))
-            found = parts.trouble("MariaDB", workload, world.pods.by("part", ("database", meta.key)))
+            pods = world.pods.by("part", ("database", meta.key))
+            found = parts.trouble("MariaDB", workload, pods, now=self._now())
             if found.wrong or found.missing:
                 return found
         workload = world.statefulsets.get(Key(meta.namespace, partnames.accounting(meta.name)))
-        return parts.trouble("slurmdbd", workload, world.pods.by("part", ("accounting", meta.key)))
+        pods = world.pods.by("part", ("accounting", meta.key))
+        return parts.trouble("slurmdbd", workload, pods, now=self._now())
 
     async def _let_go(self, accounting: Accounting) -> None:
         """Remove what was made before somebody else ran slurmdbd; the volume of the database stays."""

@@ -1,12 +1,14 @@
 """LoginSets: each becomes pods that people log in to."""
 
 import asyncio
+from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from isthmus import names
 from isthmus.domain import conditions, partnames, sshdconfig
 from isthmus.domain.manifests import common, login
-from isthmus.domain.podtrouble import Trouble
+from isthmus.domain.podtrouble import PATIENCE, Trouble
 from isthmus.domain.sshdconfig import BadSshdConfig
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
@@ -19,6 +21,7 @@ from isthmus.operator import hostkeys, parts
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -31,12 +34,21 @@ class LoginSetSync:
     """The controller of LoginSets; `workers` are for the leader."""
 
     def __init__(
-        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = parts.utc_now,
     ) -> None:
         self._world = world
         self._applier = applier
         self._reporter = reporter
         self._recorder = recorder
+        self._now = now
+        self._workloads = Workloads(world, applier)
         self.controller: Controller[Key] = Controller(
             "loginsets", self.reconcile, metrics=metrics, workers=_WORKERS
         )
@@ -62,12 +74,16 @@ class LoginSetSync:
             return
         controller = self._world.controller_of(loginset)
         if controller is None:
-            name = loginset.spec.controller_ref.name
-            await self._report(loginset, parts.no_controller(name, key.namespace))
-            return
-        found = await self._make(loginset, controller)
-        await self._refresh_files(loginset, controller)
+            found = parts.no_controller(loginset.spec.controller_ref.name, loginset, now=self._now())
+            failure = None
+        else:
+            found, failure = await parts.attempt(self._make(loginset, controller))
+            await self._refresh_files(loginset, controller)
         await self._report(loginset, found)
+        if failure:
+            raise failure
+        if found.missing:
+            self.controller.queue.add(key, after=PATIENCE)
 
     async def _make(self, loginset: LoginSet, controller: ControllerPart) -> Trouble:
         """Make everything; tell what is wrong or missing."""
@@ -84,9 +100,10 @@ class LoginSetSync:
         if Key(meta.namespace, partnames.auth(name)) not in world.secrets:
             return Trouble(wrong, f"the keys of Controller {name} are not there yet")
         manifest = login.statefulset(loginset, controller, settings=world.settings)
-        await apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+        wishes = login.wishes(loginset, controller, settings=world.settings)
+        await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
         pods = world.pods.by("part", ("login", meta.key))
-        found = parts.trouble("login", world.statefulsets.get(meta.key), pods)
+        found = parts.trouble("login", world.statefulsets.get(meta.key), pods, now=self._now())
         return Trouble(wrong or found.wrong, found.missing)
 
     def _sssd_conf(self, loginset: LoginSet) -> Secret | None:

@@ -1,11 +1,14 @@
 """What the controllers of a cluster's smaller parts have in common: what wakes them, and how their pods are."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from isthmus import names
 from isthmus.domain.conditions import DEGRADED, READY, holds
-from isthmus.domain.podtrouble import Trouble, of_pods
+from isthmus.domain.podtrouble import Trouble, is_new, of_pods
+from isthmus.errors import Terminal
+from isthmus.kube.errors import Unavailable
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
@@ -43,13 +46,13 @@ def wakes_instance(components: Iterable[str], wake: Wake) -> Hook[Any]:
     return changed
 
 
-def trouble(what: str, workload: Workload | None, pods: Iterable[Pod]) -> Trouble:
+def trouble(what: str, workload: Workload | None, pods: Iterable[Pod], *, now: datetime | None = None) -> Trouble:
     """Say what keeps a workload from being as it should be; nothing if it is."""
     if workload is None:
         return Trouble(missing=f"{what} is being made")
     if workload.settled:
         return Trouble()
-    found = of_pods(pods)
+    found = of_pods(pods, now=now or utc_now())
     if found.wrong:
         return Trouble(wrong=f"{what}: {found.wrong}")
     told = workload.status
@@ -57,13 +60,32 @@ def trouble(what: str, workload: Workload | None, pods: Iterable[Pod]) -> Troubl
     return Trouble(missing=f"{what}: {still}")
 
 
-def no_controller(name: str, namespace: str) -> Trouble:
+def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:
     """Say that the Controller of a part is not there; whoever waits for it is woken when it comes."""
+    namespace = part.metadata.namespace
+    what = f"there is no Controller {name} in namespace {namespace}"
     if not name:
-        return Trouble(
-            wrong=f"controllerRef.name is empty, and namespace {namespace} has not exactly one Controller"
-        )
-    return Trouble(wrong=f"there is no Controller {name} in namespace {namespace}")
+        what = f"controllerRef.name is empty, and namespace {namespace} has not exactly one Controller"
+    return Trouble(missing=what) if is_new(part, now) else Trouble(wrong=what)
+
+
+async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:
+    """Make something; tell what is wrong with it, and what to raise when that has been told.
+
+    What can never succeed as it stands needs somebody. The API server answers some mistakes in pod templates as if
+    the fault were its own: those are told, too, and tried again.
+    """
+    try:
+        return await making, None
+    except Terminal as error:
+        return Trouble(wrong=str(error)), None
+    except Unavailable as error:
+        return Trouble(wrong=str(error)), error
+
+
+def utc_now() -> datetime:
+    """Tell the time."""
+    return datetime.now(UTC)
 
 
 def tell(recorder: Recorder, kind: Kind[Any], about: Reported, held: Iterable[Condition]) -> None:

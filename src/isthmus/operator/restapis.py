@@ -1,10 +1,12 @@
 """RestApis: each becomes slurmrestd, through which everybody, the operator too, asks Slurm."""
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from isthmus.domain import conditions, partnames
 from isthmus.domain.manifests import restapi as manifests
-from isthmus.domain.podtrouble import Trouble
+from isthmus.domain.podtrouble import PATIENCE, Trouble
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.objects import DEPLOYMENTS, SERVICES, ConfigMap
@@ -13,6 +15,7 @@ from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -25,12 +28,21 @@ class RestApiSync:
     """The controller of RestApis; `workers` are for the leader."""
 
     def __init__(
-        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = parts.utc_now,
     ) -> None:
         self._world = world
         self._applier = applier
         self._reporter = reporter
         self._recorder = recorder
+        self._now = now
+        self._workloads = Workloads(world, applier)
         self.controller: Controller[Key] = Controller("restapis", self.reconcile, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.restapis.on_change(lambda key, *_: wake(key))
@@ -52,10 +64,15 @@ class RestApiSync:
             return
         controller = self._world.controller_of(restapi)
         if controller is None:
-            found = parts.no_controller(restapi.spec.controller_ref.name, key.namespace)
+            found = parts.no_controller(restapi.spec.controller_ref.name, restapi, now=self._now())
+            failure = None
         else:
-            found = await self._make(restapi, controller)
+            found, failure = await parts.attempt(self._make(restapi, controller))
         await self._report(restapi, found)
+        if failure:
+            raise failure
+        if found.missing:
+            self.controller.queue.add(key, after=PATIENCE)
 
     async def _make(self, restapi: RestApi, controller: ControllerPart) -> Trouble:
         world, meta, name = self._world, restapi.metadata, controller.metadata.name
@@ -65,9 +82,11 @@ class RestApiSync:
         if config is None:
             return Trouble(missing=f"the configuration of Controller {name} is not there yet")
         manifest = manifests.deployment(restapi, controller, settings=world.settings, files=config.data)
-        await self._applier.apply(DEPLOYMENTS, manifest, there=world.deployments, owners=owners)
+        wishes = manifests.wishes(restapi, controller, settings=world.settings, files=config.data)
+        await self._workloads.apply(DEPLOYMENTS, manifest, wishes=wishes, owners=owners)
         workload = world.deployments.get(Key(meta.namespace, partnames.restapi(meta.name)))
-        return parts.trouble("slurmrestd", workload, world.pods.by("part", ("restapi", meta.key)))
+        pods = world.pods.by("part", ("restapi", meta.key))
+        return parts.trouble("slurmrestd", workload, pods, now=self._now())
 
     async def _report(self, restapi: RestApi, found: Trouble) -> None:
         meta = restapi.metadata

@@ -5,6 +5,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from isthmus.domain import partnames
@@ -36,6 +37,11 @@ SLURM_KEY_REF = {"name": "slurm-key", "key": "slurm.key"}
 JWT_KEY_REF = {"name": "jwt-key", "key": "jwt.key"}
 
 
+def a_minute_later() -> datetime:
+    """Be a clock for controllers that are to have lost patience already."""
+    return datetime.now(UTC) + timedelta(minutes=1)
+
+
 class Bed:
     """One controller, in one namespace."""
 
@@ -45,7 +51,7 @@ class Bed:
         self.kube = world.kube
         self.namespace = world.namespace
         self.writes = writes
-        """The methods of all requests that change something."""
+        """The methods of all requests that change something; what is created are Events, at any time."""
 
     def key(self, name: str) -> Key:
         return Key(self.namespace, name)
@@ -111,9 +117,14 @@ class Bed:
             raise AssertionError(f"{type_} is {self.condition(store, name, type_)}") from None
 
     async def quiet(self) -> None:
-        """Wait until the controller has nothing to do."""
+        """Wait until the controller has nothing to do but to look again later."""
         queue = self.sync.controller.queue
-        await eventually(lambda: not len(queue) and not queue.taken)
+
+        def rests() -> bool:
+            due = queue._backlog.next_due()
+            return not queue.taken and (due is None or due > queue._clock() + 1)
+
+        await eventually(rests)
 
     async def events(self, name: str) -> set[str]:
         listing = await self.kube.list(EVENTS, namespace=self.namespace)
@@ -135,7 +146,7 @@ async def working(control_plane: ControlPlaneBed, namespace: str, sync: Any, **m
     writes: list[str] = []
 
     def observe(method: str, *_: object) -> None:
-        if method != "GET":
+        if method not in {"GET", "POST"}:
             writes.append(method)
 
     async with Client(load(control_plane.kubeconfig), observe=observe) as kube:

@@ -22,7 +22,7 @@ from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, working
+from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, a_minute_later, working
 
 KEYS: dict[str, Any] = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
 
@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
     del kube  # which has the kinds installed
-    async with working(control_plane, namespace, AccountingSync) as bed:
+    async with working(control_plane, namespace, AccountingSync, now=a_minute_later) as bed:
         yield bed
 
 

@@ -6,13 +6,14 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from isthmus import names
+from isthmus.domain.manifests import login
 from isthmus.kube.client import Client
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS
 from isthmus.operator.loginsets import LoginSetSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import Bed, working
+from tests.flows.operator.parts_bed import Bed, a_minute_later, working
 
 OF_SLURM = {"name": "slurm"}
 
@@ -20,7 +21,7 @@ OF_SLURM = {"name": "slurm"}
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
     del kube  # which has the kinds installed
-    async with working(control_plane, namespace, LoginSetSync) as bed:
+    async with working(control_plane, namespace, LoginSetSync, now=a_minute_later) as bed:
         yield bed
 
 
@@ -121,6 +122,7 @@ async def test_it_goes_with_its_controller_named_or_not_and_at_rest_nothing_is_w
     await bed.make(LOGINSETS, "login", controllerRef={})
     await eventually(lambda: stamp(bed))
     await bed.until(bed.world.loginsets, "login", "Ready", "False", saying="pod login-0")
+    await eventually(lambda: any(it.status.replicas for it in bed.world.loginsets.values()))
     await bed.quiet()
     before = len(bed.writes)
     for _ in range(3):
@@ -130,6 +132,52 @@ async def test_it_goes_with_its_controller_named_or_not_and_at_rest_nothing_is_w
     await eventually(lambda: any(it.spec.extra_conf for it in bed.world.controllers.values()))
     await bed.quiet()
     assert len(bed.writes) == before + 1  # ours to the Controller
+
+
+async def test_a_missing_controller_is_waited_for_at_first(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str
+) -> None:
+    del kube
+    async with working(control_plane, namespace, LoginSetSync) as bed:
+        await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+        await bed.until(bed.world.loginsets, "login", "Progressing", "True", saying="there is no Controller slurm")
+        assert bed.condition(bed.world.loginsets, "login", "Degraded")[0] == "False"
+
+
+async def test_another_version_of_the_operator_leaves_pods_alone_until_something_else_is_wanted(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del kube
+    async with working(control_plane, namespace, LoginSetSync) as bed:
+        await bed.controller()
+        await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+        await eventually(lambda: stamp(bed))
+    monkeypatch.setattr(login, "_START", "exec sleep infinity")
+    async with working(control_plane, namespace, LoginSetSync) as bed:
+        await eventually(lambda: bed.key("login") in bed.world.statefulsets)
+        await bed.sync.reconcile(bed.key("login"))
+        assert "sleep infinity" not in await script(bed)
+        assert (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.generation == 1
+        # How many there are has nothing to do with how each is made.
+        await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"replicas": 2}})
+        await eventually(lambda: bed.key("login-1") in bed.world.pods)
+        assert "sleep infinity" not in await script(bed)
+        patch = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+        await bed.kube.merge_patch(LOGINSETS, bed.key("login"), patch)
+        await eventually(lambda: any(it.metadata.generation > 2 for it in bed.world.statefulsets.values()))
+        assert "sleep infinity" in await script(bed)
+
+
+async def script(bed: Bed) -> str:
+    spec = (await bed.raw(STATEFULSETS, "login"))["spec"]["template"]["spec"]
+    return str(spec["containers"][0]["command"])
+
+
+async def test_what_the_api_server_refuses_is_told(bed: Bed) -> None:
+    await bed.controller()
+    wrong = {"spec": {"containers": [{"name": "login", "resources": {"limits": {"cpu": "many"}}}]}}
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, template=wrong)
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="quantities must match")
 
 
 def stamp(bed: Bed) -> str:

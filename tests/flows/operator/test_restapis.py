@@ -11,7 +11,7 @@ from isthmus.model.slinky import RESTAPIS
 from isthmus.operator.restapis import RestApiSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import Bed, working
+from tests.flows.operator.parts_bed import Bed, a_minute_later, working
 
 OF_SLURM = {"name": "slurm"}
 
@@ -19,7 +19,7 @@ OF_SLURM = {"name": "slurm"}
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
     del kube  # which has the kinds installed
-    async with working(control_plane, namespace, RestApiSync) as bed:
+    async with working(control_plane, namespace, RestApiSync, now=a_minute_later) as bed:
         yield bed
 
 

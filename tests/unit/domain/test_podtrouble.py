@@ -1,15 +1,27 @@
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from isthmus.domain.podtrouble import Trouble, of_pods
+from isthmus.domain import podtrouble
+from isthmus.domain.podtrouble import PATIENCE, Trouble
 from isthmus.model.pod import Pod
+
+MADE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def of_pods(pods: list[Pod], *, age: float = 60) -> Trouble:
+    return podtrouble.of_pods(pods, now=MADE + timedelta(seconds=age))
 
 
 def pod(name: str = "login-0", *, ready: bool = False, **status: Any) -> Pod:
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}, *status.pop("conditions", ())]
     return msgspec.convert(
-        {"metadata": {"name": name, "namespace": "hpc"}, "status": {"conditions": conditions, **status}}, Pod
+        {
+            "metadata": {"name": name, "namespace": "hpc", "creationTimestamp": MADE},
+            "status": {"conditions": conditions, **status},
+        },
+        Pod,
     )
 
 
@@ -73,4 +85,7 @@ def test_a_pod_without_a_node_says_why() -> None:
         "reason": "Unschedulable",
         "message": "0/3 nodes are available",
     }
-    assert of_pods([pod(conditions=[unplaced])]).wrong == "pod login-0 finds no node: 0/3 nodes are available"
+    told = "pod login-0 finds no node: 0/3 nodes are available"
+    assert of_pods([pod(conditions=[unplaced])]) == Trouble(wrong=told)
+    # At first its volume may still be on its way.
+    assert of_pods([pod(conditions=[unplaced])], age=PATIENCE - 1) == Trouble(missing=told)

@@ -8,6 +8,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from isthmus import names
 from isthmus.domain import authkeys, partnames, slurmconf
 from isthmus.domain.manifests import common, database, munge
@@ -27,6 +29,7 @@ _GIVEN: Final = "/run/secrets/slurm"
 
 _START: Final = r"""
 umask 077
+mkdir -p /run/slurmdbd
 install -m 600 /run/secrets/slurm/* /etc/slurm/
 { printf 'StoragePass='; tr -d '\r\n' < /run/secrets/database/password; echo; } >> /etc/slurm/slurmdbd.conf
 until (exec 3<> "/dev/tcp/$ISTHMUS_DATABASE_HOST/$ISTHMUS_DATABASE_PORT") 2> /dev/null; do sleep 0.2; done
@@ -113,6 +116,17 @@ def service(accounting: Accounting) -> Manifest:
         port=partnames.SLURMDBD_PORT,
         port_name="slurmdbd",
         template=accounting.spec.service,
+    )
+
+
+def wishes(accounting: Accounting, *, settings: Settings, hash_: str) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    spec = accounting.spec
+    return (
+        msgspec.to_builtins([spec.template, spec.storage_config]),
+        spec.slurmdbd,
+        [spec.auth_type, hash_],
+        settings.slurm_image,
     )
 
 
@@ -213,7 +227,7 @@ def _container(accounting: Accounting, image: str, *, munged: bool) -> Manifest:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [
-            *common.mounts([("slurm-etc", _ETC), ("run", "/run/slurmdbd")], read_only=False),
+            *common.mounts([("slurm-etc", _ETC), ("run", "/run")], read_only=False),
             *common.mounts([("slurm-files", _GIVEN), ("password", "/run/secrets/database")]),
             *([munge.socket_mount()] if munged else []),
         ],

@@ -66,7 +66,7 @@ _OPTIONS: Final = (
     "--innodb-snapshot-isolation=OFF",
     # As slurmdbd's documentation asks for.
     "--innodb-lock-wait-timeout=900",
-    "--innodb-buffer-pool-size=128M",
+    "--innodb-buffer-pool-size=256M",
     "--innodb-log-file-size=64M",
     "--max-allowed-packet=16M",
     # Probes come and go without a word.
@@ -100,6 +100,11 @@ def service(accounting: Accounting) -> Manifest:
         port=partnames.MARIADB_PORT,
         port_name="mysql",
     )
+
+
+def wishes(accounting: Accounting, *, settings: Settings, password_version: str) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    return msgspec.to_builtins(accounting.spec.database), settings.mariadb_image, password_version
 
 
 def statefulset(accounting: Accounting, *, settings: Settings, password_version: str) -> Manifest:

@@ -11,6 +11,8 @@ pods anew.
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from isthmus import names
 from isthmus.domain import authkeys, partnames, sshdconfig
 from isthmus.domain.manifests import common, munge, users
@@ -170,6 +172,17 @@ def config(loginset: LoginSet, controller: str, *, without_extra: bool = False) 
     meta = loginset.metadata
     name = partnames.login_config(meta.name)
     return common.configmap(name, meta.namespace, labels(loginset, controller), files)
+
+
+def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    spec = loginset.spec
+    return (
+        msgspec.to_builtins([spec.template, spec.sssd_conf_ref]),
+        spec.login,
+        [controller.spec.auth_type, partnames.conf_server(controller)],
+        [settings.login_image, settings.domain],
+    )
 
 
 def statefulset(loginset: LoginSet, controller: Controller, *, settings: Settings) -> Manifest:

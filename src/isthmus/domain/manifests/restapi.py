@@ -7,6 +7,8 @@ changes, new pods are ready before old ones go.
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from isthmus import names
 from isthmus.domain import partnames, slurmconf
 from isthmus.domain.manifests import common
@@ -44,6 +46,16 @@ def service(restapi: RestApi, controller: str) -> Manifest:
         port=partnames.SLURMRESTD_PORT,
         port_name="slurmrestd",
         template=restapi.spec.service,
+    )
+
+
+def wishes(restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    return (
+        msgspec.to_builtins(restapi.spec.template),
+        restapi.spec.slurmrestd,
+        [controller.spec.accounting_ref is None, config_hash(files)],
+        [settings.slurm_image, settings.domain],
     )
 
 
