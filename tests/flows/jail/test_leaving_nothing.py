@@ -1,11 +1,16 @@
 """However many jobs start and end, no mount, namespace, process or file of theirs is left."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.bed.jail import JailBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import run, submit, wait_for
+
+
+# The socket of the step that holds a job's place. Slurm 24.11 sometimes forgets it, with and without our plugin.
+_FORGOTTEN = f"*.{0xFFFF_FFFC}"
 
 
 class Remains(NamedTuple):
@@ -24,7 +29,7 @@ def remains(bed: JailBed) -> Remains:
         processes=frozenset(process.name for process in inside),
         namespaces=frozenset(namespace(process, "mnt") for process in inside),
         mounts=tuple(bed.on_node(node, "cat", "/proc/self/mountinfo") for node in bed.nodes),
-        files=frozenset(str(path.relative_to(spool)) for path in spool.rglob("*") if "cred_state" not in path.name),
+        files=frozenset(str(path.relative_to(spool)) for path in spool.rglob("*") if not path.match(_FORGOTTEN)),
     )
 
 
@@ -51,6 +56,13 @@ def quiet(bed: JailBed) -> Remains:
     return remains(bed)
 
 
+def assert_same(bed: JailBed, before: Remains) -> None:
+    """Give Slurm some time to clean up, and say what it did not."""
+    with suppress(TimeoutError):
+        wait_until(lambda: remains(bed) == before, what="nothing is left", within=20)
+    assert remains(bed) == before
+
+
 def test_a_hundred_jobs_at_once_leave_nothing_behind(jail: JailBed) -> None:
     before = quiet(jail)
     jail.scontrol("update", "partitionname=main", "oversubscribe=force:30")
@@ -59,7 +71,7 @@ def test_a_hundred_jobs_at_once_leave_nothing_behind(jail: JailBed) -> None:
         wait_for(jail, job, "COMPLETED", within=120)
     finally:
         jail.scontrol("update", "partitionname=main", "oversubscribe=no")
-    wait_until(lambda: remains(jail) == before, what="nothing is left", within=20)
+    assert_same(jail, before)
 
 
 def test_a_job_that_is_killed_leaves_nothing_behind(jail: JailBed) -> None:
@@ -68,4 +80,4 @@ def test_a_job_that_is_killed_leaves_nothing_behind(jail: JailBed) -> None:
     for job in jobs:
         wait_for(jail, job, "RUNNING")
     jail.command("scancel", "--signal=KILL", "--full", *jobs)
-    wait_until(lambda: remains(jail) == before, what="nothing is left", within=30)
+    assert_same(jail, before)
