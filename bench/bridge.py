@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from bench import bridge_ground as ground
 from bench import workload
 from bench.bridge_ceiling import ceiling
-from bench.bridge_process import BridgeProcess, bridge
+from bench.bridge_process import bridge
 from bench.harness import Figure, Options, figure, main, note
+from bench.process import Process
 from isthmus import names
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
@@ -89,7 +90,7 @@ async def _stock(plane: ControlPlaneBed, *, pods: int) -> float:
         return load.rate(keys)
 
 
-async def _burst(plane: ControlPlaneBed, slurm: SlurmBed, process: BridgeProcess, *, pods: int) -> _Burst:
+async def _burst(plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int) -> _Burst:
     async with ground.slurm_client(slurm) as client, ground.load_on(plane) as load:
         calls, writes, processor = (
             await ground.slurm_calls(client),
@@ -139,7 +140,7 @@ def cancelled(options: Options) -> Iterator[Figure]:
 
 
 async def _cancel(
-    plane: ControlPlaneBed, slurm: SlurmBed, process: BridgeProcess, *, pods: int, cancels: int
+    plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int, cancels: int
 ) -> list[float]:
     async with ground.slurm_client(slurm) as client, ground.load_on(plane) as load:
         keys = await load.create(pods)
@@ -208,7 +209,7 @@ async def _pending(client: SlurmClient) -> int:
 
 
 async def _wait(
-    plane: ControlPlaneBed, slurm: SlurmBed, process: BridgeProcess, *, pods: int, nodes: int, window: float
+    plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int, nodes: int, window: float
 ) -> tuple[float, float]:
     everything = JobRequest(
         name="everything",

@@ -1,13 +1,14 @@
 """Runs `isthmus` under the profiler: profiled.py FILE WORD… writes into FILE where the processor time went.
 
-Processor time, since a bridge waits for others most of the time, and whoever happens to be there would be blamed.
+Processor time, since a controller waits for others most of the time, and whoever is there would be blamed.
 """
 
 import cProfile
 import sys
 import time
 
-import isthmus.apps.bridge  # noqa: F401 - loaded before the clock runs: that takes a second, once
+import isthmus.apps.bridge
+import isthmus.apps.operator  # noqa: F401 - likewise
 from isthmus.cli.main import main
 
 profile = cProfile.Profile(time.process_time)

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from bench.course.common import run
-
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.store import Store

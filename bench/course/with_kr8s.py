@@ -5,6 +5,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import kr8s.asyncio  # type: ignore[import-not-found]
+
 from bench.course.common import run
 
 

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bench.course.common import run
 from kubernetes_asyncio import client, config  # type: ignore[import-not-found]
 from kubernetes_asyncio.watch import Watch  # type: ignore[import-not-found]
+
+from bench.course.common import run
 
 
 class KubernetesAsyncio:

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2  # type: ignore[import-not-found]
-from bench.course.common import run
 from lightkube import AsyncClient  # type: ignore[import-not-found]
 from lightkube.resources.core_v1 import Pod  # type: ignore[import-not-found]
+
+from bench.course.common import run
 
 
 class Lightkube:

@@ -1,0 +1,157 @@
+#!/usr/bin/env -S sh -c 'd=${0%/*}/..; PYTHONPATH=$d exec "$d/.venv/bin/python" -P "$0" "$@"'
+"""The operator, Slurm on Kubernetes: a whole cluster in real pods, and large NodeSets whose pods are mere objects.
+
+cluster   on the local cluster: from nothing to the first job, one worker more and less, slurmctld killed
+creation  a NodeSet of 1,000; what its pods cost, and what they cost at rest
+scale_in  500 idle nodes become 100
+rollout   a rolling update of 100, a quarter of them away at a time
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bench import operator_ground as ground
+from bench.harness import Figure, Options, figure, main, note
+from bench.operator_ground import Ground, Requests, Watched
+from bench.process import Process
+from isthmus.runtime import loop
+
+_WINDOW = 30.0
+
+
+@dataclass
+class _Creation:
+    """How the making of a NodeSet went, and what it costs when nothing happens."""
+
+    pods: float = 0.0
+    settled: float = 0.0
+    requests: float = 0.0
+    writes_at_rest: float = 0.0
+    calls_at_rest: float = 0.0
+    share_at_rest: float = 0.0
+    memory: float = 0.0
+
+
+def creation(options: Options) -> Iterator[Figure]:
+    """Make a large NodeSet, and leave it alone."""
+    workers, window = (100, 5.0) if options.quick else (1_000, _WINDOW)
+    with ground.ground(workers) as there, there.operator() as process:
+        process.await_quiet()
+        found = loop.run(_create(there, process, workers=workers, window=window))
+    told = f"NodeSet of {workers:,}"
+    yield figure(f"{told}: all pods are there", "≤ 10 s", found.pods)
+    yield figure(f"{told}: status is settled", "≤ 15 s", found.settled)
+    yield figure(f"{told}: API requests for each pod", "≤ 2", found.requests)
+    yield figure(f"{told} at rest: of one core", "≤ 5 %", found.share_at_rest * 100)
+    yield figure(f"{told} at rest: API writes", "≤ 0", found.writes_at_rest)
+    yield figure(f"{told} at rest: calls to Slurm", "≤ 1 /s", found.calls_at_rest)
+    yield figure(f"{told}: memory at most", "≤ 400 MB", found.memory / 1e6)
+
+
+async def _create(there: Ground, process: Process, *, workers: int, window: float) -> _Creation:
+    found = _Creation()
+    async with ground.watching(there) as watched:
+        before, processor = Requests.of(process), process.processor
+        _note_load()
+        began = await watched.make(workers)
+        found.pods = await watched.until(lambda: len(watched.pods) == workers, what="all pods are there") - began
+        found.settled = await watched.until_settled(workers) - began
+        until_settled = Requests.of(process) - before
+        await ground.until_quiet(process)
+        sent = Requests.of(process) - before
+        found.requests = sent.kubernetes / workers
+        note(
+            f"{sent.kubernetes:,.0f} API requests, {until_settled.kubernetes:,.0f} of them until the status was"
+            f" settled; {sent.slurm:,.0f} calls to Slurm; {process.processor - processor:.1f} s of processor time"
+        )
+        await _rest(process, found, window)
+        found.memory = process.most_memory
+    return found
+
+
+async def _rest(process: Process, found: _Creation, window: float) -> None:
+    before, processor, began = Requests.of(process), process.processor, time.monotonic()
+    await asyncio.sleep(window)
+    sent, elapsed = Requests.of(process) - before, time.monotonic() - began
+    found.share_at_rest = (process.processor - processor) / elapsed
+    found.writes_at_rest = sent.writes
+    found.calls_at_rest = sent.slurm / elapsed
+
+
+def scale_in(options: Options) -> Iterator[Figure]:
+    """Take idle nodes away."""
+    many, few = (50, 10) if options.quick else (500, 100)
+    with ground.ground(many) as there, there.operator() as process:
+        took = loop.run(_scale_in(there, process, many=many, few=few))
+    yield figure(f"{many} → {few} idle nodes: pods, records and status", "≤ 15 s", took)
+
+
+async def _scale_in(there: Ground, process: Process, *, many: int, few: int) -> float:
+    async with ground.watching(there) as watched:
+        await _settle(watched, process, many)
+        before, processor = Requests.of(process), process.processor
+        _note_load()
+        began = await watched.change(replicas=few)
+        left = await watched.until(lambda: len(watched.pods) == few, what=f"{few} pods are left")
+        note(f"{few} pods are left after {left - began:.1f} s")
+        async with asyncio.TaskGroup() as both:
+            settled = both.create_task(watched.until_settled(few))
+            records = both.create_task(watched.until_records(few))
+        for what, at in (("records are gone", records.result()), ("status is settled", settled.result())):
+            note(f"{what} after {at - began:.1f} s")
+        _note_cost(process, before, processor, pods=many - few)
+    return max(settled.result(), records.result()) - began
+
+
+def rollout(options: Options) -> Iterator[Figure]:
+    """Update a NodeSet."""
+    workers = 20 if options.quick else 100
+    with ground.ground(workers) as there, there.operator() as process:
+        took = loop.run(_roll_out(there, process, workers))
+    yield figure(f"Rolling update of {workers}, a quarter at a time", "≤ 20 s", took)
+
+
+async def _roll_out(there: Ground, process: Process, workers: int) -> float:
+    async with ground.watching(there) as watched:
+        await _settle(watched, process, workers)
+        old = {pod.metadata.uid for pod in watched.pods.values()}
+        before, processor = Requests.of(process), process.processor
+        _note_load()
+        began = await watched.change(template={"metadata": {"annotations": {"example.com/build": "2"}}})
+        await watched.until(
+            lambda: (
+                len(watched.pods) == workers and old.isdisjoint(it.metadata.uid for it in watched.pods.values())
+            ),
+            what="all pods are new",
+        )
+        took = await watched.until_settled(workers) - began
+        _note_cost(process, before, processor, pods=workers)
+    return took
+
+
+async def _settle(watched: Watched, process: Process, workers: int) -> None:
+    await watched.make(workers)
+    await watched.until_settled(workers)
+    await ground.until_quiet(process)
+
+
+def _note_cost(process: Process, before: Requests, processor: float, *, pods: int) -> None:
+    sent = Requests.of(process) - before
+    note(
+        f"{sent.kubernetes / pods:.1f} API requests a pod, {sent.slurm:,.0f} calls to Slurm,"
+        f" {process.processor - processor:.1f} s of processor time"
+    )
+
+
+def _note_load() -> None:
+    note(f"load of the machine: {os.getloadavg()[0]:.1f}")
+
+
+MEASUREMENTS = {"creation": creation, "scale_in": scale_in, "rollout": rollout}
+
+if __name__ == "__main__":
+    sys.exit(main(MEASUREMENTS, about=__doc__))

@@ -1,0 +1,243 @@
+"""What the operator is measured on where no pod really runs: real servers of Kubernetes and Slurm, played nodes.
+
+    kube-apiserver, etcd, kube-scheduler        real, without the controllers of Kubernetes
+    kubelets                                    kwok: a pod that has a node runs at once, one that is deleted goes
+    slurmctld, slurmrestd                       real; the nodes that slurmd would register are there already
+    the operator                                `isthmus operator`, a process of its own
+
+The operator finds slurmrestd where it always does, at the address of a Service: Services have addresses of the
+Slurm bed's own network here.
+"""
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from bench import kwok, workload
+from bench.bridge_ground import slurm_client, stock_scheduler
+from bench.harness import note
+from bench.process import Process, running
+from isthmus import names
+from isthmus.domain import partnames
+from isthmus.domain.conditions import holds
+from isthmus.domain.slurmconf import Directive
+from isthmus.errors import Terminal
+from isthmus.kube.client import Client
+from isthmus.kube.config import load
+from isthmus.kube.informer import Informer
+from isthmus.model.meta import Key, condition
+from isthmus.model.node import NODES
+from isthmus.model.objects import SECRETS, SERVICES
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import CONTROLLERS, NODESETS, RESTAPIS, NodeSet
+from isthmus.operator import crds
+from isthmus.runtime import loop
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_conf import SLURMRESTD_PORT
+
+NAMESPACE = "bench"
+NODESET = "w"
+
+_SLURM = "slurm"
+_MOST_NODES = 2_000
+_WITHIN = 180.0
+_HOST = 'host="slurmrestd"'
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The servers, with nodes for so many workers."""
+
+    plane: ControlPlaneBed
+    slurm: SlurmBed
+
+    def operator(self) -> AbstractContextManager[Process]:
+        """Run the operator as its users do, but for its webhooks, which nobody could call here."""
+
+        def words(place: Path) -> Sequence[str | Path]:
+            del place
+            return ("operator", f"--kubeconfig={self.plane.kubeconfig}")
+
+        return running(words)
+
+
+@contextmanager
+def ground(workers: int) -> Iterator[Ground]:
+    """Start the servers, with so many nodes in Kubernetes and so many in Slurm."""
+    settings = {"MaxNodeCount": str(_MOST_NODES)}
+    with SlurmBed(nodes=0, accounting=False, settings=settings) as slurm:
+        # Wide enough for the bed's address not to be the first, which the API server takes for itself.
+        network = ip_network(f"{slurm.address}/12", strict=False)
+        flags = (
+            f"--service-cluster-ip-range={network}",
+            # Nodes are as kwok says, and nobody is there who would take a taint away.
+            "--disable-admission-plugins=TaintNodesByCondition",
+        )
+        with ControlPlaneBed(controllers=False, apiserver_flags=flags) as plane:
+            loop.run(_furnish(plane, slurm, workers))
+            with kwok.playing(plane), stock_scheduler(plane):
+                yield Ground(plane, slurm)
+
+
+async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> None:
+    """Make nodes, and a Slurm cluster as far as the operator needs one: keys, a Controller and a RestApi."""
+    async with Client(load(plane.kubeconfig)) as kube, slurm_client(slurm) as client:
+        await crds.install(kube)
+        await workload.make_namespace(kube, NAMESPACE)
+        await workload.all_of(kube.create(NODES, kwok.node(f"k{number}", pods=10)) for number in range(workers))
+        keys = {"slurm.key": b"k" * 32, "jwt.key": slurm.jwt_key.read_bytes()}
+        data = {name: b64encode(key).decode() for name, key in keys.items()}
+        await kube.create(SECRETS, {"metadata": _meta("keys"), "data": data})
+        # The operator takes over what is there, and leaves its address as it is.
+        port = {"name": "slurmrestd", "port": SLURMRESTD_PORT}
+        service = {"clusterIP": slurm.address, "ports": [port]}
+        await kube.create(SERVICES, {"metadata": _meta(partnames.restapi(_SLURM)), "spec": service})
+        references = {name: {"name": "keys", "key": key} for name, key in _KEYS.items()}
+        await kube.create(CONTROLLERS, {"metadata": _meta(_SLURM), "spec": references})
+        restapi = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
+        await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": restapi})
+        line = {"CPUs": 4, "RealMemory": 4096, "Feature": NODESET, "State": "External", "NodeAddr": "127.0.0.1"}
+        await client.create_node(Directive.of({"NodeName": f"{NODESET}-[0-{workers - 1}]", **line}))
+
+
+_KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}
+
+
+def _meta(name: str) -> dict[str, str]:
+    return {"namespace": NAMESPACE, "name": name}
+
+
+class Watched:
+    """The NodeSet and its pods, as a watch of our own shows them."""
+
+    def __init__(self, kube: Client, slurm: SlurmBed) -> None:
+        self.kube = kube
+        self._slurm = slurm
+        pods, nodesets = Informer(kube, PODS, namespace=NAMESPACE), Informer(kube, NODESETS, namespace=NAMESPACE)
+        self.informers = (pods, nodesets)
+        self.pods = pods.store
+        self._nodesets = nodesets.store
+        self._news = asyncio.Event()
+        self.pods.on_change(lambda *_: self._news.set())
+        self._nodesets.on_change(lambda *_: self._news.set())
+
+    async def make(self, workers: int) -> float:
+        """Make the NodeSet; return when."""
+        began = time.monotonic()
+        strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
+        spec = {"controllerRef": {"name": _SLURM}, "replicas": workers, "updateStrategy": strategy}
+        await self.kube.create(NODESETS, {"metadata": _meta(NODESET), "spec": spec})
+        return began
+
+    async def change(self, **spec: Any) -> float:
+        """Change the NodeSet; return when."""
+        began = time.monotonic()
+        await self.kube.merge_patch(NODESETS, Key(NAMESPACE, NODESET), {"spec": spec})
+        return began
+
+    async def until_settled(self, workers: int) -> float:
+        """Wait until the NodeSet says that so many nodes are in service and that nothing is left to do."""
+        await self.until(lambda: self._settled(workers), what=f"{workers} nodes are in service")
+        return time.monotonic()
+
+    def _settled(self, workers: int) -> bool:
+        nodeset = self._nodesets.get(Key(NAMESPACE, NODESET))
+        if nodeset is None:
+            return False
+        status, told = nodeset.status, condition(nodeset.status.conditions, "Ready")
+        counts = (status.replicas, status.updated_replicas, status.available_replicas, status.slurm_idle)
+        return (
+            told is not None
+            and told.observed_generation == nodeset.metadata.generation
+            and holds(status.conditions, "Ready")
+            and counts == (workers,) * 4
+        )
+
+    async def until(self, done: Callable[[], bool], *, what: str) -> float:
+        """Wait until what the watch told makes this true; return when."""
+        try:
+            async with asyncio.timeout(_WITHIN):
+                while not done():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise Terminal(f"not within {_WITHIN:.0f} s: {what}; {self.story()}") from None
+        return time.monotonic()
+
+    async def until_records(self, count: int) -> float:
+        """Wait until Slurm knows so many nodes."""
+        async with slurm_client(self._slurm) as client:
+            deadline = time.monotonic() + _WITHIN
+            while (listing := await client.nodes()) is None or len(listing.nodes) != count:
+                if time.monotonic() > deadline:
+                    raise Terminal(f"Slurm has {len(listing.nodes) if listing else 0} nodes and not {count}")
+                await asyncio.sleep(0.1)
+        return time.monotonic()
+
+    def story(self) -> str:
+        """Tell how far it has come."""
+        nodeset: NodeSet | None = self._nodesets.get(Key(NAMESPACE, NODESET))
+        return f"{len(self.pods)} pods; the NodeSet says {nodeset.status if nodeset else 'nothing'}"
+
+
+@asynccontextmanager
+async def watching(there: Ground) -> AsyncIterator[Watched]:
+    """Watch the NodeSet and its pods."""
+    async with Client(load(there.plane.kubeconfig)) as kube:
+        watched = Watched(kube, there.slurm)
+        async with asyncio.TaskGroup() as tasks:
+            running_tasks = [tasks.create_task(it.run()) for it in watched.informers]
+            for it in watched.informers:
+                await it.synced.wait()
+            try:
+                yield watched
+            finally:
+                for task in running_tasks:
+                    task.cancel()
+
+
+@dataclass(frozen=True)
+class Requests:
+    """How many requests the operator has sent so far, as it counts them itself; its Lease is not among them."""
+
+    kubernetes: float
+    writes: float
+    slurm: float
+
+    @classmethod
+    def of(cls, process: Process) -> "Requests":
+        """Count them."""
+        series = process.series(names.CLIENT_REQUESTS.name)
+        kubernetes = {labels: count for labels, count in series.items() if _HOST not in labels}
+        return cls(
+            kubernetes=sum(kubernetes.values()),
+            writes=sum(count for labels, count in kubernetes.items() if 'method="GET"' not in labels),
+            slurm=sum(count for labels, count in series.items() if _HOST in labels),
+        )
+
+    def __sub__(self, before: "Requests") -> "Requests":
+        return Requests(self.kubernetes - before.kubernetes, self.writes - before.writes, self.slurm - before.slurm)
+
+
+async def until_quiet(process: Process) -> None:
+    """Wait until the operator has sent no request that writes for some seconds."""
+    deadline = time.monotonic() + _WITHIN
+    last, since = Requests.of(process).writes, time.monotonic()
+    while time.monotonic() - since < _QUIET:
+        if time.monotonic() > deadline:
+            note(f"the operator still writes after {_WITHIN:.0f} s")
+            return
+        await asyncio.sleep(0.25)
+        if (now := Requests.of(process).writes) != last:
+            last, since = now, time.monotonic()
+
+
+_QUIET = 3.5
+"""Seconds: what happens once may be told of two seconds later."""
