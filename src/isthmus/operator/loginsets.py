@@ -179,6 +179,6 @@ class LoginSetSync:
                 self.controller.queue.add(loginset.metadata.key)
 
     def _file_changed(self, key: Key, *_: object) -> None:
-        for suffix in ("-auth", "-users"):
+        for suffix in (partnames.auth(""), partnames.users("")):
             if key.name.endswith(suffix):
                 self._wake_all(Key(key.namespace, key.name.removesuffix(suffix)))
