@@ -56,8 +56,9 @@ class ControllerPods:
             bed.path(directory).mkdir(parents=True, exist_ok=True)
         self.publish()
         bed.path("/etc/slurm/slurm.conf").write_text(self.conf)
+        self._write_keys(KeySet.only(self.key))
         # Commands of the bed are on a host without slurmctld, and so need what login nodes have.
-        bed._box.spawn(["sackd", "-D"], log="/var/log/slurm/sackd.log")
+        bed._daemons["sackd"] = bed._box.spawn(["/usr/sbin/sackd", "-D"], log="/var/log/slurm/sackd.log")
 
     def publish(self, conf: str = "", *, keys: KeySet | None = None, files: Mapping[str, str] | None = None) -> str:
         """Change the mounted files of all pods, and those that commands of the bed read; returns the revision."""
@@ -88,15 +89,34 @@ class ControllerPods:
                     (place / file).symlink_to(f"..data/{file}")
         return f"r{self._revision} "
 
+    def share_keys(self, keys: KeySet) -> None:
+        """Give keys to nodes and commands of the bed, as a Secret that is mounted there would.
+
+        slurmctld tells a sackd that fetches its configuration from it to read again; this one has to be told.
+        """
+        self._write_keys(keys)
+        os.kill(self.bed._daemons["sackd"].pid, signal.SIGHUP)
+
+    def _write_keys(self, keys: KeySet) -> None:
+        file = self.bed.path("/etc/slurm/slurm.jwks.new")
+        file.write_bytes(keys.write())
+        file.chmod(0o600)
+        owner = self.bed.path("/etc/slurm/slurm.key").stat()
+        os.chown(file, owner.st_uid, owner.st_gid)
+        file.rename(self.bed.path("/etc/slurm/slurm.jwks"))
+
     def start(self, name: str, *containers: str) -> None:
         """Start the containers of a pod that are named, or both."""
         for container in containers or ("slurmctld", "reconfigure"):
             script = [scripts.START, scripts.SUPERVISE] if container == "slurmctld" else [scripts.FOLLOW]
-            self._daemons[name, container] = self.bed._box.spawn(
+            started = self.bed._box.spawn(
                 ["sh", "-c", _ENTER, "enter", name, "bash", "-c", *script],
                 log=f"/var/log/slurm/{name}-{container}.log",
                 hostname=name,
             )
+            self._daemons[name, container] = started
+            # Ends with the bed.
+            self.bed._daemons[f"{name}-{container}"] = started
 
     def wait_ready(self) -> None:
         """Wait until somebody is in charge."""
@@ -125,6 +145,12 @@ class ControllerPods:
             except (FileNotFoundError, ProcessLookupError):
                 continue
         return found
+
+    def age(self, name: str) -> float:
+        """For how many seconds slurmctld has been running."""
+        (process,) = self.slurmctld_processes(name)
+        ticks = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
+        return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
 
     def kill_daemon(self, name: str) -> None:
         """Kill slurmctld alone, as a crash would."""
