@@ -27,6 +27,7 @@ from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.deletion import finalizers
 from isthmus.domain.nodeset.identity import Identity
 from isthmus.domain.nodeset.marks import revisions
+from isthmus.domain.nodeset.patience import ASK_AGAIN
 from isthmus.domain.nodeset.placement import demand_of
 from isthmus.domain.nodeset.plan import Plan, plan
 from isthmus.domain.nodeset.records import records
@@ -64,6 +65,9 @@ _SLURM_WITHIN: Final = 20.0
 """Seconds for what is done in Slurm at a time: one that hangs must not hold up what needs Kubernetes alone."""
 
 _SOON: Final = 1.0
+_CATCH_UP: Final = 11.0
+"""Seconds after which what was applied is in the cache, or was deleted since."""
+
 _OURS: Final = frozenset({names.DRAIN_FINALIZER, names.RESERVATION_FINALIZER})
 _NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
 
@@ -123,7 +127,7 @@ class NodeSetSync:
         memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
         try:
             template = self._template(nodeset, controller)
-            await self._share(controller)
+            await self._share(key, controller)
             await self._settle(nodeset, controller, template, memory)
         except Terminal as error:
             await self._report_wrong(nodeset, _told(error))
@@ -158,7 +162,7 @@ class NodeSetSync:
             view = await self._with_reservations(view, slurm)
         if (view.deleting or view.reservations is not None) and await self._finalized(view):
             return
-        view, decided = await self._decide(view, slurm)
+        view, decided = await self._decide(view, slurm, memory)
         wrong = (*planned.complaints, *(it.note for it in decided.notes if it.warning))
         trouble = status.Trouble(wrong, slurm=self._world.slurms.trouble(controller.metadata.key))
         if decided.victims != nodeset.status.victims:
@@ -217,10 +221,13 @@ class NodeSetSync:
             return view
         return msgspec.structs.replace(view, reservations=await slurm.client.reservations())
 
-    async def _decide(self, view: View, slurm: Slurm | None) -> tuple[View, Decision]:
+    async def _decide(self, view: View, slurm: Slurm | None, memory: Memory) -> tuple[View, Decision]:
         propagated = self._world.settings.propagated_node_conditions
+        due = self._clock() - memory.read_jobs_at >= ASK_AGAIN
+        view = msgspec.structs.replace(view, jobs_due=due)
         decided = decide(view, propagated=propagated)
         if decided.wants_jobs and slurm is not None:
+            memory.read_jobs_at = self._clock()
             async with asyncio.timeout(3 * _SLURM_WITHIN):  # a list of all jobs takes seconds
                 view = msgspec.structs.replace(view, jobs=await slurm.client.jobs())
             decided = decide(view, propagated=propagated)
@@ -263,7 +270,7 @@ class NodeSetSync:
         going = frozenset() if view.deleting else frozenset(decided.leaving_for_good)
         await self._hands.set_owners(claims.retention(view.nodeset, self._world.claims, view.pods, going=going))
 
-    async def _share(self, controller: ControllerPart) -> None:
+    async def _share(self, key: Key, controller: ControllerPart) -> None:
         """Make what all NodeSets of a cluster share; the last of them takes it along."""
         nodesets = sorted(
             (it for it in self._world.nodesets_of(controller.metadata.key) if not it.metadata.deletion_timestamp),
@@ -274,6 +281,10 @@ class NodeSetSync:
             service, budget = worker.service(controller), worker.budget(controller)
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
             await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
+            names_ = (Key(key.namespace, it["metadata"]["name"]) for it in (service, budget))
+            if not all(it in self._world.services or it in self._world.budgets for it in names_):
+                # Made just now, or deleted just after that: only time will tell.
+                self.controller.queue.add(key, after=_CATCH_UP)
 
     async def _finalized(self, view: View) -> bool:
         """Take away the finalizers that have done their work; tell whether the NodeSet is gone with that."""
