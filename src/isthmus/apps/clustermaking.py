@@ -32,7 +32,7 @@ def manifest(
 
     nodes: dict[str, Any] = {
         "controller": {"slurmctld": image("slurm")},
-        "worker": {"size": workers, "slurmd": image("slurm"), "resources": resources},
+        "worker": {"size": workers, "slurmd": image("login"), "resources": resources},
         "login": {
             "size": 1,
             "sshd": image("login"),

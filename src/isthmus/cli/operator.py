@@ -43,7 +43,7 @@ def operator(
         str, typer.Option(help="Conditions of nodes that Slurm is told of when they are cordoned.", metavar="TYPES")
     ] = "",
     slurm_image: Annotated[str, typer.Option(help="The image of Slurm's daemons.", metavar="IMAGE")] = "",
-    login_image: Annotated[str, typer.Option(help="The image of login nodes.", metavar="IMAGE")] = "",
+    login_image: Annotated[str, typer.Option(help="The image of login nodes and workers.", metavar="IMAGE")] = "",
     mariadb_image: Annotated[str, typer.Option(help="The image of databases.", metavar="IMAGE")] = "",
     v: Annotated[
         str,

@@ -210,7 +210,8 @@ def _all_workers(controller: str) -> dict[str, str]:
 
 
 def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manifest:
-    image = nodeset.spec.slurmd.get("image") or settings.slurm_image
+    # The image of login nodes: what users compile there has to find its libraries here.
+    image = nodeset.spec.slurmd.get("image") or settings.login_image
     munge = controller.spec.auth_type == "munge"
     pod: Manifest = {
         "subdomain": partnames.workers_service(controller.metadata.name),

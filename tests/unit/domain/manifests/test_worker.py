@@ -226,8 +226,8 @@ def test_files_that_are_read_once_change_the_revision() -> None:
 def test_another_operator_restarts_nobody() -> None:
     """The image that we take where nobody says one is not part of it, nor how we write a pod."""
     of = nodeset(1)
-    one = worker.template(of, controller(), settings=Settings(slurm_image="a"))
-    other = worker.template(of, controller(), settings=Settings(slurm_image="b"))
+    one = worker.template(of, controller(), settings=Settings(login_image="a"))
+    other = worker.template(of, controller(), settings=Settings(login_image="b"))
     assert one.revision == other.revision
 
 
