@@ -32,6 +32,12 @@ def test_jobs_are_read_only_when_it_is_late() -> None:
     assert not late(read=None, since=5).wants_jobs
 
 
+def test_jobs_are_not_read_at_every_look() -> None:
+    found = late(read=None, jobs_due=False, on="Cancel")
+    assert (found.actions, found.wants_jobs, found.look_again) == ((), False, 30)
+    assert not unmarked(view(pod(0, "MIXED"), of=nodeset(0), jobs_due=False), BOTH)
+
+
 def test_jobs_are_waited_for_by_name() -> None:
     found = late(job(7, "worker-0"), job(9, "elsewhere"))
     assert found.actions == ()
