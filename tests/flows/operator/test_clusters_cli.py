@@ -70,7 +70,7 @@ def test_a_cluster_is_made_in_a_namespace_of_its_name(isthmus: Run, plane: Contr
     nodes = spec["slurmNodes"]
     assert nodes["worker"]["size"] == 3
     assert nodes["worker"]["resources"] == {"cpu": "2", "memory": "1Gi"}
-    assert nodes["worker"]["slurmd"]["image"] == "isthmus.local/slurm:24.11"
+    assert nodes["worker"]["slurmd"]["image"] == "isthmus.local/login:24.11"
     assert spec["users"][0]["name"] == "soperator"
     assert spec["users"][0]["sshPublicKeys"][0].startswith("ssh-ed25519 ")
     code, said = isthmus("cluster", "list")

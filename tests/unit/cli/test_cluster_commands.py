@@ -51,7 +51,7 @@ def test_a_cluster_from_a_few_wishes() -> None:
     assert made["metadata"] == {"name": "demo", "namespace": "hpc"}
     assert nodes["worker"] == {
         "size": 3,
-        "slurmd": {"image": "isthmus.local/slurm:24.11"},
+        "slurmd": {"image": "isthmus.local/login:24.11"},
         "resources": {"cpu": "2"},
     }
     assert nodes["login"]["sshd"] == {"image": "isthmus.local/login:24.11"}
