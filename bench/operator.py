@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bench import operator_cluster as pods
 from bench import operator_ground as ground
 from bench.harness import Figure, Options, figure, main, note
 from bench.operator_ground import Ground, Requests, Watched
@@ -21,6 +22,24 @@ from bench.process import Process
 from isthmus.runtime import loop
 
 _WINDOW = 30.0
+
+
+def cluster(options: Options) -> Iterator[Figure]:
+    """Make a cluster of real pods, and change it."""
+    del options  # it is no smaller than it has to be
+    with pods.cluster() as there:
+        _note_load()
+        took = pods.first_job(there)
+        told = f"SlurmCluster with {pods.WORKERS} workers and accounting"
+        yield figure(f"{told}: applied to the first srun -N{pods.WORKERS}", "≤ 30 s", took)
+        pods.settle(there)
+        _note_load()
+        yield figure("One more worker: idle in Slurm", "≤ 8 s", pods.one_more(there))
+        pods.settle(there)
+        _note_load()
+        yield figure("One idle worker less: pod and record are gone", "≤ 5 s", pods.one_less(there))
+        _note_load()
+        yield figure("slurmctld is killed: next sbatch that succeeds", "≤ 10 s", pods.outage(there))
 
 
 @dataclass
@@ -151,7 +170,7 @@ def _note_load() -> None:
     note(f"load of the machine: {os.getloadavg()[0]:.1f}")
 
 
-MEASUREMENTS = {"creation": creation, "scale_in": scale_in, "rollout": rollout}
+MEASUREMENTS = {"cluster": cluster, "creation": creation, "scale_in": scale_in, "rollout": rollout}
 
 if __name__ == "__main__":
     sys.exit(main(MEASUREMENTS, about=__doc__))

@@ -103,8 +103,9 @@ async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> Non
         await kube.create(CONTROLLERS, {"metadata": _meta(_SLURM), "spec": references})
         restapi = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
         await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": restapi})
-        line = {"CPUs": 4, "RealMemory": 4096, "Feature": NODESET, "State": "External", "NodeAddr": "127.0.0.1"}
-        await client.create_node(Directive.of({"NodeName": f"{NODESET}-[0-{workers - 1}]", **line}))
+        line: dict[str, str | int] = {"CPUs": 4, "RealMemory": 4096, "State": "External", "NodeAddr": "127.0.0.1"}
+        hosts = f"{NODESET}-[0-{workers - 1}]"
+        await client.create_node(Directive.of({"NodeName": hosts, "Feature": NODESET, **line}))
 
 
 _KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}

@@ -1,0 +1,130 @@
+"""A whole Slurm cluster in pods that really run, and the seconds that its users wait for it.
+
+The local cluster has one node more than Slurm gets workers at first, all images are in it, and helm has installed
+the operator. Everything is asked from where users are: a shell on the login node.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from isthmus.errors import Terminal
+from isthmus.local import cgroups, lifecycle
+from isthmus.local.cluster import group_of
+from isthmus.local.progress import PlainProgress
+from tests.bed.cluster import make_cluster
+from tests.bed.operator_ground import CHARTS, EXAMPLES, OperatorGround
+from tests.bed.operator_ground import NAMESPACE as OPERATORS
+from tests.bed.prepare import prepare
+
+WORKERS = 3
+_NAMESPACE = "hpc"
+_CLUSTER = "slurmcluster/demo"
+_LOGIN = "login-0"
+_PAUSE = 0.1
+_WITHIN = 180.0
+_ONE_COMMAND = 60.0
+
+
+@contextmanager
+def cluster() -> Iterator[OperatorGround]:
+    """Bring up a local cluster with the operator in it."""
+    name = f"bench-{os.getpid()}"
+    prepare(PlainProgress())
+    try:
+        ground = OperatorGround(make_cluster(name, workers=WORKERS + 1))
+        chart = str(CHARTS / "isthmus-operator")
+        ground.helm(
+            "install", "isthmus-operator", chart, f"--namespace={OPERATORS}", "--create-namespace", "--wait"
+        )
+        ground.kubectl("create", "namespace", _NAMESPACE)
+        yield ground
+    finally:
+        lifecycle.down(name, PlainProgress())
+
+
+def first_job(ground: OperatorGround) -> float:
+    """Make a Slurm cluster, and wait for a job on all its nodes."""
+    began = time.monotonic()
+    ground.apply((EXAMPLES / "cluster.yaml").read_text(), _NAMESPACE)
+    _until(lambda: len(_shell(ground, "srun", f"-N{WORKERS}", "hostname").split()) == WORKERS, "a job on all nodes")
+    return time.monotonic() - began
+
+
+def settle(ground: OperatorGround) -> None:
+    """Wait until the cluster says that all is as it should be."""
+    ground.ready(_CLUSTER, _NAMESPACE, within=int(_WITHIN))
+
+
+def one_more(ground: OperatorGround) -> float:
+    """Add a worker, and wait until Slurm gives it jobs."""
+    began = time.monotonic()
+    _resize(ground, WORKERS + 1)
+    _until(
+        lambda: _shell(ground, "sinfo", "-hN", "-n", f"worker-{WORKERS}", "-o%T").strip() == "idle", "a new node"
+    )
+    return time.monotonic() - began
+
+
+def one_less(ground: OperatorGround) -> float:
+    """Take an idle worker away, and wait until neither Kubernetes nor Slurm know it."""
+    began = time.monotonic()
+    _resize(ground, WORKERS)
+    name = f"worker-{WORKERS}"
+
+    def gone() -> bool:
+        pods = ground.kubectl("get", "pods", f"--namespace={_NAMESPACE}", "-o", "name").split()
+        return f"pod/{name}" not in pods and name not in _shell(ground, "sinfo", "-hN", "-o%N").split()
+
+    _until(gone, f"{name} to go")
+    return time.monotonic() - began
+
+
+def outage(ground: OperatorGround) -> float:
+    """Kill slurmctld, and wait until a job can be submitted."""
+    pid = _slurmctld(ground)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: "Submitted" in _shell(ground, "sbatch", "--chdir=/tmp", "--wrap=true"), "a job to be taken")
+    return time.monotonic() - began
+
+
+def _resize(ground: OperatorGround, workers: int) -> None:
+    change = {"spec": {"slurmNodes": {"worker": {"size": workers}}}}
+    words = ("patch", _CLUSTER, f"--namespace={_NAMESPACE}", "--type=merge", f"--patch={json.dumps(change)}")
+    ground.kubectl(*words)
+
+
+def _shell(ground: OperatorGround, *words: str) -> str:
+    """Run a command on the login node; nothing if it fails, or if there is no login node yet."""
+    command = [*ground.cluster.cluster.kubectl, "exec", f"--namespace={_NAMESPACE}", _LOGIN, "--", *words]
+    try:
+        done = subprocess.run(command, check=False, text=True, capture_output=True, timeout=_ONE_COMMAND)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _slurmctld(ground: OperatorGround) -> int:
+    """Find the process of slurmctld: what runs in pods is a process of this machine."""
+    for pid in cgroups.processes(group_of(ground.cluster.name)):
+        try:
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+        except OSError:
+            continue  # it has just ended
+        if program.endswith(b"slurmctld"):
+            return pid
+    raise Terminal("no slurmctld runs in the cluster")
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _WITHIN
+    while not done():
+        if time.monotonic() > deadline:
+            raise Terminal(f"waited in vain for {what} for {_WITHIN:.0f} s")
+        time.sleep(_PAUSE)
