@@ -22,8 +22,8 @@ from isthmus.domain.nodeset.view import PodView, View
 from isthmus.errors import Terminal
 from isthmus.model.slurm import Job
 
-ASK_AGAIN: Final = 30.0
-"""After so many seconds the jobs of nodes that are to go are read again: a list of all jobs is dear."""
+ASK_AGAIN: Final = 60.0
+"""After so many seconds the jobs of nodes that are overdue are read again, though nothing has changed."""
 
 _ON_NODES: Final = frozenset(
     {"RUNNING", "SUSPENDED", "CONFIGURING", "STAGE_OUT", "STOPPED", "SIGNALING", "RESIZING"}
@@ -92,7 +92,7 @@ def overdue(view: View, departing: Collection[str]) -> Overdue:
     if not late:
         return Overdue(look_again=min((allowed - seconds for seconds in waited.values()), default=None))
     if view.jobs is None:
-        return Overdue(wants_jobs=True) if view.jobs_due else Overdue(look_again=ASK_AGAIN)
+        return Overdue(look_again=view.jobs_in) if view.jobs_in else Overdue(wants_jobs=True)
     return _after_time(view, late)
 
 
@@ -129,7 +129,7 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
 
 def unmarked(view: View, departing: Collection[str]) -> bool:
     """Whether jobs have to be read to tell until when some pod waits."""
-    if view.jobs is not None or not view.jobs_due or not view.slurm_in_touch or view.abandoned:
+    if view.jobs is not None or view.jobs_in or not view.slurm_in_touch or view.abandoned:
         return False
     return any(
         pod.name in departing

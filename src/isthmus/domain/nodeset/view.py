@@ -139,8 +139,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Every node that Slurm knows, also those of others."""
     jobs: tuple[Job, ...] | None = None
     """The jobs of Slurm; None unless they were read for this, which costs and is done only where needed."""
-    jobs_due: bool = True
-    """Whether jobs may be asked for: not, if they were a moment ago. What was read then is old, and not kept."""
+    jobs_in: float = 0.0
+    """In how many seconds jobs may be asked for: they were a moment ago. What was read then is old, and not kept."""
     reservations: tuple[Reservation, ...] | None = None
     """Those of Slurm; None unless they were read for this, as a ScheduledUpdate or our finalizer needs."""
     coming: frozenset[str] = frozenset()

@@ -34,8 +34,8 @@ class Memory:
         self._tried: dict[str, float] = {}
         self.told_at = float("-inf")
         """When its status was written last."""
-        self.read_jobs_at = float("-inf")
-        """When the jobs of Slurm were read last."""
+        self.jobs_due_at = float("-inf")
+        """When the jobs of Slurm may be read again."""
         self.wrote_slurm_at = float("-inf")
         """When we changed something in Slurm last: what was read before says nothing of it."""
 

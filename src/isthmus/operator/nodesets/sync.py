@@ -27,7 +27,6 @@ from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.deletion import finalizers
 from isthmus.domain.nodeset.identity import Identity
 from isthmus.domain.nodeset.marks import revisions
-from isthmus.domain.nodeset.patience import ASK_AGAIN
 from isthmus.domain.nodeset.placement import demand_of
 from isthmus.domain.nodeset.plan import Plan, plan
 from isthmus.domain.nodeset.records import records
@@ -65,6 +64,8 @@ _SLURM_WITHIN: Final = 20.0
 """Seconds for what is done in Slurm at a time: one that hangs must not hold up what needs Kubernetes alone."""
 
 _SOON: Final = 1.0
+_JOBS_REST: Final = 20.0
+"""So many times as long as a list of all jobs took, none is asked for: it is dear where there are many."""
 _CATCH_UP: Final = 11.0
 """Seconds after which what was applied is in the cache, or was deleted since."""
 
@@ -223,13 +224,13 @@ class NodeSetSync:
 
     async def _decide(self, view: View, slurm: Slurm | None, memory: Memory) -> tuple[View, Decision]:
         propagated = self._world.settings.propagated_node_conditions
-        due = self._clock() - memory.read_jobs_at >= ASK_AGAIN
-        view = msgspec.structs.replace(view, jobs_due=due)
+        view = msgspec.structs.replace(view, jobs_in=max(0.0, memory.jobs_due_at - self._clock()))
         decided = decide(view, propagated=propagated)
         if decided.wants_jobs and slurm is not None:
-            memory.read_jobs_at = self._clock()
+            began = self._clock()
             async with asyncio.timeout(3 * _SLURM_WITHIN):  # a list of all jobs takes seconds
                 view = msgspec.structs.replace(view, jobs=await slurm.client.jobs())
+            memory.jobs_due_at = self._clock() + max(_SOON, _JOBS_REST * (self._clock() - began))
             decided = decide(view, propagated=propagated)
         return view, decided
 

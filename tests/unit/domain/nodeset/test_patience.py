@@ -33,9 +33,9 @@ def test_jobs_are_read_only_when_it_is_late() -> None:
 
 
 def test_jobs_are_not_read_at_every_look() -> None:
-    found = late(read=None, jobs_due=False, on="Cancel")
-    assert (found.actions, found.wants_jobs, found.look_again) == ((), False, 30)
-    assert not unmarked(view(pod(0, "MIXED"), of=nodeset(0), jobs_due=False), BOTH)
+    found = late(read=None, jobs_in=7.0, on="Cancel")
+    assert (found.actions, found.wants_jobs, found.look_again) == ((), False, 7.0)
+    assert not unmarked(view(pod(0, "MIXED"), of=nodeset(0), jobs_in=7.0), BOTH)
 
 
 def test_jobs_are_waited_for_by_name() -> None:
