@@ -140,7 +140,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[Job, ...] | None = None
     """The jobs of Slurm; None unless they were read for this, which costs and is done only where needed."""
     jobs_in: float = 0.0
-    """In how many seconds jobs may be asked for: they were a moment ago. What was read then is old, and not kept."""
+    """In how many seconds jobs may be asked for, as they were a moment ago; what was read then is old."""
     reservations: tuple[Reservation, ...] | None = None
     """Those of Slurm; None unless they were read for this, as a ScheduledUpdate or our finalizer needs."""
     coming: frozenset[str] = frozenset()
