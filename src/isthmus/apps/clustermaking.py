@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from isthmus.bridge.world import NAMESPACES
-from isthmus.errors import Terminal
+from isthmus.errors import Retry, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
 from isthmus.kube.informer import Informer
 from isthmus.model.meta import Key
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
+
+_TRIES: Final = 30
+_PAUSE: Final = 1.0
 
 
 def manifest(
@@ -54,7 +57,7 @@ async def create(client: Client, wanted: dict[str, Any]) -> None:
         with suppress(AlreadyExists):
             await client.create(NAMESPACES, {"metadata": {"name": namespace}})
     try:
-        await client.create(SLURM_CLUSTERS, wanted)
+        await _persist(client, wanted)
     except AlreadyExists:
         raise Terminal(
             f"there is a cluster {namespace}/{name} already",
@@ -65,6 +68,21 @@ async def create(client: Client, wanted: dict[str, Any]) -> None:
             "Kubernetes does not know SlurmClusters: the operator is not installed here",
             remedy="helm install isthmus-operator charts/isthmus-operator -n isthmus-system --create-namespace",
         ) from None
+
+
+async def _persist(client: Client, wanted: dict[str, Any]) -> None:
+    """Create it, and try again while the operator's webhook is still being found: it may have just started."""
+    tries = 0
+    while True:
+        try:
+            await client.create(SLURM_CLUSTERS, wanted)
+        except Retry:
+            tries += 1
+            if tries >= _TRIES:
+                raise
+            await asyncio.sleep(_PAUSE)
+        else:
+            return
 
 
 async def follow(client: Client, key: Key, done: Callable[[SlurmCluster | None], bool]) -> None:
