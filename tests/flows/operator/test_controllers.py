@@ -46,14 +46,11 @@ async def test_a_controller_becomes_slurmctld_with_all_that_it_needs(bed: Bed) -
     await make(bed)
     made = await bed.there(bed.world.statefulsets, "slurm-controller")
     assert made.metadata.owner_references[0].name == "slurm"
-    for store, name in (
-        (bed.world.services, "slurm-controller"),
-        (bed.world.services, "slurm-controller-internal"),
-        (bed.world.configmaps, "slurm-config"),
-        (bed.world.configmaps, "slurm-users"),
-        (bed.world.secrets, "slurm-auth"),
-    ):
-        assert await bed.there(store, name)
+    for service in ("slurm-controller", "slurm-controller-internal"):
+        assert await bed.there(bed.world.services, service)
+    for configmap in ("slurm-config", "slurm-users"):
+        assert await bed.there(bed.world.configmaps, configmap)
+    assert await bed.there(bed.world.secrets, "slurm-auth")
     raw = await bed.raw(STATEFULSETS, "slurm-controller")
     assert [it["metadata"]["name"] for it in raw["spec"]["volumeClaimTemplates"]] == ["statesave"]
     await bed.until(bed.world.controllers, "slurm", "Ready", "False", saying="0 of 1 pods are ready")
