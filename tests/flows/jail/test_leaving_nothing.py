@@ -8,7 +8,6 @@ from tests.bed.jail import JailBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import run, submit, wait_for
 
-
 # The socket of the step that holds a job's place. Slurm 24.11 sometimes forgets it, with and without our plugin.
 _FORGOTTEN = f"*.{0xFFFF_FFFC}"
 
