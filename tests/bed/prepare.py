@@ -11,7 +11,7 @@ from isthmus.local.parallel import together
 from isthmus.local.progress import PlainProgress, Progress
 
 _PROGRAMS = (*supply.PROGRAMS, "helm")
-_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb")
+_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "spank-tools-26.05", "spank-tools-24.11")
 
 
 def prepare(progress: Progress) -> None:

@@ -6,6 +6,8 @@ from tests.bed.jail import JAIL, JailBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import HOME, output, run, srun, submit, wait_for
 
+JailFactory = Callable[..., JailBed]
+
 # Prints `inside` or `outside`, in any shell.
 WHERE = "if [ -e /outside ]; then echo outside; elif [ -e /.isthmus/ready ]; then echo inside; fi"
 
@@ -168,9 +170,7 @@ echo "${{0##*/}} $place" >> $root/order
 """
 
 
-def test_prolog_and_epilog_are_outside_and_those_of_tasks_inside(
-    jail_bed: Callable[..., JailBed], slurm_version: str
-) -> None:
+def test_prolog_and_epilog_are_outside_and_those_of_tasks_inside(jail_bed: JailFactory, slurm_version: str) -> None:
     scripts = {name: f"/usr/local/bin/{name}" for name in ("Prolog", "TaskProlog", "TaskEpilog", "Epilog")}
     bed = jail_bed(slurm_version, nodes=1, settings=scripts)
     for place in ("", JAIL):
@@ -194,3 +194,16 @@ def test_prolog_and_epilog_are_outside_and_those_of_tasks_inside(
     ]
     wait_until(lambda: "Epilog outside" in order.read_text(), what="the epilog ran", within=20)
     assert order.read_text().splitlines() == expected
+
+
+def test_the_environment_of_a_login_is_that_of_the_shared_root(jail_bed: JailFactory, slurm_version: str) -> None:
+    """For `--get-user-env` slurmd runs `su`, outside; so on a node of a shared root, `su` has to enter it first."""
+    bed = jail_bed(slurm_version, nodes=1)
+    bed.path("/usr/bin/su").unlink()
+    bed.path("/usr/bin/su").write_text(f'#!/bin/sh\nexec /usr/sbin/isthmus-enter root={JAIL} -- /usr/bin/su "$@"\n')
+    bed.path("/usr/bin/su").chmod(0o755)
+    for place in ("", JAIL):
+        with bed.path(f"{place}/etc/shadow").open("a") as shadow:
+            shadow.write("alice:*:20000::::::\n")
+        bed.path(f"{place}/tmp/.profile").write_text(f"export PROFILE=$({WHERE})\n")  # noqa: S108 - alice's HOME
+    assert run(bed, "echo $PROFILE", "--get-user-env", "--export=NONE") == "inside\n"

@@ -2,7 +2,7 @@ import subprocess
 
 from isthmus.local.images import apt
 from isthmus.local.images.layers import installed_version
-from isthmus.local.images.recipes import IMAGES, LAYERS, reference
+from isthmus.local.images.recipes import IMAGES, LAYERS, PLUGIN, reference
 
 
 def test_every_image_and_parent_names_a_layer() -> None:
@@ -30,6 +30,16 @@ def test_scripts_pass_the_shell_that_runs_them() -> None:
         scripts = [layer.script, *(text for text in layer.files.values() if text.startswith("#!/bin/sh"))]
         for script in filter(None, scripts):
             subprocess.run(["sh", "-n"], input=script, check=True, text=True)
+
+
+def test_every_image_in_which_slurm_runs_has_our_plugin_for_its_version_and_no_compiler() -> None:
+    for kind in ("slurm", "login"):
+        for version in ("26.05", "24.11"):
+            layer = LAYERS[IMAGES[f"{kind}-{version}"].layer]
+            assert (f"spank-{version}", PLUGIN) in layer.copies
+            while layer.parent:
+                assert "libslurm-dev" not in layer.packages
+                layer = LAYERS[layer.parent]
 
 
 def test_references_tell_versions_apart() -> None:
