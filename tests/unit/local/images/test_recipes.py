@@ -32,7 +32,7 @@ def test_scripts_pass_the_shell_that_runs_them() -> None:
             subprocess.run(["sh", "-n"], input=script, check=True, text=True)
 
 
-def test_every_image_in_which_slurm_runs_has_our_plugin_for_its_version_and_no_compiler() -> None:
+def test_every_image_in_which_slurm_runs_has_our_plugin_for_its_version_and_not_what_made_it() -> None:
     for kind in ("slurm", "login"):
         for version in ("26.05", "24.11"):
             layer = LAYERS[IMAGES[f"{kind}-{version}"].layer]
