@@ -42,11 +42,17 @@ def test_nodes_that_lag_are_named_and_after_a_while_told_again() -> None:
     assert judge(seen(nodes=nodes, now=1001 + 15)).push
 
 
-@pytest.mark.parametrize("state", [("DOWN",), ("IDLE", "NOT_RESPONDING"), ("UNKNOWN",)])
-def test_a_node_that_is_away_is_not_waited_for_unless_its_pod_runs(state: tuple[str, ...]) -> None:
-    away = node("w-0", started=900, state=state)
+def test_a_node_that_is_down_is_not_waited_for_unless_its_pod_runs() -> None:
+    away = node("w-0", started=900, state=("DOWN", "NOT_RESPONDING"))
     assert judge(seen(nodes=(away,))).state == "applied"
     assert judge(seen(nodes=(away,), with_pod=frozenset({"w-0"}))).state == "delivering"
+
+
+@pytest.mark.parametrize("state", [("IDLE", "NOT_RESPONDING"), ("UNKNOWN",)])
+def test_a_node_that_says_nothing_is_waited_for_a_little(state: tuple[str, ...]) -> None:
+    silent = node("w-0", started=900, state=state)
+    assert judge(seen(nodes=(silent,))).state == "delivering"
+    assert judge(seen(nodes=(silent,), now=1001 + 30)).state == "applied"
 
 
 def test_nodes_without_a_slurmd_have_nothing_to_read() -> None:

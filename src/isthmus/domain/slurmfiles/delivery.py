@@ -8,7 +8,7 @@ read them. Keys have to be mounted in the pods of all nodes before, so for them 
 little later.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -21,9 +21,10 @@ KEYS_SETTLE: Final = 10.0
 _PUSH_AGAIN: Final = 15.0
 _SHOWN: Final = 200
 
-_AWAY: Final = frozenset(
-    {"DOWN", "NOT_RESPONDING", "UNKNOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN", "EXTERNAL"}
-)
+_AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
+_SILENT: Final = frozenset({"NOT_RESPONDING", "UNKNOWN"})
+_GRACE: Final = 30.0
+"""Seconds in which a node that says nothing is waited for: slurmctld may just not have asked it yet."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +88,18 @@ def counting_since(statistics: Statistics, *, now: float) -> float | None:
 def _behind(seen: Delivery) -> list[str]:
     """List nodes that run but have not been started, and so have not read anything, since it was due."""
     due = int(seen.due)
-    return [
-        node.name for node in seen.nodes if _runs(node, seen.with_pod) and (node.slurmd_start_time.value or 0) < due
-    ]
+    return [node.name for node in seen.nodes if _runs(node, seen) and (node.slurmd_start_time.value or 0) < due]
 
 
-def _runs(node: Node, with_pod: Iterable[str]) -> bool:
-    return "EXTERNAL" not in node.state and (node.name in with_pod or _AWAY.isdisjoint(node.state))
+def _runs(node: Node, seen: Delivery) -> bool:
+    if "EXTERNAL" in node.state:
+        return False
+    if node.name in seen.with_pod:
+        return True
+    if not _AWAY.isdisjoint(node.state):
+        return False
+    waited = seen.now - max(seen.counting_since or 0.0, seen.due)
+    return _SILENT.isdisjoint(node.state) or waited < _GRACE
 
 
 def _one_line(text: str) -> str:

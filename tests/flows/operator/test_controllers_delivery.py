@@ -1,0 +1,130 @@
+"""Whether every daemon has taken files and keys, asked of a real Slurm."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from isthmus.domain.authkeys import KeySet
+from isthmus.domain.slurmfiles import delivery
+from isthmus.model.meta import Key
+from isthmus.model.slinky import CONTROLLERS
+from isthmus.operator.controllers import ControllerSync, rotation
+from isthmus.operator.slurms import Address
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
+from tests.flows.kube.waiting import eventually
+from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY_REF, Bed, working
+
+NEW_KEY = b"n" * 64
+
+
+@asynccontextmanager
+async def following(bed: Bed, slurm: SlurmBed) -> AsyncIterator[None]:
+    """Let the Controller's Slurm be this one."""
+    bed.world.slurms.follow(Key(bed.namespace, "slurm"), Address((slurm.rest_url,), slurm.jwt_key.read_bytes()))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(bed.world.slurms.run())
+        try:
+            await eventually(lambda: bed.world.slurms.in_touch(bed.key("slurm")))
+            yield
+        finally:
+            bed.world.slurms.stop()
+
+
+@pytest.fixture
+async def bed(control_plane: ControlPlaneBed, namespace: str) -> AsyncIterator[Bed]:
+    async with working(control_plane, namespace, ControllerSync) as made:
+        await made.keys()
+        yield made
+
+
+@pytest.fixture
+def slurm_here(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
+    return slurm_bed(slurm_version, nodes=1, accounting=False)
+
+
+async def make(bed: Bed) -> None:
+    await bed.make(CONTROLLERS, "slurm", slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF)
+
+
+async def applied(bed: Bed, status: str, *, saying: str = "") -> None:
+    await bed.until(bed.world.controllers, "slurm", "ConfigApplied", status, saying=saying)
+
+
+async def test_a_change_counts_as_applied_when_slurmctld_and_its_nodes_have_read_it(
+    bed: Bed, slurm_here: SlurmBed
+) -> None:
+    async with following(bed, slurm_here):
+        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await make(bed)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        slurm_here.scontrol("reconfigure")  # as the side-car does
+        await applied(bed, "True", saying="1 nodes run with revision")
+        found = bed.world.controllers.get(bed.key("slurm"))
+        assert found
+        assert found.status.slurm_version.startswith(slurm_here.version)
+        assert found.status.active == "slurm-controller-0"
+        await bed.until(bed.world.controllers, "slurm", "SlurmReachable", "True")
+
+
+async def test_a_node_that_has_not_taken_it_is_named(bed: Bed, slurm_here: SlurmBed) -> None:
+    async with following(bed, slurm_here):
+        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await make(bed)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        slurm_here.restart("slurmctld")  # which tells no node to read anything
+        await applied(bed, "False", saying="1 of 1 nodes have not taken it yet: n1")
+        slurm_here.restart("slurmd-n1")
+        await applied(bed, "True")
+
+
+async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
+    bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "KEYS_SETTLE", 1.0)
+    monkeypatch.setattr(rotation, "_LIFE_OF_TOKENS", 2.0)
+    seen: list[str] = []
+
+    def note(key: Key, *_: object) -> None:
+        secret = bed.world.secrets.get(key) if key.name == "slurm-auth" else None
+        held = KeySet.read(secret.data["slurm.jwks"]) if secret else None
+        if held and held.fingerprint not in seen:
+            seen.append(held.fingerprint)
+
+    bed.world.secrets.on_change(note)
+    async with following(bed, slurm_here):
+        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await make(bed)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        slurm_here.scontrol("reconfigure")
+        await applied(bed, "True")
+        (old,) = seen
+        await bed.secret("slurm-key", slurm_key=NEW_KEY)
+        for steps in (2, 3, 4):
+            await eventually(lambda wanted=steps: len(seen) == wanted, within=40)  # type: ignore[misc]
+            await applied(bed, "False")
+            slurm_here.scontrol("reconfigure")  # as the side-car does; what else is needed, the operator asks for
+        await applied(bed, "True")
+        new = seen[-1]
+        kids = old.strip("*"), new.strip("*")
+        assert seen == [old, f"{kids[0]}*,{kids[1]}", f"{kids[0]},{kids[1]}*", new]
+
+
+async def test_while_slurm_is_out_of_touch_no_key_is_switched(bed: Bed, slurm_here: SlurmBed) -> None:
+    async with following(bed, slurm_here):
+        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await make(bed)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        slurm_here.scontrol("reconfigure")
+        await applied(bed, "True")
+        slurm_here.kill("slurmrestd")
+        await eventually(lambda: not bed.world.slurms.in_touch(bed.key("slurm")))
+        await bed.secret("slurm-key", slurm_key=NEW_KEY)
+        await applied(bed, "Unknown")
+        secret = await bed.there(bed.world.secrets, "slurm-auth")
+        held = KeySet.read(secret.data["slurm.jwks"])
+        assert held
+        assert len(held.keys) == 2
+        assert held.signing == held.keys[0].kid
