@@ -45,6 +45,13 @@ class Site:
     def until(self, job: str, wanted: str) -> None:
         self.ground.eventually(lambda: self.state(job) == wanted, f"job {job} to be {wanted}")
 
+    def saved(self) -> None:
+        """Wait for slurmctld to write down its jobs, which it does some seconds after it took the latest."""
+        self.submit("the last one", "--hold")
+        now = int(self.run("date", "+%s"))
+        written = ("stat", "--format=%Y", "/var/spool/slurmctld/job_state")
+        self.ground.eventually(lambda: int(self.run(*written)) > now, "jobs to be saved")
+
     def condition(self, type_: str) -> dict[str, Any]:
         conditions = self.ground.get(CONTROLLER, self.namespace)["status"].get("conditions", [])
         return next((it for it in conditions if it["type"] == type_), {})
@@ -126,8 +133,8 @@ def test_a_bad_setting_is_told_with_its_reason_and_the_cluster_goes_on(site: Sit
 def test_a_killed_slurmctld_is_back_within_seconds_with_all_jobs(site: Site) -> None:
     running, queued = site.submit("sleep 600", "--mem=10"), site.submit("sleep 600", "--hold")
     site.until(running, "RUNNING")
-    time.sleep(10)  # slurmctld writes jobs down some seconds after it took them
-    site.run("sh", "-c", "kill -KILL $(pgrep -f 'slurmctld --systemd')")
+    site.saved()
+    site.run("pkill", "-KILL", "-x", "slurmctld(-wlm)?")
     began = time.monotonic()
     site.ground.eventually(lambda: site.answers("sbatch", "--hold", "--wrap=true"), "commands to work again")
     assert time.monotonic() - began < 10
@@ -208,7 +215,7 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back(pair: Site) -> None:
     ground = pair.ground
     running, queued = pair.submit("sleep 600", "--mem=10"), pair.submit("sleep 600", "--hold")
     pair.until(running, "RUNNING")
-    time.sleep(10)  # slurmctld writes jobs down some seconds after it took them
+    pair.saved()
     stays = ground.get(f"pod/{STANDBY}", pair.namespace)["spec"]["nodeName"]
     others = [node for node in ground.cluster.workers if node != stays]
     for node in others:

@@ -1,6 +1,7 @@
 """Whether every daemon has taken files and keys, asked of a real Slurm."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -45,6 +46,12 @@ def slurm_here(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmB
     return slurm_bed(slurm_version, nodes=1, accounting=False)
 
 
+async def next_second() -> None:
+    """Wait for a time that Slurm, whose times have whole seconds, can tell from what was before."""
+    begun = int(time.time())
+    await eventually(lambda: int(time.time()) > begun)
+
+
 async def make(bed: Bed) -> None:
     await bed.make(CONTROLLERS, "slurm", slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF)
 
@@ -57,7 +64,7 @@ async def test_a_change_counts_as_applied_when_slurmctld_and_its_nodes_have_read
     bed: Bed, slurm_here: SlurmBed
 ) -> None:
     async with following(bed, slurm_here):
-        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await next_second()
         await make(bed)
         await applied(bed, "False", saying="slurmctld has not read it yet")
         slurm_here.scontrol("reconfigure")  # as the side-car does
@@ -71,7 +78,7 @@ async def test_a_change_counts_as_applied_when_slurmctld_and_its_nodes_have_read
 
 async def test_a_node_that_has_not_taken_it_is_named(bed: Bed, slurm_here: SlurmBed) -> None:
     async with following(bed, slurm_here):
-        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await next_second()
         await make(bed)
         await applied(bed, "False", saying="slurmctld has not read it yet")
         slurm_here.restart("slurmctld")  # which tells no node to read anything
@@ -95,7 +102,7 @@ async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
 
     bed.world.secrets.on_change(note)
     async with following(bed, slurm_here):
-        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await next_second()
         await make(bed)
         await applied(bed, "False", saying="slurmctld has not read it yet")
         slurm_here.scontrol("reconfigure")
@@ -114,7 +121,7 @@ async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
 
 async def test_while_slurm_is_out_of_touch_no_key_is_switched(bed: Bed, slurm_here: SlurmBed) -> None:
     async with following(bed, slurm_here):
-        await asyncio.sleep(1.1)  # Slurm's times have whole seconds
+        await next_second()
         await make(bed)
         await applied(bed, "False", saying="slurmctld has not read it yet")
         slurm_here.scontrol("reconfigure")
