@@ -74,6 +74,7 @@ def test_the_whole_file_of_a_cluster_of_which_nothing_was_said() -> None:
         "ProctrackType=proctrack/linuxproc\n"
         "TaskPlugin=task/none\n"
         "MaxNodeCount=4096\n"
+        "DefMemPerCPU=100\n"
         "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE\n"
     )
 

@@ -30,6 +30,7 @@ TAKEOVER_SECONDS: Final = 6
 """How long a standby waits for slurmctld before it takes over."""
 
 _MOST_NODES: Final = 4096
+_LITTLE_MEMORY: Final = 100
 _PLEASANT: Final[Mapping[str, Value]] = MappingProxyType(
     {
         # Jobs share nodes, by cores and memory.
@@ -209,7 +210,7 @@ def _choices(wishes: Wishes) -> dict[str, Value]:
     }
     if wishes.controller.spec.replicas > 1:
         chosen["SlurmctldTimeout"] = TAKEOVER_SECONDS
-    if memory := _memory_per_cpu(wishes.workers):
+    if memory := _memory_per_cpu(wishes):
         chosen["DefMemPerCPU"] = memory
     if gres := nodes.gres_types(wishes.workers):
         chosen["GresTypes"] = gres
@@ -223,14 +224,17 @@ def _choices(wishes: Wishes) -> dict[str, Value]:
     return chosen
 
 
-def _memory_per_cpu(workers: Iterable[Workers]) -> int:
-    """Give a job that asks for no memory its share by CPUs: all of a node's would keep others from that node."""
+def _memory_per_cpu(wishes: Wishes) -> int:
+    """Give a job that asks for no memory its share by CPUs: all of a node's would keep others from that node.
+
+    Where nobody knows how much nodes have, it is little, unless control groups would hold jobs to it.
+    """
     shares = [
         it.shape.memory // it.shape.cpus if it.shape.cpus and it.shape.memory else 0
-        for it in workers
+        for it in wishes.workers
         if it.nodes or it.nodeset.spec.replicas
     ]
-    return min(shares, default=0)
+    return min(shares, default=0) or (_LITTLE_MEMORY if wishes.settings.cgroup == "none" else 0)
 
 
 def _scripts(scripts: Scripts) -> Iterator[Directive]:
