@@ -7,7 +7,7 @@ its configuration from slurmctld; the Secret with the cluster's keys and the use
 
 A pod is ready when slurmctld has its node in service (asked once per start), and as long as slurmd listens (which
 asks nobody). When a pod is deleted behind our back, slurmctld is told at once, so that its jobs do not wait for a
-time-out; the node is used again as soon as its successor registers (ReturnToService=2).
+time-out; the node is used again as soon as its successor is ready.
 """
 
 from collections.abc import Mapping
@@ -62,16 +62,21 @@ grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
 """
 
 _GOODBYE: Final = r"""
-node=$(timeout 5 scontrol --oneliner show node "$ISTHMUS_NODE") || exit 0
+tell() { timeout 5 scontrol "$@" || exit 0; }
+node=$(tell --oneliner show node "$ISTHMUS_NODE")
 [[ $node =~ \ State=([A-Z_+*]+) ]] || exit 0
 state=${BASH_REMATCH[1]}
 # Nothing runs on a node that is drained: no job has to hear of its end.
 if [[ $state =~ DRAIN && $state =~ ^IDLE && ! $state =~ COMPLETING ]]; then exit 0; fi
 reason='slurm-operator: Pod is terminating'
 if [[ $node =~ \ Reason=(.*)\ \[[^]]*@[^]]*\] ]]; then reason=${BASH_REMATCH[1]}; fi
-timeout 5 scontrol update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason" || exit 0
+if [[ ! $state =~ DRAIN ]]; then tell update "NodeName=$ISTHMUS_NODE" State=DRAIN "Reason=$reason"; fi
+tell update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason"
 """
-"""Somebody else's reason is kept: it says who may take the node back into service."""
+"""Down ends the jobs or puts them back into the queue. But slurmd lives for some milliseconds yet, and any answer
+takes the node back into service: so that no job begins on a node that is about to go, it is drained before. Our
+drain ends when the successor is ready. Somebody else's reason is kept: it says who may take the node back.
+"""
 
 _MUNGED: Final = r"""
 install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
