@@ -125,11 +125,10 @@ def _slurm_counts(view: View) -> dict[str, int]:
         }
     counts: Counter[str] = Counter()
     for pod in view.pods:
-        states = set(pod.slurm.state) if pod.slurm else set()
         counts["slurmDrain"] += pod.draining
-        counts["slurmDown"] += not states.isdisjoint(("DOWN", "ERROR", "FAIL"))
-        counts["slurmAllocated"] += not states.isdisjoint(("ALLOCATED", "MIXED"))
-        counts["slurmIdle"] += "IDLE" in states and not pod.draining
+        counts["slurmDown"] += pod.slurm_has("DOWN", "ERROR", "FAIL")
+        counts["slurmAllocated"] += pod.slurm_has("ALLOCATED", "MIXED")
+        counts["slurmIdle"] += pod.slurm_has("IDLE") and not pod.draining
     return {name: counts[name] for name in ("slurmIdle", "slurmAllocated", "slurmDown", "slurmDrain")}
 
 

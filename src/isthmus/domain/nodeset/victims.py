@@ -36,7 +36,9 @@ def victims(view: View, deadlines: Mapping[str, datetime] | None = None) -> tupl
         return ()
     here = [pod for pod in view.pods if pod.mode == "StatefulSet" and not pod.leaving]
     candidates = [pod for pod in here if pod.name not in view.unwanted]
-    surplus = max(0, len(candidates) - view.desired)
+    surplus = len(candidates) - view.desired
+    if surplus <= 0:
+        return ()
     return tuple(pod.name for pod in in_order(candidates, chosen_before(view), deadlines or {})[:surplus])
 
 

@@ -97,28 +97,24 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
 
     def slurm_has(self, *states: str) -> bool:
         """Whether Slurm said that its node is in one of these states."""
-        return self.slurm is not None and not self._slurm_states.isdisjoint(states)
+        return self.slurm is not None and not set(self.slurm.state).isdisjoint(states)
 
     @property
     def busy(self) -> bool:
         """Whether Slurm said that jobs run on it, or that it still cleans up after one."""
         if self.slurm is None:
             return False
-        return self.slurm.alloc_cpus > 0 or not self._slurm_states.isdisjoint(BUSY_STATES)
+        return self.slurm.alloc_cpus > 0 or not BUSY_STATES.isdisjoint(self.slurm.state)
 
     @property
     def draining(self) -> bool:
         """Whether Slurm said that it gets no more jobs."""
-        return self.slurm_has("DRAIN") and not self.slurm_has("UNDRAIN")
+        return self.slurm is not None and "DRAIN" in self.slurm.state and "UNDRAIN" not in self.slurm.state
 
     @property
     def drained(self) -> bool:
         """Whether Slurm said that it gets no more jobs and has none. A node that Slurm does not know is not."""
         return self.draining and not self.busy
-
-    @property
-    def _slurm_states(self) -> frozenset[str]:
-        return frozenset(self.slurm.state) if self.slurm else frozenset()
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):

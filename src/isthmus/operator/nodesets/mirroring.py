@@ -1,7 +1,8 @@
 """Shows the state of Slurm nodes on their pods, as conditions: SlurmNodeStateIdle, SlurmNodeStateDrain and so on.
 
 For people and for `kubectl wait` only: nothing here is decided by them. So they come after everything else, a state
-that passes within two seconds is not written at all, and one write per change is all that a pod costs.
+that passes within two seconds is not written at all, and one write per change is all that a pod costs. They are
+written one after the other: where a thousand pods start, the API server has enough to do.
 
 They are applied, which makes us the owner of these conditions and of no other: kubelet's are never touched.
 """
@@ -23,7 +24,7 @@ from isthmus.runtime.metrics import Metrics
 
 log = structlog.get_logger()
 
-_WORKERS: Final = 4
+_WORKERS: Final = 1
 _SETTLE: Final = 2.0
 _MANAGER: Final = f"{names.FIELD_MANAGER}-node-state"
 
