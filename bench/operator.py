@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from bench import operator_cluster as pods
 from bench import operator_ground as ground
 from bench.harness import Figure, Options, figure, main, note
+from bench.operator_ceiling import ceiling
 from bench.operator_ground import Ground, Requests, Watched
-from bench.process import Process
+from bench.process import Process, by_program
 from isthmus.runtime import loop
 
 _WINDOW = 30.0
+_COOL = 10.0
+"""For so long the operator asks Slurm often, after it has changed something there."""
 
 
 def cluster(options: Options) -> Iterator[Figure]:
@@ -74,18 +77,22 @@ def creation(options: Options) -> Iterator[Figure]:
 async def _create(there: Ground, process: Process, *, workers: int, window: float) -> _Creation:
     found = _Creation()
     async with ground.watching(there) as watched:
-        before, processor = Requests.of(process), process.processor
+        await ceiling(there, workers)
+        before, processors = Requests.of(process), by_program()
         _note_load()
         began = await watched.make(workers)
         found.pods = await watched.until(lambda: len(watched.pods) == workers, what="all pods are there") - began
+        bound = await watched.until(lambda: all(it.bound for it in watched.pods.values()), what="all have nodes")
+        note(f"all pods have nodes after {bound - began:.1f} s")
         found.settled = await watched.until_settled(workers) - began
+        _note_processors(processors)
         until_settled = Requests.of(process) - before
         await ground.until_quiet(process)
         sent = Requests.of(process) - before
         found.requests = sent.kubernetes / workers
         note(
             f"{sent.kubernetes:,.0f} API requests, {until_settled.kubernetes:,.0f} of them until the status was"
-            f" settled; {sent.slurm:,.0f} calls to Slurm; {process.processor - processor:.1f} s of processor time"
+            f" settled; {sent.slurm:,.0f} calls to Slurm"
         )
         await _rest(process, found, window)
         found.memory = process.most_memory
@@ -93,10 +100,12 @@ async def _create(there: Ground, process: Process, *, workers: int, window: floa
 
 
 async def _rest(process: Process, found: _Creation, window: float) -> None:
+    await asyncio.sleep(_COOL)
     before, processor, began = Requests.of(process), process.processor, time.monotonic()
     await asyncio.sleep(window)
-    sent, elapsed = Requests.of(process) - before, time.monotonic() - began
-    found.share_at_rest = (process.processor - processor) / elapsed
+    used, elapsed = process.processor - processor, time.monotonic() - began
+    sent = Requests.of(process) - before
+    found.share_at_rest = used / elapsed
     found.writes_at_rest = sent.writes
     found.calls_at_rest = sent.slurm / elapsed
 
@@ -164,6 +173,12 @@ def _note_cost(process: Process, before: Requests, processor: float, *, pods: in
         f"{sent.kubernetes / pods:.1f} API requests a pod, {sent.slurm:,.0f} calls to Slurm,"
         f" {process.processor - processor:.1f} s of processor time"
     )
+
+
+def _note_processors(before: dict[str, float]) -> None:
+    used = {name: seconds - before.get(name, 0.0) for name, seconds in by_program().items()}
+    told = sorted(used.items(), key=lambda it: -it[1])
+    note("processor time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told if seconds >= 0.1))
 
 
 def _note_load() -> None:

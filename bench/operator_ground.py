@@ -26,6 +26,7 @@ from bench.process import Process, running
 from isthmus import names
 from isthmus.domain import partnames
 from isthmus.domain.conditions import holds
+from isthmus.domain.manifests.common import labels
 from isthmus.domain.slurmconf import Directive
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
@@ -49,6 +50,11 @@ _SLURM = "slurm"
 _MOST_NODES = 2_000
 _WITHIN = 180.0
 _HOST = 'host="slurmrestd"'
+_QUIET = 3.5
+"""Seconds: what has happened may be told two seconds later."""
+
+_GLANCE = 1.0
+"""Seconds between two looks at what the operator counts: one costs it twenty milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,9 @@ def ground(workers: int) -> Iterator[Ground]:
                 yield Ground(plane, slurm)
 
 
+_KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}
+
+
 async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> None:
     """Make nodes, and a Slurm cluster as far as the operator needs one: keys, a Controller and a RestApi."""
     async with Client(load(plane.kubeconfig)) as kube, slurm_client(slurm) as client:
@@ -100,15 +109,17 @@ async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> Non
         service = {"clusterIP": slurm.address, "ports": [port]}
         await kube.create(SERVICES, {"metadata": _meta(partnames.restapi(_SLURM)), "spec": service})
         references = {name: {"name": "keys", "key": key} for name, key in _KEYS.items()}
-        await kube.create(CONTROLLERS, {"metadata": _meta(_SLURM), "spec": references})
+        # Somebody else's slurmctld: one of ours would have to take the files that the operator makes.
+        spec = {**references, "external": True, "externalConfig": {"host": slurm.address, "port": 6817}}
+        await kube.create(CONTROLLERS, {"metadata": _meta(_SLURM), "spec": spec})
+        marks = labels("slurmctld", _SLURM, "controller", cluster=_SLURM)
+        auth = {**_meta(partnames.auth(_SLURM)), "labels": marks}
+        await kube.create(SECRETS, {"metadata": auth, "data": data})
         restapi = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
         await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": restapi})
         line: dict[str, str | int] = {"CPUs": 4, "RealMemory": 4096, "State": "External", "NodeAddr": "127.0.0.1"}
         hosts = f"{NODESET}-[0-{workers - 1}]"
         await client.create_node(Directive.of({"NodeName": hosts, "Feature": NODESET, **line}))
-
-
-_KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}
 
 
 def _meta(name: str) -> dict[str, str]:
@@ -228,17 +239,13 @@ class Requests:
 
 
 async def until_quiet(process: Process) -> None:
-    """Wait until the operator has sent no request that writes for some seconds."""
+    """Wait until the operator has written nothing for some seconds."""
     deadline = time.monotonic() + _WITHIN
     last, since = Requests.of(process).writes, time.monotonic()
     while time.monotonic() - since < _QUIET:
         if time.monotonic() > deadline:
             note(f"the operator still writes after {_WITHIN:.0f} s")
             return
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(_GLANCE)
         if (now := Requests.of(process).writes) != last:
             last, since = now, time.monotonic()
-
-
-_QUIET = 3.5
-"""Seconds: what happens once may be told of two seconds later."""
