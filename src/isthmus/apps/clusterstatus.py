@@ -18,6 +18,7 @@ from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 _RECENT: Final = 900.0
 """Warnings of the last quarter of an hour are shown."""
 _MOST: Final = 5
+_LONGEST: Final = 160
 
 _TITLES: Final = {
     "Controller": "slurmctld",
@@ -93,10 +94,12 @@ async def _status(client: Client, cluster: ClusterFacts, found: Found, *, now: f
     answers = await clusterinside.ask_slurm(client, cluster)
     own = next((it for it in found.clusters if it.metadata.key == cluster.key), None)
     parts = tuple(_parts(cluster, found))
-    problems = tuple(_problems(cluster, found, now))
     told = condition(own.status.conditions, "Ready") if own else None
     well = bool(parts) and all(part.well for part in parts)
     ready = (told is not None and told.status == "True") if own else well
+    # What a cluster met on its way to being ready is of no interest any more.
+    settled = told.last_transition_time.timestamp() if told and ready and told.last_transition_time else 0.0
+    problems = tuple(_problems(cluster, found, now, since=max(settled, now - _RECENT)))
     version = _version(cluster, own, found)
     return Status(
         cluster=cluster.key.name,
@@ -157,7 +160,7 @@ def _node_states(answer: Answer | None) -> dict[str, int]:
     return dict(counts.most_common())
 
 
-def _problems(cluster: ClusterFacts, found: Found, now: float) -> Iterator[Problem]:
+def _problems(cluster: ClusterFacts, found: Found, now: float, *, since: float) -> Iterator[Problem]:
     mine = {pod.name for pod in cluster.pods} | {part.name for part in cluster.parts}
     mine |= {claim.name for claim in cluster.claims}
     recent = [
@@ -166,11 +169,12 @@ def _problems(cluster: ClusterFacts, found: Found, now: float) -> Iterator[Probl
         if it.metadata.namespace == cluster.key.namespace
         and it.involved_object.name in mine
         and (at := it.at) is not None
-        and now - at.timestamp() < _RECENT
+        and at.timestamp() > since
     ]
     for ago, it in sorted(recent, key=_newest)[:_MOST]:
         about = f"{it.involved_object.kind.lower()}/{it.involved_object.name}"
-        yield Problem(about, f"{it.reason}: {' '.join(it.message.split())}", ago)
+        text = f"{it.reason}: {' '.join(it.message.split())}"
+        yield Problem(about, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", ago)
 
 
 def _newest(pair: tuple[float, Complaint]) -> float:

@@ -279,21 +279,33 @@ def _counts(counts: "Mapping[str, int]") -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
+_PARTS = {
+    "ControllersAvailable": "slurmctld",
+    "CommonAvailable": "slurmrestd",
+    "AccountingAvailable": "slurmdbd",
+    "LoginAvailable": "login",
+    "WorkersAvailable": "workers",
+}
+
+
 def _teller(name: str) -> "Callable[[SlurmCluster | None], bool]":
     """Say what is being waited for whenever that changes, until the cluster is ready."""
-    from isthmus.model.meta import condition
-
     said = ""
 
     def tell(cluster: "SlurmCluster | None") -> bool:
         nonlocal said
         if cluster is None:
             raise Terminal(f"the cluster {name} was deleted while it was being made")
-        ready = condition(cluster.status.conditions, "Ready")
-        if ready and ready.status == "True":
+        held = {it.type: it for it in cluster.status.conditions}
+        if "Ready" in held and held["Ready"].status == "True":
             typer.echo(f"Cluster {name} is ready: {cluster.status.workers} workers.")
             return True
-        told = ready.message if ready else "the operator has not looked at it yet"
+        waits = [part for type_, part in _PARTS.items() if type_ in held and held[type_].status != "True"]
+        told = f"waiting for {', '.join(waits)}" if waits else "waiting for the operator"
+        if "workers" in waits:
+            told += f" ({cluster.status.workers})"
+        if "Degraded" in held and held["Degraded"].status == "True":
+            told += f"; {held['Degraded'].message}"
         if told != said:
             typer.echo(f"  … {told}", err=True)
             said = told

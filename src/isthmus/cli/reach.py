@@ -51,7 +51,8 @@ def _local_clusters() -> "Iterator[Path]":
         found = state.names()
     except OSError:
         return  # only root sees them
-    yield from (Cluster.load(name).plane.admin for name in found)
+    # Without its programs: to know where a cluster is takes none of them.
+    yield from (Cluster(state.load(name), {}).plane.admin for name in found)
 
 
 def published(server: str) -> dict[int, int]:
@@ -60,7 +61,7 @@ def published(server: str) -> dict[int, int]:
     from isthmus.local.cluster import Cluster
 
     try:
-        clusters = [Cluster.load(name) for name in state.names()]
+        clusters = [Cluster(state.load(name), {}) for name in state.names()]
     except (OSError, Terminal):
         return {}
     return {

@@ -76,7 +76,8 @@ def look_at(name: str, part: Part | None, *, stale: bool = False) -> View:
         return View(name, ready=False, missing=f"{name} is being made")
     told = part.status
     if stale or told.observed_generation < part.metadata.generation:
-        return View(name, ready=False, missing=f"{name} is being changed")
+        doing = "changed" if told.observed_generation else "made"
+        return View(name, ready=False, missing=f"{name} is being {doing}")
     ready = condition(told.conditions, conditions.READY)
     degraded = condition(told.conditions, conditions.DEGRADED)
     if degraded and degraded.status == "True":
