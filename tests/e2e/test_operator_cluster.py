@@ -123,12 +123,12 @@ def test_pods_have_the_names_and_labels_of_the_documents(slurm: Cluster) -> None
 
 
 def test_kubectl_tells_how_the_cluster_is(slurm: Cluster) -> None:
+    slurm.kubectl(f"wait --for=condition=Ready slurmcluster/{NAME} -n {NAMESPACE} --timeout=30s")
     line = next(it for it in slurm.kubectl("get slurmclusters -A").splitlines() if NAME in it)
     assert "Available" in line
     assert "3/3" in line
     described = slurm.kubectl(f"describe slurmcluster {NAME} -n {NAMESPACE}")
     assert "Ready" in described
-    slurm.kubectl(f"wait --for=condition=Ready slurmcluster/{NAME} -n {NAMESPACE} --timeout=10s")
     assert slurm.kubectl(f"get events -n {NAMESPACE} --sort-by=.metadata.creationTimestamp")
 
 
