@@ -1,7 +1,7 @@
 """Which Slurm nodes get no more jobs, and which pods can go without costing one.
 
     wanted in Kubernetes        in Slurm now                       what is done
-    pod is to go                open                               drain, all that go for one cause at once
+    pod is to go, or goes       open                               drain, all that go for one cause at once
     node or pod is cordoned     open                               drain, with what Kubernetes says as the reason
     pod is to go or cordoned    shut by somebody else, or down     nothing: their reason stays
     pod is to stay              drained by us, its pod is ready    undrain
@@ -93,14 +93,14 @@ def drains(
     """Decide which nodes to drain and which to take back. `departing` are pods that are to go, by name."""
     if not view.slurm_in_touch or view.abandoned:
         return ()
-    going: dict[Cause, list[PodView]] = {}
+    going: dict[Cause | None, list[PodView]] = {}
     resting: dict[str, list[str]] = {}
     back: list[str] = []
     for pod in view.pods:
         if pod.slurm is None:
             continue
         cause = departing.get(pod.name)
-        if cause is not None:
+        if cause is not None or pod.leaving:
             if _has_to_be_told(pod.slurm):
                 going.setdefault(cause, []).append(pod)
         elif reason := _resting_reason(pod, propagated):
@@ -134,23 +134,22 @@ def sanitised(text: str) -> str:
 
 def _resting_reason(pod: PodView, propagated: Collection[str]) -> str:
     """Say why a pod that stays takes no jobs; empty if it should take some."""
-    if pod.leaving:
-        return f"{OURS}Pod ({pod.key}) is {_TERMINATING}"
     if pod.kube_node is not None and pod.kube_cordoned:
         return cordon_reason(pod, pod.kube_node, propagated)
     return f"{OURS}Pod ({pod.key}) was cordoned" if pod.cordoned else ""
 
 
-def _leaving_reason(view: View, pods: Iterable[PodView], cause: Cause) -> str:
-    """Say why nodes are to go: one text for all of them, so that one request does."""
+def _leaving_reason(view: View, pods: Iterable[PodView], cause: Cause | None) -> str:
+    """Say why nodes are to go, or (None) go already: one text for all of them, so that one request does."""
+    how = f"{_LEAVING}{cause}" if cause else _TERMINATING
     first, *others = pods
     if others:
-        return f"{OURS}Pods of NodeSet ({view.nodeset.metadata.key}) are {_LEAVING}{cause}"
-    return f"{OURS}Pod ({first.key}) is {_LEAVING}{cause}"
+        return f"{OURS}Pods of NodeSet ({view.nodeset.metadata.key}) are {how}"
+    return f"{OURS}Pod ({first.key}) is {how}"
 
 
 def _has_to_be_told(node: SlurmNode) -> bool:
-    """Whether a node that is to go is open, or rests for a reason of ours that says less."""
+    """Whether a node that goes is open, or rests for a reason of ours that says less."""
     if "DRAIN" in node.state and "UNDRAIN" not in node.state:
         return is_ours(node.reason) and not says_leaving(node.reason)
     return not is_shut(node)

@@ -130,6 +130,15 @@ def test_the_annotation_of_a_user_stays_obeyed() -> None:
 def test_a_pod_that_somebody_deletes_gets_no_more_jobs() -> None:
     found = drains(view(pod(0, leaving=True)), {})
     assert found == (Drain(("worker-0",), "slurm-operator: Pod (slurm/worker-0) is terminating"),)
+    found = drains(view(pod(0, leaving=True), pod(1, leaving=True)), {})
+    assert found == (
+        Drain(("worker-0", "worker-1"), "slurm-operator: Pods of NodeSet (slurm/worker) are terminating"),
+    )
+
+
+def test_a_pod_that_goes_as_it_was_to_is_not_drained_again() -> None:
+    told = "slurm-operator: Pods of NodeSet (slurm/worker) are pending termination for scale-in"
+    assert drains(view(pod(0, "IDLE", "DRAIN", reason=told, leaving=True)), {}) == ()
 
 
 @pytest.mark.parametrize(
