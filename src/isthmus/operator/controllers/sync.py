@@ -44,6 +44,7 @@ from isthmus.runtime.metrics import Metrics
 _WORKERS: Final = 4
 _SOON: Final = 1.0
 _LATER: Final = 3.0
+_CROWD: Final = 0.2
 
 
 def _utc_now() -> datetime:
@@ -291,9 +292,12 @@ class ControllerSync:
         found = new or old
         labels = found.metadata.labels if found else {}
         component = labels.get(names.COMPONENT_LABEL)
-        # Of workers, only that there are more or fewer bears on a cluster's files.
-        if component == manifests.COMPONENT or (component == "worker" and (old is None or new is None)):
-            self.controller.queue.add(Key(key.namespace, labels.get(names.CLUSTER_LABEL, "")))
+        controller = Key(key.namespace, labels.get(names.CLUSTER_LABEL, ""))
+        if component == manifests.COMPONENT:
+            self.controller.queue.add(controller)
+        elif component == "worker" and (old is None or new is None):
+            # Only that there are more or fewer bears on a cluster's files; and they come in crowds.
+            self.controller.queue.add(controller, after=_CROWD)
 
     def _nodeset_changed(self, _: Key, old: NodeSet | None, new: NodeSet | None) -> None:
         if old and new and old.metadata.generation == new.metadata.generation:
