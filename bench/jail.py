@@ -34,7 +34,7 @@ def start(options: Options) -> Iterator[Figure]:
 def steps(options: Options) -> Iterator[Figure]:
     """Run many short steps."""
     count = 100 if options.quick else 1_000
-    loop = f"for step in $(seq {_CHUNK}); do srun --jobid=1 true; done"
+    loop = f"for step in $(seq {_CHUNK}); do srun --jobid=1 --overlap true; done"
     for version in VERSIONS:
         with _Pair(version) as pair:
             pair.each("salloc", "--no-shell", "--quiet", "--nodelist=n1")

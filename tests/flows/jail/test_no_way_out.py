@@ -96,7 +96,9 @@ def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBe
         *("--nodelist=n1", "--mem=1"),
     )
     wait_for(jail, watch, "RUNNING")
-    started = submit(jail, "srun --mem=1 true; srun --mem=1 true", "--nodelist=n1", "--mem=1", "--array=1-12")
+    # A step that had to wait for the last one's processor may not hear from 24.11 that it is free.
+    step = "srun --overlap --mem=1 true"
+    started = submit(jail, f"{step}; {step}", "--nodelist=n1", "--mem=1", "--array=1-12")
     try:
         wait_for(jail, started, "COMPLETED", within=60)
         jail.path(f"{JAIL}{HOME}/stop-watching").touch()
