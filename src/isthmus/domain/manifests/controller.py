@@ -206,8 +206,8 @@ def _reconfigure(image: str, *, munged: bool) -> Manifest:
 
 _FEW_RIGHTS: Final[Mapping[str, Any]] = {
     "allowPrivilegeEscalation": False,
-    # To give files to the user slurm, and to become that user.
-    "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"]},
+    # To give files to the user slurm, to become that user, and, for an administrator in the pod, to end slurmctld.
+    "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"]},
 }
 
 
