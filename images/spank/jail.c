@@ -37,7 +37,7 @@ __attribute__((format(printf, 2, 3))) static bool fail(struct failure *failure, 
 	return false;
 }
 
-/* --- settings --------------------------------------------------------------------------------------------------- */
+/* --- settings ------------------------------------------------------------------------------------------------- */
 
 /* Absolute, not the root itself, and without `.`, `..` or empty components: what is written is what is mounted. */
 static bool is_plain_path(const char *path)
@@ -74,7 +74,8 @@ bool jail_parse(int count, char *const *words, struct jail *jail, struct failure
 		const char *path = root ? root : bind;
 
 		if (!path)
-			return fail(failure, "plugstack.conf: %s is no option of isthmus_jail.so, only root= and bind=", words[i]);
+			return fail(failure, "plugstack.conf: %s is no option of isthmus_jail.so, only root= and bind=",
+				    words[i]);
 		if (!is_plain_path(path))
 			return fail(failure, "plugstack.conf: %s is no absolute path without . and ..", words[i]);
 		if (root) {
@@ -83,7 +84,8 @@ bool jail_parse(int count, char *const *words, struct jail *jail, struct failure
 			jail->root = root;
 		} else {
 			if (jail->bind_count == JAIL_MAX_BINDS)
-				return fail(failure, "plugstack.conf: isthmus_jail.so takes %d times bind= at most", JAIL_MAX_BINDS);
+				return fail(failure, "plugstack.conf: isthmus_jail.so takes %d times bind= at most",
+					    JAIL_MAX_BINDS);
 			jail->binds[jail->bind_count++] = bind;
 		}
 	}
@@ -92,7 +94,7 @@ bool jail_parse(int count, char *const *words, struct jail *jail, struct failure
 	return true;
 }
 
-/* --- the shared root -------------------------------------------------------------------------------------------- */
+/* --- the shared root ------------------------------------------------------------------------------------------ */
 
 static bool is_roots_alone(const struct stat *status)
 {
@@ -136,7 +138,7 @@ bool jail_check(const struct jail *jail, struct failure *failure)
 	return look_at(jail, &root, failure);
 }
 
-/* --- entering --------------------------------------------------------------------------------------------------- */
+/* --- entering ------------------------------------------------------------------------------------------------- */
 
 static void close_all(struct source *sources, size_t count)
 {
@@ -297,8 +299,8 @@ bool jail_enter(const struct jail *jail, struct failure *failure)
 		return false;
 	}
 	good = settle(jail, &root, failure);
-	/* Back outside, where there is a node to be drained and a socket to be removed. If not even that works, the first
-	   reason is still the one to tell. */
+	/* Back outside, where there is a node to be drained and a socket to be removed. If not even that works, the
+	   first reason is still the one to tell. */
 	if (!good)
 		(void)!setns(outside, CLONE_NEWNS);
 	close(outside);

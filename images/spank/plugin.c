@@ -3,12 +3,13 @@
  *
  *     required isthmus_jail.so root=/mnt/jail bind=/var/spool/slurmd bind=/run/slurm
  *
- *     slurmd ── slurmstepd ── slurm_spank_init_post_opt ── opens output files ── drops privileges ── the user's program
+ *     slurmd ── slurmstepd ── slurm_spank_init_post_opt ── opens output files ── drops privileges ── the program
  *     outside                 here the thread moves inside, and stays there
  *
- * slurmstepd itself moves, not only the task: files that it opens in a user's name (`--output`), what it runs in his
- * name (`--task-epilog`) and his working directory are all paths of the shared root. Slurm's own prolog and epilog
- * are started by slurmd, and stay outside. So does the step that only holds a job's place (`extern`): it runs nothing.
+ * slurmstepd itself moves, not only the task: files that it opens in a user's name (`--output`), what it runs in
+ * his name (`--task-epilog`) and his working directory are all paths of the shared root. Slurm's own prolog and
+ * epilog are started by slurmd, and stay outside. So does the step that only holds a job's place (`extern`): it runs
+ * nothing.
  *
  * If the root is not fit to be entered, the next job would fail just as this one. So the node is drained, with the
  * reason; Slurm then puts a batch job back into the queue.
@@ -33,7 +34,7 @@ SPANK_PLUGIN(isthmus_jail, 1)
 int slurm_spank_init_post_opt(spank_t spank, int count, char **words);
 #pragma GCC visibility pop
 
-/* Slurm 24.11 takes every positive number for success, errors of SPANK's own included, and would run the job outside. */
+/* Slurm 24.11 takes any positive number for success, SPANK's own errors included, and would run the job outside. */
 enum { FAILED = -1 };
 
 /* A node that is drained has a reason, and who gave it wants to find it again. */
@@ -75,9 +76,10 @@ static int refuse(spank_t spank, struct failure *failure)
 		drain(node, failure);
 	else
 		slurm_error("isthmus_jail: this node does not know its name, so it is not drained");
-	/* For who waits at a terminal. Output is not yet connected, so a message of ours would reach the log alone; this one
+	/* For who waits at a terminal. Output is not yet connected, so what we print would reach the log alone; this
 	   goes by way of slurmctld, and has to be faster than the news that the step failed, with which srun ends. */
-	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && slurm_notify_job(job, failure->reason) == SLURM_SUCCESS)
+	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS &&
+	    slurm_notify_job(job, failure->reason) == SLURM_SUCCESS)
 		(void)nanosleep(&head_start, NULL);
 	return FAILED;
 }
