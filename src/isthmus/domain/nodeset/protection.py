@@ -10,7 +10,7 @@ from typing import Final
 
 from isthmus import names
 from isthmus.domain.nodeset.actions import Protect, Unprotect
-from isthmus.domain.nodeset.drains import may_go
+from isthmus.domain.nodeset.drains import may_go, says_leaving
 from isthmus.domain.nodeset.view import PodView, View
 
 MARKS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -40,7 +40,15 @@ def _wanted(view: View, pod: PodView, opening: Collection[str]) -> bool:
         return False
     if not view.slurm_in_touch:
         return pod.protected
+    if _starts(pod):
+        return pod.protected
     # A node that was never drained, but cannot have jobs, is let go only where somebody wants the place empty: pods
     # that have just been made are in the same state for a moment.
     shut = pod.drained or (pod.kube_cordoned and may_go(view, pod))
     return not shut or pod.slurm_name in opening
+
+
+def _starts(pod: PodView) -> bool:
+    """Whether a pod starts in the place of one that went: as soon as it is ready, that drain is taken back."""
+    inherited = pod.slurm is not None and says_leaving(pod.slurm.reason)
+    return inherited and not pod.ready and not pod.kube_cordoned

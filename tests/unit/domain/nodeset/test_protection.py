@@ -17,8 +17,15 @@ CORDONED = kube_node(cordoned=True)
         pod(0, "IDLE", "DRAIN", reason="ticket 4711"),
         pod(0, "DOWN", "NOT_RESPONDING", kube=CORDONED),
         pod(0, known=False, ready=False, kube=CORDONED),
+        pod(0, "IDLE", "DRAIN", reason=GOING, ready=False, kube=CORDONED),
     ],
-    ids=["drained", "drained by another", "down on a cordoned node", "never registered on a cordoned node"],
+    ids=[
+        "drained",
+        "drained by another",
+        "down on a cordoned node",
+        "never registered on a cordoned node",
+        "a successor on a cordoned node",
+    ],
 )
 def test_a_pod_without_jobs_may_be_evicted(there: PodView) -> None:
     assert protection(view(there)) == (Unprotect("worker-0", "uid-worker-0"),)
@@ -34,8 +41,9 @@ def test_a_pod_without_jobs_may_be_evicted(there: PodView) -> None:
         pod(0, known=False, ready=False),
         pod(0, "DOWN"),
         pod(0, "IDLE", kube=CORDONED),
+        pod(0, "IDLE", "DRAIN", reason=GOING, ready=False),
     ],
-    ids=["idle", "busy", "completing", "coming back", "starting", "down", "cordoned a moment ago"],
+    ids=["idle", "busy", "completing", "coming back", "starting", "down", "cordoned a moment ago", "a successor"],
 )
 def test_a_pod_that_has_or_may_get_a_job_is_protected(there: PodView) -> None:
     assert protection(view(there)) == ()
