@@ -45,75 +45,77 @@ def cluster(options: Options) -> Iterator[Figure]:
         yield figure("slurmctld is killed: next sbatch that succeeds", "≤ 10 s", pods.outage(there))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Creation:
-    """How the making of a NodeSet went, and what it costs when nothing happens."""
+    """How the making of a NodeSet went."""
 
-    pods: float = 0.0
-    settled: float = 0.0
-    requests: float = 0.0
-    writes_at_rest: float = 0.0
-    calls_at_rest: float = 0.0
-    share_at_rest: float = 0.0
-    memory: float = 0.0
+    pods: float
+    settled: float
+    requests: float
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What a NodeSet costs while nothing happens."""
+
+    share: float
+    writes: float
+    calls: float
 
 
 def creation(options: Options) -> Iterator[Figure]:
     """Make a large NodeSet, and leave it alone."""
-    workers, window = (100, 5.0) if options.quick else (1_000, _WINDOW)
-    with ground.ground(workers) as there, there.operator() as process:
+    workers, cool, window = (50, 0.0, 2.0) if options.quick else (1_000, _COOL, _WINDOW)
+    with ground.ground(workers, quick=options.quick) as there, there.operator() as process:
         process.await_quiet()
-        found = loop.run(_create(there, process, workers=workers, window=window))
+        made = loop.run(_create(there, process, workers))
+        time.sleep(cool)
+        rest = _rest(process, window)
+        memory = process.most_memory
     told = f"NodeSet of {workers:,}"
-    yield figure(f"{told}: all pods are there", "≤ 10 s", found.pods)
-    yield figure(f"{told}: status is settled", "≤ 15 s", found.settled)
-    yield figure(f"{told}: API requests for each pod", "≤ 2", found.requests)
-    yield figure(f"{told} at rest: of one core", "≤ 5 %", found.share_at_rest * 100)
-    yield figure(f"{told} at rest: API writes", "≤ 0", found.writes_at_rest)
-    yield figure(f"{told} at rest: calls to Slurm", "≤ 1 /s", found.calls_at_rest)
-    yield figure(f"{told}: memory at most", "≤ 400 MB", found.memory / 1e6)
+    yield figure(f"{told}: all pods are there", "≤ 10 s", made.pods)
+    yield figure(f"{told}: status is settled", "≤ 15 s", made.settled)
+    yield figure(f"{told}: API requests for each pod", "≤ 2", made.requests)
+    yield figure(f"{told} at rest: of one core", "≤ 5 %", rest.share * 100)
+    yield figure(f"{told} at rest: API writes", "≤ 0", rest.writes)
+    yield figure(f"{told} at rest: calls to Slurm", "≤ 1 /s", rest.calls)
+    yield figure(f"{told}: memory at most", "≤ 400 MB", memory / 1e6)
 
 
-async def _create(there: Ground, process: Process, *, workers: int, window: float) -> _Creation:
-    found = _Creation()
-    async with ground.watching(there) as watched:
+async def _create(there: Ground, process: Process, workers: int) -> _Creation:
+    if there.kwok:
         await ceiling(there, workers)
+    async with ground.watching(there) as watched:
         before, processors = Requests.of(process), by_program()
         _note_load()
         began = await watched.make(workers)
-        found.pods = await watched.until(lambda: len(watched.pods) == workers, what="all pods are there") - began
+        made = await watched.until(lambda: len(watched.pods) == workers, what="all pods are there")
         bound = await watched.until(lambda: all(it.bound for it in watched.pods.values()), what="all have nodes")
         note(f"all pods have nodes after {bound - began:.1f} s")
-        found.settled = await watched.until_settled(workers) - began
+        settled = await watched.until_settled(workers)
         _note_processors(processors)
-        until_settled = Requests.of(process) - before
+        early = Requests.of(process) - before
         await ground.until_quiet(process)
         sent = Requests.of(process) - before
-        found.requests = sent.kubernetes / workers
         note(
-            f"{sent.kubernetes:,.0f} API requests, {until_settled.kubernetes:,.0f} of them until the status was"
-            f" settled; {sent.slurm:,.0f} calls to Slurm"
+            f"{sent.kubernetes:,.0f} API requests, {early.kubernetes:,.0f} of them until the status was settled;"
+            f" {sent.slurm:,.0f} calls to Slurm"
         )
-        await _rest(process, found, window)
-        found.memory = process.most_memory
-    return found
+    return _Creation(pods=made - began, settled=settled - began, requests=sent.kubernetes / workers)
 
 
-async def _rest(process: Process, found: _Creation, window: float) -> None:
-    await asyncio.sleep(_COOL)
+def _rest(process: Process, window: float) -> _Rest:
     before, processor, began = Requests.of(process), process.processor, time.monotonic()
-    await asyncio.sleep(window)
+    time.sleep(window)
     used, elapsed = process.processor - processor, time.monotonic() - began
     sent = Requests.of(process) - before
-    found.share_at_rest = used / elapsed
-    found.writes_at_rest = sent.writes
-    found.calls_at_rest = sent.slurm / elapsed
+    return _Rest(share=used / elapsed, writes=sent.writes, calls=sent.slurm / elapsed)
 
 
 def scale_in(options: Options) -> Iterator[Figure]:
     """Take idle nodes away."""
     many, few = (50, 10) if options.quick else (500, 100)
-    with ground.ground(many) as there, there.operator() as process:
+    with ground.ground(many, quick=options.quick) as there, there.operator() as process:
         took = loop.run(_scale_in(there, process, many=many, few=few))
     yield figure(f"{many} → {few} idle nodes: pods, records and status", "≤ 15 s", took)
 
@@ -138,7 +140,7 @@ async def _scale_in(there: Ground, process: Process, *, many: int, few: int) -> 
 def rollout(options: Options) -> Iterator[Figure]:
     """Update a NodeSet."""
     workers = 20 if options.quick else 100
-    with ground.ground(workers) as there, there.operator() as process:
+    with ground.ground(workers, quick=options.quick) as there, there.operator() as process:
         took = loop.run(_roll_out(there, process, workers))
     yield figure(f"Rolling update of {workers}, a quarter at a time", "≤ 20 s", took)
 

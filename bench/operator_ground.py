@@ -1,7 +1,8 @@
 """What the operator is measured on where no pod really runs: real servers of Kubernetes and Slurm, played nodes.
 
     kube-apiserver, etcd, kube-scheduler        real, without the controllers of Kubernetes
-    kubelets                                    kwok: a pod that has a node runs at once, one that is deleted goes
+    kubelets                                    kwok: a pod that has a node runs at once, one that is deleted goes;
+                                                where a benchmark is only tried out, this process instead
     slurmctld, slurmrestd                       real; the nodes that slurmd would register are there already
     the operator                                `isthmus operator`, a process of its own
 
@@ -13,11 +14,11 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bench import kwok, workload
 from bench.bridge_ground import slurm_client, stock_scheduler
@@ -31,11 +32,13 @@ from isthmus.domain.slurmconf import Directive
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+from isthmus.kube.errors import NotFound
 from isthmus.kube.informer import Informer
+from isthmus.kube.store import Store
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES
 from isthmus.model.objects import SECRETS, SERVICES
-from isthmus.model.pod import PODS
+from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, RESTAPIS, NodeSet
 from isthmus.operator import crds
 from isthmus.runtime import loop
@@ -63,6 +66,7 @@ class Ground:
 
     plane: ControlPlaneBed
     slurm: SlurmBed
+    kwok: bool
 
     def operator(self) -> AbstractContextManager[Process]:
         """Run the operator as its users do, but for its webhooks, which nobody could call here."""
@@ -75,8 +79,8 @@ class Ground:
 
 
 @contextmanager
-def ground(workers: int) -> Iterator[Ground]:
-    """Start the servers, with so many nodes in Kubernetes and so many in Slurm."""
+def ground(workers: int, *, quick: bool = False) -> Iterator[Ground]:
+    """Start the servers, with so many nodes in Kubernetes and so many in Slurm; `quick` ones go without kwok."""
     settings = {"MaxNodeCount": str(_MOST_NODES)}
     with SlurmBed(nodes=0, accounting=False, settings=settings) as slurm:
         # Wide enough for the bed's address not to be the first, which the API server takes for itself.
@@ -88,8 +92,8 @@ def ground(workers: int) -> Iterator[Ground]:
         )
         with ControlPlaneBed(controllers=False, apiserver_flags=flags) as plane:
             loop.run(_furnish(plane, slurm, workers))
-            with kwok.playing(plane), stock_scheduler(plane):
-                yield Ground(plane, slurm)
+            with nullcontext() if quick else kwok.playing(plane), stock_scheduler(plane):
+                yield Ground(plane, slurm, kwok=not quick)
 
 
 _KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}
@@ -205,14 +209,32 @@ async def watching(there: Ground) -> AsyncIterator[Watched]:
     async with Client(load(there.plane.kubeconfig)) as kube:
         watched = Watched(kube, there.slurm)
         async with asyncio.TaskGroup() as tasks:
-            running_tasks = [tasks.create_task(it.run()) for it in watched.informers]
+            working = [tasks.create_task(it.run()) for it in watched.informers]
             for it in watched.informers:
                 await it.synced.wait()
+            if not there.kwok:
+                working.append(tasks.create_task(_play(kube, watched.pods)))
             try:
                 yield watched
             finally:
-                for task in running_tasks:
+                for task in working:
                     task.cancel()
+
+
+async def _play(kube: Client, pods: Store[Pod]) -> NoReturn:
+    """Do to pods what kwok does, one after the other."""
+    due: asyncio.Queue[Key] = asyncio.Queue()
+    pods.on_change(lambda key, _, pod: due.put_nowait(key) if pod else None)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"phase": "Running", "startTime": ready["lastTransitionTime"], "conditions": [ready]}
+    while True:
+        key = await due.get()
+        pod = pods.get(key)
+        with suppress(NotFound):
+            if pod and pod.leaving:
+                await kube.delete(PODS, key, grace=0)
+            elif pod and pod.bound and pod.status.phase == "Pending":
+                await kube.merge_patch(PODS, key, {"status": status}, subresource="status")
 
 
 @dataclass(frozen=True)
