@@ -17,6 +17,7 @@ from isthmus.domain import validation
 from isthmus.domain.clusterparts import parts_of
 from isthmus.domain.manifests import accounting, controller, database, login, restapi, worker
 from isthmus.domain.manifests.common import Manifest, Settings
+from isthmus.domain.nodeset import status
 from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.identity import numbered
 from isthmus.domain.nodeset.marks import revisions
@@ -107,6 +108,14 @@ def test_weakness_w20_marks_of_the_template_reach_pods_of_slurmdbd() -> None:
     assert "team" not in slurmdbd()["spec"]["template"]["metadata"]["labels"]
 
 
+def test_weakness_w30_who_asks_for_sshd_on_workers_is_told_that_there_is_none() -> None:
+    told = status.ssh(nodeset(1, ssh={"enabled": True}))
+    assert told is not None
+    assert (told.status, told.reason) == ("False", "NotSupported")
+    assert "srun --pty" in told.message
+    assert status.ssh(nodeset(1)) is None
+
+
 def test_weakness_w38_every_image_is_one_that_was_chosen() -> None:
     """None is fetched from elsewhere, and none by a tag under which there is another one tomorrow."""
     chosen = {SETTINGS.slurm_image, SETTINGS.login_image, SETTINGS.mariadb_image}
@@ -123,8 +132,8 @@ def test_weakness_w39_prometheus_is_told_of_nodes_slurm_tokens_and_readiness() -
     registry.register(Figures([world]))
     ready = (Condition(type="Ready", status="True"),)
     workers = nodeset(5)
-    status = msgspec.structs.replace(workers.status, desired=5, slurm_drain=2, updated_replicas=3, conditions=ready)
-    world.nodesets.put(msgspec.structs.replace(workers, status=status))
+    counts = msgspec.structs.replace(workers.status, desired=5, slurm_drain=2, updated_replicas=3, conditions=ready)
+    world.nodesets.put(msgspec.structs.replace(workers, status=counts))
     world.controllers.put(SLURM)
     ends = TokenStatus(expires_at=datetime.fromtimestamp(2_000_000_000, UTC))
     token = made(Token, username="slurm", jwtKeyRef=KEYS["jwtKeyRef"])
