@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from isthmus.apps import operator
-from isthmus.domain import validation
+from isthmus.domain import slurmconf, validation
 from isthmus.domain.clusterparts import parts_of
 from isthmus.domain.manifests import accounting, controller, database, login, restapi, worker
 from isthmus.domain.manifests.common import Manifest, Settings
@@ -22,15 +22,21 @@ from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.identity import numbered
 from isthmus.domain.nodeset.marks import revisions
 from isthmus.domain.nodeset.rollout import to_update
+from isthmus.domain.slurmfiles import Wishes, Workers, slurm_conf
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
-from isthmus.model.meta import Condition, ObjectMeta
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Condition, Key, ObjectMeta
 from isthmus.model.slinky import NODESETS, Accounting, Controller, LoginSet, RestApi, Token, TokenStatus
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.soperator import NodeSet as NebiusNodeSet
+from isthmus.operator.accountings import AccountingSync
+from isthmus.operator.applying import Applier
 from isthmus.operator.figures import Figures
+from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
+from isthmus.runtime.metrics import Metrics
 from tests.unit.domain.nodeset.views import OLD, kube_node, nodeset, pod, view
 
 SETTINGS = Settings(slurm_image="here/slurm:1", login_image="here/login:1", mariadb_image="here/mariadb:1")
@@ -98,6 +104,28 @@ def test_weakness_w14_a_pod_on_another_node_changes_nothing_in_slurm() -> None:
     for found in (here, there):
         assert decide(found) == Decision()
         assert revisions(found) == ()
+
+
+def test_weakness_w13_there_is_room_in_slurm_for_more_nodes_than_there_are() -> None:
+    """slurmctld takes no node beyond MaxNodeCount, and reads it only when it starts."""
+    for replicas in (1, 3000, 5000):
+        workers = Workers.of(nodeset(replicas, registration="Static"))
+        text = slurm_conf(Wishes(controller=SLURM, settings=SETTINGS, workers=(workers,)))
+        most = slurmconf.parse(text, name="slurm.conf").get("MaxNodeCount")
+        assert most is not None
+        assert int(most) >= max(2 * replicas, 4096)
+
+
+def test_weakness_w20_an_accounting_is_woken_by_the_controllers_that_name_it() -> None:
+    kube = Client(Config(server="http://127.0.0.1:1", credentials=Fixed()))
+    world = World(kube, SETTINGS)
+    recorder = Recorder(kube, controller="test", instance="here")
+    sync = AccountingSync(
+        world, applier=Applier(kube), reporter=Reporter(kube), recorder=recorder, metrics=Metrics()
+    )
+    world.controllers.put(made(Controller, **KEYS, accountingRef={"name": "books"}))
+    assert sync.controller.queue.take() == Key("slurm", "books")
+    assert sync.controller.queue.take() is None  # and there is no Accounting with the name of the Controller
 
 
 def test_weakness_w20_marks_of_the_template_reach_pods_of_slurmdbd() -> None:
