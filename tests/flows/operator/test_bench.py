@@ -1,0 +1,31 @@
+"""The benchmarks start, and the operator's goes through with a few pods; the times that it takes mean nothing here."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+BENCH = Path(__file__).parents[3] / "bench"
+SUBJECTS = sorted(path.name for path in BENCH.glob("*.py") if os.access(path, os.X_OK))
+
+
+def run(subject: str, *words: str) -> str:
+    done = subprocess.run([BENCH / subject, *words], check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_benchmark_says_what_it_measures(subject: str) -> None:
+    """None of their modules is taken for one of Python's own."""
+    assert "--quick" in run(subject, "--help")
+
+
+def test_nodesets_are_made_and_updated_with_few_requests() -> None:
+    figures = msgspec.json.decode(run("operator.py", "creation", "rollout", "--quick", "--json"))
+    found = {it["figure"]: it["measured"] for it in figures}
+    assert found["Rolling update of 20, a quarter at a time"] > 0
+    # One to make it, one to show its state in Slurm; and a dozen for all of them together.
+    assert 2 <= found["NodeSet of 50: API requests for each pod"] < 2.5
