@@ -1,4 +1,4 @@
-"""The benchmarks start, and the operator's goes through with a few pods; the times that it takes mean nothing here."""
+"""The benchmarks start, and the operator's goes through with a few pods; the times that it takes say nothing."""
 
 import os
 import subprocess
