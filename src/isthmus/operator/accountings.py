@@ -16,6 +16,7 @@ from isthmus.domain import authkeys, conditions, partnames
 from isthmus.domain.authkeys import AuthKey, KeySet
 from isthmus.domain.manifests import accounting as manifests
 from isthmus.domain.manifests import common, database
+from isthmus.domain.manifests.common import hash_of
 from isthmus.domain.podtrouble import PATIENCE, Trouble, is_new
 from isthmus.errors import Terminal, Wait
 from isthmus.kube.recorder import Recorder
@@ -200,7 +201,8 @@ class AccountingSync:
         found = self._world.secrets.get(Key(meta.namespace, partnames.database(meta.name)))
         if found is None:
             raise Wait("the password of the database has not been read yet", after=1.0)
-        return found.metadata.resource_version
+        # A label on it is no reason to restart anything. The password is random, so its hash gives nothing away.
+        return hash_of(found.metadata.uid, found.data)
 
     def _key_sets(self, accounting: Accounting) -> Iterator[KeySet]:
         """Find the keys that clusters use at this moment: while they change theirs, slurmdbd takes old and new."""

@@ -19,7 +19,7 @@ import structlog
 from isthmus import names
 from isthmus.domain import clusterparts
 from isthmus.domain.clusterparts import Child, Parts
-from isthmus.domain.clusterparts.status import ACCEPTED, AVAILABLE, Family, cluster_status
+from isthmus.domain.clusterparts.status import ACCEPTED, AVAILABLE, Family, cluster_status, leaving_status
 from isthmus.domain.conditions import holds
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.recorder import Recorder
@@ -243,6 +243,9 @@ class ClusterSync:
                     if owner and owner.uid == meta.uid:
                         key = nodeset.metadata.key
                         together.create_task(self._applier.remove(NODESETS, key, there=self._world.nodesets))
+            prefix = cluster.status.name_prefix or ""
+            fields, held = leaving_status(self._family(cluster, prefix, frozenset()), prefix=prefix)
+            await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)
             return
         await self._set_finalizers(cluster, [it for it in meta.finalizers if it != names.SLURM_CLUSTER_FINALIZER])
 

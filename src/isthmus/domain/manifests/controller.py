@@ -126,6 +126,21 @@ def statefulset(controller: Controller, settings: Settings) -> Manifest:
     return made
 
 
+def wishes(controller: Controller, settings: Settings) -> object:
+    """Name all that the pods of slurmctld follow from, but for our own ways: what they are made anew for."""
+    spec = controller.spec
+    return [
+        spec.template,
+        spec.slurmctld,
+        spec.reconfigure,
+        spec.auth_type,
+        spec.persistence,
+        spec.replicas > 1,
+        settings.slurm_image,
+        settings.domain,
+    ]
+
+
 def placeholder(controller: Controller, settings: Settings) -> Manifest:
     """Make the DaemonSet of warm stand-ins: the image is on every node that slurmctld may move to."""
     meta, spec = controller.metadata, controller.spec

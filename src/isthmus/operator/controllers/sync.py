@@ -36,6 +36,7 @@ from isthmus.operator.controllers.rotation import Rotation
 from isthmus.operator.controllers.telling import config_condition, tell_config
 from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -66,6 +67,7 @@ class ControllerSync:
     ) -> None:
         self._world = world
         self._applier = applier
+        self._workloads = Workloads(world, applier)
         self._reporter = reporter
         self._recorder = recorder
         self._now = now
@@ -216,7 +218,8 @@ class ControllerSync:
             await self._applier.remove(STATEFULSETS, workload, there=world.statefulsets)
         elif config and auth:
             manifest = manifests.statefulset(controller, world.settings)
-            await self._applier.apply(STATEFULSETS, manifest, there=world.statefulsets, owners=owners)
+            wishes = manifests.wishes(controller, world.settings)
+            await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
         if meta.annotations.get(names.PLACEHOLDER_ANNOTATION) == "true" and not controller.spec.external:
             manifest = manifests.placeholder(controller, world.settings)
             await self._applier.apply(DAEMONSETS, manifest, there=world.daemonsets, owners=owners)
