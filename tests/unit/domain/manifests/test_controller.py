@@ -154,3 +154,13 @@ def test_a_stand_in_is_where_slurmctld_may_be_and_costs_next_to_nothing() -> Non
     assert names_ == ["munge", "slurmctld"]
     # No Service of slurmctld must find it.
     assert made["spec"]["template"]["metadata"]["labels"][names.NAME_LABEL] != "slurmctld"
+
+
+def test_weakness_w41_slurmctld_is_made_anew_for_wishes_alone() -> None:
+    asked = manifests.wishes(controller(), SETTINGS)
+    assert (
+        manifests.wishes(controller(extraConf="MaxJobCount=9", users=[{"name": "a", "uid": 1000}]), SETTINGS)
+        == asked
+    )
+    assert manifests.wishes(controller(slurmctld={"image": "other"}), SETTINGS) != asked
+    assert manifests.wishes(controller(authType="munge"), SETTINGS) != asked
