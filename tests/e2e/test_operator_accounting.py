@@ -134,9 +134,9 @@ def test_w11_the_operator_finds_slurmrestd_at_another_port(site: Site) -> None:
 def test_slurmrestd_takes_the_token_of_a_secret_and_none_else(site: Site) -> None:
     secret = site.ground.get("secret/robot-jwt-slurm", NAMESPACE)["data"]["SLURM_JWT"]
     token = b64decode(secret).decode()
-    assert " 200 " in site.ask("/slurm/v0.0.42/ping/", token)
+    assert " 200 " in site.ask("/slurm/v0.0.42/nodes/", token)
     assert " 200 " in site.ask("/slurmdb/v0.0.42/clusters/", token)
-    assert " 200 " not in site.ask("/slurm/v0.0.42/ping/", token[:-4] + "AAAA")
+    assert " 200 " not in site.ask("/slurm/v0.0.42/nodes/", token[:-4] + "AAAA")
 
 
 def test_bad_settings_are_named_and_the_cluster_goes_on(site: Site) -> None:

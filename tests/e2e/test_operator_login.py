@@ -75,7 +75,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
             operator_ground,
             NAMESPACE,
             *keys(),
-            part("Controller", "slurm", **KEYS, users=made.users(), persistence={"enabled": False}),
+            part("Controller", "slurm", **KEYS, users=made.users()),
             part("RestApi", "slurm", **OF_SLURM),
             part("NodeSet", "worker", **OF_SLURM, replicas=2, slurmd={"resources": SMALL}),
             part("LoginSet", "login", **OF_SLURM, service={"spec": {"type": "NodePort"}, "nodePort": PORT}),
