@@ -139,6 +139,9 @@ PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
 CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
 """On a pod: the configuration that it should have; writing it makes kubelet bring volumes up to date at once."""
 
+FILES_HASH_ANNOTATION = "isthmus.dev/files-hash"
+"""On a login pod: the files that it should have, for the same reason; apart, because others write the other."""
+
 WISHES_ANNOTATION = "isthmus.dev/wishes"
 MADE_ANNOTATION = "isthmus.dev/made"
 """On workloads: hashes of what users wished for, and of the pod template that was made of it."""

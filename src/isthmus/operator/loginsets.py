@@ -151,9 +151,9 @@ class LoginSetSync:
         sources.append(self._sssd_conf(loginset))
         digest = common.hash_of([it.metadata.resource_version if it else "" for it in sources])
         for pod in self._world.pods.by("part", ("login", meta.key)):
-            if pod.leaving or pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION) == digest:
+            if pod.leaving or pod.metadata.annotations.get(names.FILES_HASH_ANNOTATION) == digest:
                 continue
-            patch = {"metadata": {"annotations": {names.CONFIG_HASH_ANNOTATION: digest}}}
+            patch = {"metadata": {"annotations": {names.FILES_HASH_ANNOTATION: digest}}}
             try:
                 await self._world.kube.merge_patch(PODS, pod.metadata.key, patch)
             except NotFound:

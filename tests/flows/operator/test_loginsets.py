@@ -182,4 +182,4 @@ async def test_what_the_api_server_refuses_is_told(bed: Bed) -> None:
 
 def stamp(bed: Bed) -> str:
     pod = bed.world.pods.get(bed.key("login-0"))
-    return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "") if pod else ""
+    return pod.metadata.annotations.get(names.FILES_HASH_ANNOTATION, "") if pod else ""
