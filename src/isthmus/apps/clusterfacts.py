@@ -67,6 +67,7 @@ class SeenStatus(Data, frozen=True):
     """How a pod is."""
 
     phase: str = ""
+    start_time: datetime | None = None
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[SeenContainerStatus, ...] = ()
     init_container_statuses: tuple[SeenContainerStatus, ...] = ()
@@ -188,14 +189,14 @@ async def find(reading_: Reading) -> Found:
     )
 
 
-def clusters_of(found: Found) -> tuple[ClusterFacts, ...]:
+def clusters_of(found: Found, *, now: float) -> tuple[ClusterFacts, ...]:
     """Sort what was found by cluster, also those that were put together from parts by hand."""
     named = {cluster.metadata.key: cluster for cluster in found.clusters}
     keys = [*named, *(it.metadata.key for it in found.parts["Controller"] if it.metadata.key not in named)]
-    return tuple(_facts(key, named.get(key), found) for key in sorted(keys))
+    return tuple(_facts(key, named.get(key), found, now) for key in sorted(keys))
 
 
-def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found) -> ClusterFacts:
+def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found, now: float) -> ClusterFacts:
     parts: list[PartFact] = [_part("SlurmCluster", cluster)] if cluster else []
     members: list[HasMeta] = []
     for kind, listed in found.parts.items():
@@ -219,7 +220,7 @@ def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found) -> Cl
         kind="SlurmCluster" if cluster else "Controller",
         controller=key.name,
         parts=tuple(parts),
-        pods=tuple(_pod(it, found.warnings) for it in sorted(pods, key=lambda it: it.metadata.name)),
+        pods=tuple(_pod(it, found.warnings, now) for it in sorted(pods, key=lambda it: it.metadata.name)),
         claims=tuple(_claims(key, cluster, found)),
         config=_fingerprint(config.data.get("slurm.conf", "")) if config else "",
     )
@@ -246,7 +247,7 @@ def _part(kind: str, part: Any) -> PartFact:
     )
 
 
-def _pod(pod: SeenPod, warnings: Iterable[Complaint]) -> PodFact:
+def _pod(pod: SeenPod, warnings: Iterable[Complaint], now: float) -> PodFact:
     status = pod.status
     scheduled = condition(status.conditions, "PodScheduled")
     ready = condition(status.conditions, "Ready")
@@ -292,6 +293,7 @@ def _pod(pod: SeenPod, warnings: Iterable[Complaint]) -> PodFact:
             if (ended := it.last_state.terminated)
         ),
         leaving=pod.metadata.deletion_timestamp is not None,
+        age=now - status.start_time.timestamp() if status.start_time else None,
     )
 
 

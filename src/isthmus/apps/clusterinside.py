@@ -24,13 +24,14 @@ _PLACES: Final = {"controller": "slurmctld", "worker": "slurmd", "login": "sackd
 
 async def look_inside(client: Client, cluster: ClusterFacts) -> ClusterFacts:
     """Run small scripts in the cluster's pods, all at the same time, and add what they say."""
-    running = [pod for pod in cluster.pods if pod.phase == "Running" and not pod.leaving]
+    running = [
+        pod
+        for pod in cluster.pods
+        if pod.phase == "Running" and not pod.leaving and pod.component in _PLACES and not _stands_in(pod)
+    ]
     workers = [pod for pod in running if pod.component == "worker"]
-    others = [pod for pod in running if pod.component in {"controller", "login"} and pod.host]
-    expected = [pod.host for pod in cluster.pods if pod.component in {"worker", "controller"} and not pod.unplaced]
-    placeholders = [pod for pod in others if "-placeholder-" in pod.name]
-    looked = [pod for pod in (*others, *workers[:_MOST_WORKERS]) if pod not in placeholders]
-    seen = [name for name in expected if not any(name == pod.host for pod in placeholders)][: 2 * _MOST_WORKERS]
+    looked = [*(pod for pod in running if pod.component != "worker"), *workers[:_MOST_WORKERS]]
+    seen = [pod.host for pod in looked if pod.component != "login"]
     async with asyncio.TaskGroup() as tasks:
         insides = [tasks.create_task(_inside(client, cluster.key.namespace, pod, seen)) for pod in looked]
         answers = tasks.create_task(ask_slurm(client, cluster))
@@ -78,9 +79,14 @@ def _asker(cluster: ClusterFacts) -> tuple[str, str] | None:
     for component, container in (("login", "login"), ("controller", "slurmctld")):
         # One that is ready is asked rather than one that is not.
         for pod in sorted(running, key=lambda pod: not pod.ready):
-            if pod.component == component and "-placeholder-" not in pod.name:
+            if pod.component == component and not _stands_in(pod):
                 return pod.name, container
     return None
+
+
+def _stands_in(pod: PodFact) -> bool:
+    """Whether a pod only keeps a place warm for slurmctld."""
+    return "-placeholder-" in pod.name
 
 
 async def run(client: Client, pod: Key, command: Sequence[str], *, container: str = "") -> tuple[int, str]:

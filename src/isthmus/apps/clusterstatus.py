@@ -84,7 +84,7 @@ async def statuses(client: Client, *, name: str = "", namespace: str = "", now: 
     if reading.troubles and not found.clusters:
         what, why = next(iter(reading.troubles.items()))
         raise Terminal(f"{what} cannot be read: {why}")
-    chosen = [it for it in clusterfacts.clusters_of(found) if not name or it.key.name == name]
+    chosen = [it for it in clusterfacts.clusters_of(found, now=now) if not name or it.key.name == name]
     if name and not chosen:
         raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
     return tuple([await _status(client, cluster, found, now=now) for cluster in chosen])

@@ -56,7 +56,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         kinds = tasks.create_task(_kinds(reading))
         operators = tasks.create_task(_operators(Reading(client), now))
         nodes = tasks.create_task(reading.list(NODES, "nodes"))
-    chosen = [it for it in clusterfacts.clusters_of(found.result()) if not name or it.key.name == name]
+    chosen = [it for it in clusterfacts.clusters_of(found.result(), now=now) if not name or it.key.name == name]
     if name and not chosen:
         raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
     async with asyncio.TaskGroup() as tasks:

@@ -10,7 +10,6 @@ import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -48,6 +47,7 @@ _WORKERS: Final = 4
 _CATCH_UP: Final = 1.0
 """In so many seconds the caches show what was applied."""
 
+_SOON: Final = 0.1
 _PARTS: Final = frozenset({CONTROLLERS, ACCOUNTINGS, RESTAPIS, LOGINSETS, NODESETS})
 _KEY_BYTES: Final = {clusterparts.SLURM_KEY: 1024, clusterparts.JWT_KEY: 32}
 
@@ -167,8 +167,13 @@ class ClusterSync:
     async def _set_finalizers(self, cluster: SlurmCluster, finalizers: Collection[str]) -> None:
         meta = cluster.metadata
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": meta.resource_version}}
-        with suppress(NotFound, Conflict):  # it has changed since, and we will hear of that
+        try:
             await self._world.kube.merge_patch(SLURM_CLUSTERS, meta.key, patch)
+        except NotFound:
+            return
+        except Conflict:
+            # Perhaps by a status of our own, of which nobody wakes us.
+            self.controller.queue.add(meta.key, after=_SOON)
 
     async def _apply(self, cluster: SlurmCluster, parts: Parts) -> frozenset[str]:
         """Apply everything at once; tell which kinds of parts the caches do not show as they are now."""

@@ -336,6 +336,7 @@ async def test_a_cluster_that_goes_lets_its_workers_go_first(bed: Bed) -> None:
     await bed.kube.delete(SLURM_CLUSTERS, bed.key("demo"))
     await eventually(_deleting(bed, "worker"))
     await bed.quiet()
+    assert "NodeSet worker" in bed.condition("Ready")[1]
     assert (await bed.there(CONTROLLERS, "demo")).metadata.deletion_timestamp is None
     assert (await bed.there(RESTAPIS, "demo")).metadata.deletion_timestamp is None
     await bed.kube.merge_patch(NODESETS, bed.key("worker"), {"metadata": {"finalizers": None}})

@@ -287,6 +287,11 @@ def test_a_worker_that_slurm_does_not_know() -> None:
     assert "worker-1" in finding.what
 
 
+def test_a_worker_that_has_just_started_is_on_its_way() -> None:
+    assert found(healthy(pods=changed("worker-1", ready=False, age=20.0), nodes=NODES[:1])) == ()
+    assert only(healthy(pods=changed("worker-1", ready=False, age=90.0), nodes=NODES[:1])).area == "registration"
+
+
 def test_a_worker_that_could_not_start_is_not_also_missed_in_slurm() -> None:
     hold = Hold(container="slurmd", reason="ErrImagePull")
     pods = changed("worker-1", holds=(hold,), ready=False, phase="Pending")

@@ -115,6 +115,19 @@ def cluster_status(
     return fields | {"phase": AVAILABLE if available else NOT_AVAILABLE}, [*held, *summary]
 
 
+def leaving_status(family: Family, *, prefix: str) -> tuple[dict[str, Any], list[Condition]]:
+    """Make the status of a cluster that is to go: it tells whom it waits for."""
+    ready = sum(it.status.ready_replicas for it in family.nodesets)
+    left = [f"{it.status.replicas} workers of NodeSet {it.metadata.name}" for it in family.nodesets]
+    text = f"before the cluster goes, these are drained: {', '.join(left)}" if left else "the cluster goes"
+    fields: dict[str, Any] = {"phase": NOT_AVAILABLE, "namePrefix": prefix, "readyWorkers": ready}
+    return fields, [
+        no(conditions.READY, "Deleting", text),
+        yes(conditions.PROGRESSING, "Deleting", text),
+        no(conditions.DEGRADED, "AsExpected"),
+    ]
+
+
 def nodeset_status(
     nodeset: NebiusNodeSet,
     part: NodeSet | None,

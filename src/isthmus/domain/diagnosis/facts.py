@@ -70,6 +70,8 @@ class PodFact(Fact, frozen=True):
     holds: tuple[Hold, ...] = ()
     endings: tuple[Ending, ...] = ()
     leaving: bool = False
+    age: float | None = None
+    """For how many seconds kubelet has known it."""
 
 
 class ClaimFact(Fact, frozen=True):

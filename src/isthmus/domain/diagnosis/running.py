@@ -12,6 +12,9 @@ from isthmus.model.meta import condition
 _SKEW_MOST: Final = 60.0
 """Seconds by which clocks may differ: credentials hold for five minutes, and a part of that is for the way."""
 
+_STARTING: Final = 60.0
+"""Seconds for which a worker may be on its way into Slurm."""
+
 _FULL: Final = 95
 _FIRST: Final = 5
 """How many of many pods or nodes are named."""
@@ -215,7 +218,11 @@ def _registration(cluster: ClusterFacts) -> Iterator[Finding]:
     missing = [
         pod
         for pod in cluster.pods
-        if pod.component == "worker" and pod.phase == "Running" and not pod.leaving and pod.host not in known
+        if pod.component == "worker"
+        and pod.phase == "Running"
+        and not pod.leaving
+        and pod.host not in known
+        and (pod.ready or pod.age is None or pod.age > _STARTING)
     ]
     if missing:
         first = missing[0]
