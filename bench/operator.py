@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench import operator_cluster as pods
@@ -31,18 +31,20 @@ def cluster(options: Options) -> Iterator[Figure]:
     """Make a cluster of real pods, and change it."""
     del options  # it is no smaller than it has to be
     with pods.cluster() as there:
-        _note_load()
-        took = pods.first_job(there)
         told = f"SlurmCluster with {pods.WORKERS} workers and accounting"
-        yield figure(f"{told}: applied to the first srun -N{pods.WORKERS}", "≤ 30 s", took)
+        yield _timed(f"{told}: applied to the first srun -N{pods.WORKERS}", "≤ 30 s", lambda: pods.first_job(there))
         pods.settle(there)
-        _note_load()
-        yield figure("One more worker: idle in Slurm", "≤ 8 s", pods.one_more(there))
+        yield _timed("One more worker: idle in Slurm", "≤ 8 s", lambda: pods.one_more(there))
         pods.settle(there)
-        _note_load()
-        yield figure("One idle worker less: pod and record are gone", "≤ 5 s", pods.one_less(there))
-        _note_load()
-        yield figure("slurmctld is killed: next sbatch that succeeds", "≤ 10 s", pods.outage(there))
+        yield _timed("One idle worker less: pod and record are gone", "≤ 5 s", lambda: pods.one_less(there))
+        yield _timed("slurmctld is killed: next sbatch that succeeds", "≤ 10 s", lambda: pods.outage(there))
+
+
+def _timed(name: str, bar: str, measure: Callable[[], float]) -> Figure:
+    _note_load()
+    found = figure(name, bar, measure())
+    note(f"{name}: {found.text}")
+    return found
 
 
 @dataclass(frozen=True)

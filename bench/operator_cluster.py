@@ -27,7 +27,7 @@ _NAMESPACE = "hpc"
 _CLUSTER = "slurmcluster/demo"
 _LOGIN = "login-0"
 _PAUSE = 0.1
-_WITHIN = 180.0
+_WITHIN = 90.0
 _ONE_COMMAND = 60.0
 
 
@@ -52,7 +52,11 @@ def first_job(ground: OperatorGround) -> float:
     """Make a Slurm cluster, and wait for a job on all its nodes."""
     began = time.monotonic()
     ground.apply((EXAMPLES / "cluster.yaml").read_text(), _NAMESPACE)
-    _until(lambda: len(_shell(ground, "srun", f"-N{WORKERS}", "hostname").split()) == WORKERS, "a job on all nodes")
+    _until(
+        ground,
+        lambda: len(_shell(ground, "srun", f"-N{WORKERS}", "hostname").split()) == WORKERS,
+        "a job on all nodes",
+    )
     return time.monotonic() - began
 
 
@@ -65,9 +69,12 @@ def one_more(ground: OperatorGround) -> float:
     """Add a worker, and wait until Slurm gives it jobs."""
     began = time.monotonic()
     _resize(ground, WORKERS + 1)
-    _until(
-        lambda: _shell(ground, "sinfo", "-hN", "-n", f"worker-{WORKERS}", "-o%T").strip() == "idle", "a new node"
-    )
+    name = f"worker-{WORKERS}"
+
+    def idle() -> bool:
+        return set(_shell(ground, "sinfo", "-hN", "-n", name, "-o%T").split()) == {"idle"}
+
+    _until(ground, idle, f"{name} to be idle")
     return time.monotonic() - began
 
 
@@ -81,7 +88,7 @@ def one_less(ground: OperatorGround) -> float:
         pods = ground.kubectl("get", "pods", f"--namespace={_NAMESPACE}", "-o", "name").split()
         return f"pod/{name}" not in pods and name not in _shell(ground, "sinfo", "-hN", "-o%N").split()
 
-    _until(gone, f"{name} to go")
+    _until(ground, gone, f"{name} to go")
     return time.monotonic() - began
 
 
@@ -90,7 +97,8 @@ def outage(ground: OperatorGround) -> float:
     pid = _slurmctld(ground)
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
-    _until(lambda: "Submitted" in _shell(ground, "sbatch", "--chdir=/tmp", "--wrap=true"), "a job to be taken")
+    job = ("sbatch", "--chdir=/tmp", "--wrap=true")
+    _until(ground, lambda: "Submitted" in _shell(ground, *job), "a job to be taken")
     return time.monotonic() - began
 
 
@@ -122,9 +130,10 @@ def _slurmctld(ground: OperatorGround) -> int:
     raise Terminal("no slurmctld runs in the cluster")
 
 
-def _until(done: Callable[[], bool], what: str) -> None:
+def _until(ground: OperatorGround, done: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _WITHIN
     while not done():
         if time.monotonic() > deadline:
-            raise Terminal(f"waited in vain for {what} for {_WITHIN:.0f} s")
+            told = f"{_shell(ground, 'sinfo', '-N', '-l')}\n{ground.story(_NAMESPACE)}"
+            raise Terminal(f"waited in vain for {what} for {_WITHIN:.0f} s\n{told}")
         time.sleep(_PAUSE)
