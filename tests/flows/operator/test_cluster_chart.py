@@ -19,6 +19,7 @@ from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluste
 from tests.bed.control_plane import ControlPlaneBed
 
 CHART = Path(__file__).parents[3] / "charts" / "slurm-cluster"
+EXAMPLES = CHART.parents[1] / "examples" / "operator"
 
 Helm = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -180,7 +181,7 @@ async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
             slinky.TOKENS,
         )
     }
-    files = sorted((CHART.parents[1] / "examples" / "operator").glob("*.yaml"))
+    files = [it for it in sorted(EXAMPLES.glob("*.yaml")) if not it.name.startswith("values-")]
     assert files
     for file in files:
         for manifest in yaml.safe_load_all(file.read_text()):
@@ -188,3 +189,11 @@ async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
             if kind:
                 made = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
                 await kube.create(kind, made, dry_run=True)
+
+
+async def test_values_among_the_examples_are_taken(helm: Helm, kube: Client, namespace: str) -> None:
+    files = sorted(EXAMPLES.glob("values-*.yaml"))
+    assert files
+    for file in files:
+        (manifest,) = rendered(helm, values=file.read_text())
+        await taken(kube, manifest, namespace)
