@@ -4,7 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -13,10 +13,12 @@ from isthmus.kube.client import Client
 from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
 from isthmus.model import slinky
-from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
 from tests.bed.control_plane import ControlPlaneBed
+
+if TYPE_CHECKING:
+    from isthmus.model.base import Kind
 
 CHART = Path(__file__).parents[3] / "charts" / "slurm-cluster"
 EXAMPLES = CHART.parents[1] / "examples" / "operator"
