@@ -1,6 +1,7 @@
 """Every image runs in a pod and holds what it promises, for both versions of Slurm."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,8 @@ from isthmus.local import lifecycle, supply
 from isthmus.local.images.recipes import reference
 from isthmus.local.progress import PlainProgress
 from tests.bed.cluster import ClusterBed, eventually
+
+_SCRIPTS = Path(__file__).with_name("in_images")
 
 
 def _run(cluster: ClusterBed, namespace: str, image: str, *command: str) -> str:
@@ -29,9 +32,14 @@ def _run(cluster: ClusterBed, namespace: str, image: str, *command: str) -> str:
     return cluster.kubectl("logs", "once", f"--namespace={namespace}")
 
 
+def _script(name: str) -> str:
+    return (_SCRIPTS / name).read_text()
+
+
 @pytest.mark.parametrize("version", ["26.05", "24.11"])
 def test_slurm_images_hold_every_daemon_and_plugin(cluster: ClusterBed, namespace: str, version: str) -> None:
-    programs = "slurmctld slurmd slurmdbd slurmrestd slurmstepd sackd munged sinfo srun sbatch sacct sacctmgr"
+    daemons = "slurmctld slurmd slurmdbd slurmrestd slurmstepd sackd munged"
+    programs = f"{daemons} sinfo srun sbatch sacct sacctmgr bash ping nc ip ps"
     plugins = "auth_jwt auth_slurm auth_munge accounting_storage_mysql cgroup_v2 rest_auth_jwt"
     script = f"""
 slurmctld -V; slurmd -V; slurmrestd -V
@@ -45,9 +53,37 @@ for plugin in {plugins}; do ls /usr/lib/*/slurm-wlm/$plugin.so >/dev/null || ech
 
 @pytest.mark.parametrize("version", ["26.05", "24.11"])
 def test_login_images_hold_what_users_expect(cluster: ClusterBed, namespace: str, version: str) -> None:
-    tools = "sshd sbatch srun squeue gcc make mpicc python3 vi nano rsync git less tmux"
+    tools = "sshd sbatch srun squeue gcc make mpicc python3 vi nano rsync git less tmux nslookup telnet ping"
     script = f"for tool in {tools}; do command -v $tool || echo MISSING $tool; done"
     assert "MISSING" not in _run(cluster, namespace, f"login-{version}", "sh", "-c", script)
+
+
+@pytest.mark.parametrize("image", ["slurm-26.05", "slurm-24.11", "login-26.05", "login-24.11"])
+def test_users_have_the_same_numbers_in_every_slurm_image(cluster: ClusterBed, namespace: str, image: str) -> None:
+    numbers = "for user in slurm slurmrestd munge; do echo $user $(id -u $user) $(id -g $user); done"
+    printed = _run(cluster, namespace, image, "sh", "-c", numbers)
+    assert printed.splitlines() == ["slurm 64030 64030", "slurmrestd 64031 64031", "munge 400 400"]
+
+
+@pytest.mark.parametrize("version", ["26.05", "24.11"])
+def test_munge_runs_with_a_key_that_is_given(cluster: ClusterBed, namespace: str, version: str) -> None:
+    printed = _run(cluster, namespace, f"slurm-{version}", "bash", "-euc", _script("munge.sh"))
+    assert "alice (2001)" in printed, printed
+
+
+@pytest.mark.parametrize("version", ["26.05", "24.11"])
+def test_a_user_from_mounted_files_logs_in_and_runs_mpi(cluster: ClusterBed, namespace: str, version: str) -> None:
+    printed = _run(cluster, namespace, f"login-{version}", "bash", "-euc", _script("login.sh"))
+    assert "home /home/alice" in printed, printed
+    assert sorted(line for line in printed.splitlines() if line.startswith("rank")) == [
+        "rank 0 of 2",
+        "rank 1 of 2",
+    ]
+
+
+def test_mariadb_begins_with_a_database_and_keeps_it(cluster: ClusterBed, namespace: str) -> None:
+    printed = _run(cluster, namespace, "mariadb", "bash", "-euc", _script("mariadb.sh"))
+    assert printed.splitlines()[-2:] == ["owner 401", "kept 7"], printed
 
 
 @pytest.mark.parametrize(
