@@ -33,7 +33,7 @@ prepare: .venv/ready ## Build binaries and images that the tests need and the ca
 
 .PHONY: flows
 flows: prepare ## Test on a real control plane and real Slurm daemons, without nodes (minutes).
-	$(PYTEST) tests/flows
+	@scripts/flows
 
 .PHONY: e2e
 e2e: prepare ## Test on the whole local cluster with real pods (minutes).
