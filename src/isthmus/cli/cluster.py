@@ -205,7 +205,8 @@ def exec_(
 
     words = tuple(command or ("bash",))
     if user:
-        words = ("runuser", "-u", user, "--", *words)
+        # A login, so that they have a home; the command's words reach it as they are.
+        words = ("su", "-l", "-c", 'exec "$0" "$@"', "--", user, *words)
 
     async def run(client: "Client") -> int:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)

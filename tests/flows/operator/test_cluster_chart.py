@@ -125,6 +125,13 @@ async def test_values_of_soperator_s_chart_work(helm: Helm, kube: Client, namesp
     assert nodes.worker.size == 2  # a default cluster has nodes
 
 
+@pytest.mark.parametrize("cpu", ["1", "0.5", "500m", "2k"])
+async def test_amounts_are_taken_as_helm_reads_them(helm: Helm, kube: Client, namespace: str, cpu: str) -> None:
+    (manifest,) = rendered(helm, f"--set=slurmNodes.worker.resources.cpu={cpu}")
+    cluster = await taken(kube, manifest, namespace)
+    assert str(cluster.spec.slurm_nodes.worker.resources["cpu"]) == cpu
+
+
 def test_what_has_no_effect_is_said_after_the_install(helm: Helm) -> None:
     done = helm("install", "x", str(CHART), "--dry-run=client", "--values=-", stdin=OF_SOPERATOR)
     assert "No effect: nodeExporter, cudaVersion, slurmScripts, images.munge" in done.stdout
