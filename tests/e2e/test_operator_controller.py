@@ -3,6 +3,7 @@
 One thing holds in every test: a job that was running or queued is still there, and ends by itself.
 """
 
+import os
 import secrets as dice
 import time
 from collections.abc import Iterator
@@ -17,6 +18,9 @@ from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, p
 SLURMCTLD = "slurm-controller-0"
 STANDBY = "slurm-controller-1"
 CONTROLLER = "controller/slurm"
+
+VERSIONS = os.environ.get("ISTHMUS_SLURM_VERSIONS", "26.05").split(",")
+"""Of Slurm. `make soak` takes both; the flows try the same scripts on both each time."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def build(ground: OperatorGround, namespace: str, *, version: str, **spec: Any) 
     return site
 
 
-@pytest.fixture(scope="module", params=["26.05", "24.11"])
+@pytest.fixture(scope="module", params=VERSIONS)
 def site(request: pytest.FixtureRequest, operator_ground: OperatorGround) -> Iterator[Site]:
     with operator_ground.namespace(f"controller-{request.param.replace('.', '')}") as namespace:
         yield build(operator_ground, namespace, version=request.param)
@@ -198,7 +202,7 @@ spec:
 """
 
 
-@pytest.fixture(scope="module", params=["26.05", "24.11"])
+@pytest.fixture(scope="module", params=VERSIONS)
 def pair(request: pytest.FixtureRequest, operator_ground: OperatorGround) -> Iterator[Site]:
     with operator_ground.namespace(f"standby-{request.param.replace('.', '')}") as namespace:
         operator_ground.apply(CLAIM, namespace)
