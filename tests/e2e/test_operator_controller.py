@@ -236,7 +236,8 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back(pair: Site) -> None:
         assert pair.state(running, where=STANDBY) == "RUNNING"
         assert pair.state(queued, where=STANDBY) == "PENDING"
         ground.eventually(
-            lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == STANDBY, "the status to say so"
+            lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == STANDBY,
+            "the status to name the standby",
         )
         late = pair.run("sbatch", "--parsable", "--hold", "--wrap=true", where=STANDBY).strip()
     finally:
@@ -244,7 +245,8 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back(pair: Site) -> None:
             ground.kubectl("uncordon", node)
     ground.eventually(lambda: pair.answers("scontrol", "ping"), "the first to be back")
     ground.eventually(
-        lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == SLURMCTLD, "the status to say so"
+        lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == SLURMCTLD,
+        "the status to name the first",
     )
     ground.ready(CONTROLLER, pair.namespace)
     assert (pair.state(running), pair.state(queued), pair.state(late)) == ("RUNNING", "PENDING", "PENDING")

@@ -10,7 +10,7 @@ Nothing is remembered between two passes: which revision there is, and since whe
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from isthmus import names
 from isthmus.domain import authkeys, conditions, partnames
@@ -46,6 +46,15 @@ _WORKERS: Final = 4
 _SOON: Final = 1.0
 _LATER: Final = 3.0
 _CROWD: Final = 0.2
+
+
+class _Asked(NamedTuple):
+    """What Slurm says of itself."""
+
+    version: str
+    active: str
+    all_answer: bool
+    """Whether slurmctld and all its standbys answer."""
 
 
 def _utc_now() -> datetime:
@@ -234,16 +243,19 @@ class ControllerSync:
         found = self._trouble(controller)
         rejected = verdict.message if verdict.state == "rejected" else ""
         wrong = rejected or found.wrong or "; ".join(problems)
-        version, active = await self._asked(controller)
+        asked = await self._asked(controller)
+        if not asked.all_answer:
+            # Nobody tells us when a standby takes over, or when the first is back.
+            self.controller.queue.add(controller.metadata.key, after=_LATER)
         held = [
-            *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {active}"),
+            *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {asked.active}"),
             config_condition(verdict, invalid=revision is None),
             self._reachable(controller.metadata.key),
         ]
         applied = revision is not None and verdict.state == "applied"
         fields = {
-            "slurmVersion": version,
-            "active": active,
+            "slurmVersion": asked.version,
+            "active": asked.active,
             "configHash": revision.both if applied and revision else controller.status.config_hash,
         }
         if not controller.spec.external:
@@ -265,19 +277,22 @@ class ControllerSync:
         workload = self._world.statefulsets.get(Key(meta.namespace, partnames.controller_workload(controller)))
         return parts.trouble("slurmctld", workload, self._deliverer.slurmctld_pods(controller))
 
-    async def _asked(self, controller: ControllerPart) -> tuple[str, str]:
+    async def _asked(self, controller: ControllerPart) -> _Asked:
         """Ask Slurm for its version and for who is in charge: the first that answers, since it takes control."""
         version, hosts = controller.status.slurm_version, partnames.controller_hosts(controller)
-        active = hosts[0] if controller.spec.external else partnames.controller_pods(controller)[0]
+        first = hosts[0] if controller.spec.external else partnames.controller_pods(controller)[0]
+        several = controller.spec.replicas > 1
         slurm = self._world.slurms.of(controller.metadata.key)
         if slurm is None or not slurm.in_touch:
-            return version, active
+            return _Asked(version, controller.status.active or first, all_answer=True)
         with suppress(IsthmusError):
             version = (await slurm.client.server()).release
-            if controller.spec.replicas > 1:
-                answering = [it.hostname for it in await slurm.client.ping() if it.answers]
-                active = answering[0] if answering else ""
-        return version, active
+            if not several:
+                return _Asked(version, first, all_answer=True)
+            pings = await slurm.client.ping()
+            answering = [it.hostname for it in pings if it.answers]
+            return _Asked(version, answering[0] if answering else "", all_answer=len(answering) == len(pings))
+        return _Asked(version, controller.status.active or first, all_answer=not several)
 
     def _look_again(self, key: Key, verdict: Verdict) -> None:
         """Ask again soon while something is on its way. While Slurm cannot be asked, its answer wakes us."""
