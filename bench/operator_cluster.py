@@ -43,15 +43,26 @@ def cluster() -> Iterator[OperatorGround]:
             "install", "isthmus-operator", chart, f"--namespace={OPERATORS}", "--create-namespace", "--wait"
         )
         ground.kubectl("create", "namespace", _NAMESPACE)
+        # Its pods are ready before every node has heard of the way to its webhook.
+        _until(ground, lambda: _is_accepted(ground), "the operator's webhook")
         yield ground
     finally:
         lifecycle.down(name, PlainProgress())
 
 
+def _is_accepted(ground: OperatorGround) -> bool:
+    words = ("apply", f"--namespace={_NAMESPACE}", "--dry-run=server", "--filename=-")
+    return ground.attempt(*words, stdin=_example()).returncode == 0
+
+
+def _example() -> str:
+    return (EXAMPLES / "cluster.yaml").read_text()
+
+
 def first_job(ground: OperatorGround) -> float:
     """Make a Slurm cluster, and wait for a job on all its nodes."""
     began = time.monotonic()
-    ground.apply((EXAMPLES / "cluster.yaml").read_text(), _NAMESPACE)
+    ground.apply(_example(), _NAMESPACE)
     _until(
         ground,
         lambda: len(_shell(ground, "srun", f"-N{WORKERS}", "hostname").split()) == WORKERS,
