@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from isthmus import names
@@ -20,6 +21,7 @@ from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
+from tests.flows.slurm.helpers import batch_job, job_in_state, new_key
 
 MINE = "ticket 4711"
 
@@ -87,6 +89,20 @@ async def test_a_node_that_is_wanted_again_comes_back(bed: NodeSets) -> None:
     await bed.settled()
     assert bed.status().victims == ()
     await eventually(lambda: names.POD_DEADLINE_ANNOTATION not in bed.pods()["w-0"].metadata.annotations)
+    await bed.end(job)
+
+
+async def test_a_job_that_has_just_begun_is_not_overlooked(bed: NodeSets) -> None:
+    """A choice is kept, so it must not be made by what Slurm said two seconds ago."""
+    await brought_up(bed, 2)
+    wish = msgspec.structs.replace(
+        batch_job(flags=("EXTERNAL_JOB",), required_nodes=("w-1",), hold=None, immediate=True), script=None
+    )
+    job = (await bed.slurm.client.submit(wish, key=new_key())).job_id
+    await job_in_state(bed.slurm.client, job, "RUNNING")
+    await bed.change(replicas=1)
+    await eventually(lambda: bed.leaving("w-0"))
+    assert not bed.leaving("w-1")
     await bed.end(job)
 
 

@@ -110,6 +110,14 @@ async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting])
     return sure
 
 
+async def looked_at_again(view: View, slurm: Slurm) -> View:
+    """Put in what Slurm says of nodes at this moment, in the place of what it said up to two seconds ago."""
+    listing = await slurm.client.nodes()
+    records = {node.name: node for node in listing.nodes} if listing else {}
+    pods = tuple(msgspec.structs.replace(pod, slurm=records.get(pod.slurm_name)) for pod in view.pods)
+    return msgspec.structs.replace(view, pods=pods, slurm_nodes=records)
+
+
 async def free_nodes(client: Client, wanted: Sequence[str]) -> frozenset[str]:
     """Ask Slurm which of these nodes have no job and get none, or are unknown to it."""
     listing = await client.nodes()

@@ -31,6 +31,7 @@ from isthmus.domain.nodeset.placement import demand_of
 from isthmus.domain.nodeset.plan import Plan, plan
 from isthmus.domain.nodeset.records import records
 from isthmus.domain.nodeset.shape import shape_of
+from isthmus.domain.nodeset.victims import chosen_before
 from isthmus.domain.nodeset.view import View
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube import errors
@@ -45,7 +46,7 @@ from isthmus.operator.nodesets.acting import Hands
 from isthmus.operator.nodesets.gathering import Gatherer
 from isthmus.operator.nodesets.memory import Memory
 from isthmus.operator.nodesets.mirroring import PodMirror
-from isthmus.operator.nodesets.slurmside import SlurmSide
+from isthmus.operator.nodesets.slurmside import SlurmSide, looked_at_again
 from isthmus.operator.nodesets.waking import Waker
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.slurms import Slurm
@@ -226,6 +227,11 @@ class NodeSetSync:
         propagated = self._world.settings.propagated_node_conditions
         view = msgspec.structs.replace(view, jobs_in=max(0.0, memory.jobs_due_at - self._clock()))
         decided = decide(view, propagated=propagated)
+        if slurm is not None and view.slurm_in_touch and not set(decided.victims) <= chosen_before(view):
+            # A choice is kept, so it is worth a look: a node that was idle a second ago may have a job by now.
+            async with asyncio.timeout(_SLURM_WITHIN):
+                view = await looked_at_again(view, slurm)
+            decided = decide(view, propagated=propagated)
         if decided.wants_jobs and slurm is not None:
             began = self._clock()
             async with asyncio.timeout(3 * _SLURM_WITHIN):  # a list of all jobs takes seconds
