@@ -16,6 +16,8 @@ from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import NODESETS
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import connect
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
@@ -92,18 +94,27 @@ async def test_a_node_that_is_wanted_again_comes_back(bed: NodeSets) -> None:
     await bed.end(job)
 
 
-async def test_a_job_that_has_just_begun_is_not_overlooked(bed: NodeSets) -> None:
+async def test_a_job_that_has_just_begun_is_not_overlooked(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
+) -> None:
     """A choice is kept, so it must not be made by what Slurm said two seconds ago."""
-    await brought_up(bed, 2)
-    wish = msgspec.structs.replace(
-        batch_job(flags=("EXTERNAL_JOB",), required_nodes=("w-1",), hold=None, immediate=True), script=None
-    )
-    job = (await bed.slurm.client.submit(wish, key=new_key())).job_id
-    await job_in_state(bed.slurm.client, job, "RUNNING")
-    await bed.change(replicas=1)
-    await eventually(lambda: bed.leaving("w-0"))
-    assert not bed.leaving("w-1")
-    await bed.end(job)
+    await make_controller(kube, namespace)
+    async with (
+        faults.in_front_of(cluster.rest_url) as proxy,
+        connect([cluster.rest_url], MintedTokens(cluster.jwt_key)) as client,
+        running(control_plane, namespace, proxy.url, jwt_key=cluster.jwt_key.read_bytes()) as bed,
+    ):
+        await brought_up(bed, 2)
+        late = proxy.hang(path="*/nodes/[?]update_time=*")
+        await eventually(lambda: late.used)
+        wish = batch_job(flags=("EXTERNAL_JOB",), required_nodes=("w-1",), hold=None)
+        job = (await client.submit(msgspec.structs.replace(wish, script=None), key=new_key())).job_id
+        await job_in_state(client, job, "RUNNING")
+        await bed.change(replicas=1)
+        await eventually(lambda: bed.status().victims)
+        assert bed.status().victims == ("w-0",)
+        late.remove()
+        await client.cancel_job(job)
 
 
 async def test_a_cordon_drains_and_its_end_brings_back(bed: NodeSets, node: str) -> None:
