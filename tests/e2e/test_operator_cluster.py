@@ -324,9 +324,10 @@ def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -
             *("upgrade", "my-cluster", chart, f"--namespace={namespace}", "--reuse-values"),
             *("--set=slurmNodes.worker.size=2", "--set=slurmNodes.controller.resources.memory=1Gi"),
         )
+        # slurmctld itself is made anew meanwhile, since its memory has changed.
+        asking = f"exec login-0 -n {namespace} -- sinfo -hN -p main -o%T".split()
         slurm.ground.eventually(
-            lambda: slurm.ground.exec("login-0", "sinfo", "-hN", "-o%T", namespace=namespace).count("idle") == 2,
-            "the second worker to be idle",
+            lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"], "the second worker to be idle"
         )
         limit = slurm.ground.kubectl(
             *f"get pod controller-0 -n {namespace} -o".split(),
