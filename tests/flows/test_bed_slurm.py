@@ -166,7 +166,8 @@ def test_a_setting_cannot_be_more_than_a_line(slurm_bed: SlurmFactory) -> None:
 
 
 def test_a_daemon_that_does_not_start_says_why(slurm_bed: SlurmFactory) -> None:
-    with pytest.raises(Terminal, match=r"(?s)slurmctld ended with 1;.*mcs/nonsense"):
+    # Now and then slurmctld crashes (signal 11) on its way out, when its threads are still starting.
+    with pytest.raises(Terminal, match=r"(?s)slurmctld ended with (1|-11);.*mcs/nonsense"):
         slurm_bed("26.05", accounting=False, settings={"MCSPlugin": "mcs/nonsense"})
 
 
