@@ -132,7 +132,10 @@ begin() {
     stay_back
     begun=$SECONDS
     # Without jobs there is nothing to lose by ignoring what a crash left unwritten; otherwise better not to start.
-    [[ -e $state/job_state ]] || options=(-i)
+    # But what has been used is first written down minutes after the first jobs, and slurmctld insists on it.
+    local file needed=(job_state)
+    if grep -q '^AccountingStorageHost=' /etc/slurm/slurm.conf; then needed+=(assoc_usage qos_usage); fi
+    for file in "${needed[@]}"; do [[ -e $state/$file ]] || options=(-i); done
     (
         # The log ends when the last slurmctld has ended, whichever process that is by then.
         slurmctld --systemd "${options[@]}" "${arguments[@]}" 3>&- 2>&1 |
