@@ -34,7 +34,7 @@ def start(options: Options) -> Iterator[Figure]:
 def steps(options: Options) -> Iterator[Figure]:
     """Run many short steps."""
     count = 100 if options.quick else 1_000
-    loop = f"for step in $(seq {_CHUNK}); do srun --jobid=1 --overlap true; done"
+    loop = f"job=$(squeue -ho%i); for step in $(seq {_CHUNK}); do srun --jobid=$job --overlap true; done"
     for version in VERSIONS:
         with _Pair(version) as pair:
             pair.each("salloc", "--no-shell", "--quiet", "--nodelist=n1")
@@ -56,6 +56,8 @@ class _Pair:
                 stack.enter_context(JailBed(self._version, nodes=1, options=chosen)) for chosen in (None, OPTIONS)
             )
             self._beds = [self._without, self._inside]
+            for bed, where in ((self._without, "/outside"), (self._inside, "/.isthmus/ready")):
+                bed.command("srun", "test", "-e", where)  # each is what it is said to be
             self._closing = stack.pop_all()
         return self
 
