@@ -7,6 +7,7 @@ made in a batch job: `srun` would be a process of the user's outside, on a bed w
 import pytest
 
 from tests.bed.jail import JAIL, JailBed
+from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import HOME, output, run, srun, submit, wait_for
 
 # Each prints ESCAPED if it gets out.
@@ -85,6 +86,10 @@ def test_no_file_but_its_own_is_open_in_a_job(jail: JailBed) -> None:
 
 def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBed) -> None:
     """While jobs start one after the other, look at everything of the user's as fast as can be."""
+    # A step that had to wait for the last one's processor may not hear from 24.11 that it is free.
+    step = "srun --overlap --mem=1 true"
+    # Submitted before anybody looks: `sbatch` is a process of the user's outside.
+    started = submit(jail, f"{step}; {step}", "--hold", "--nodelist=n1", "--mem=1", "--array=1-12")
     watch = submit(
         jail,
         """
@@ -95,11 +100,9 @@ def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBe
         rm stop-watching""",
         *("--nodelist=n1", "--mem=1"),
     )
-    wait_for(jail, watch, "RUNNING")
-    # A step that had to wait for the last one's processor may not hear from 24.11 that it is free.
-    step = "srun --overlap --mem=1 true"
-    started = submit(jail, f"{step}; {step}", "--nodelist=n1", "--mem=1", "--array=1-12")
     try:
+        wait_until(lambda: output(jail, watch) == "watching\n", what="the job watches", within=30)
+        jail.scontrol("release", started)
         wait_for(jail, started, "COMPLETED", within=60)
         jail.path(f"{JAIL}{HOME}/stop-watching").touch()
         wait_for(jail, watch, "COMPLETED")
