@@ -354,6 +354,27 @@ class RestApi(Data, frozen=True):
     status: ReplicatedStatus = ReplicatedStatus()
 
 
+class SubMount(Data, frozen=True):
+    """Another volume at a place inside the shared root (ours)."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+    """Of the pod's volume; without `volume`, that of a claim template."""
+    mount_path: Annotated[str, Meta(max_length=1024, pattern=r"^(/([^/.:]|\.[^/.:]|\.\.[^/:])[^/:]*)+/?$")]
+    """As jobs see it, such as /home."""
+    sub_path: Annotated[str, Meta(max_length=1024)] = ""
+    read_only: bool = False
+    volume: FreeForm = field(default_factory=dict)
+    """A volume source of a pod, such as {"persistentVolumeClaim": {"claimName": "home"}}."""
+
+
+class SharedRoot(Data, frozen=True):
+    """The volume that is the root of login sessions and jobs (ours). It is filled by somebody else."""
+
+    volume: FreeForm
+    """A volume source of a pod, such as {"persistentVolumeClaim": {"claimName": "jail"}}."""
+    sub_mounts: Annotated[tuple[SubMount, ...], Meta(max_length=64)] = ()
+
+
 class LoginSetSpec(Data, frozen=True):
     """Nodes that people log in to."""
 
@@ -368,6 +389,8 @@ class LoginSetSpec(Data, frozen=True):
     sssd_conf_ref: KeyReference | None = None
     strategy: FreeForm = field(default_factory=dict)
     service: ServiceTemplate = ServiceTemplate()
+    shared_root: SharedRoot | None = None
+    """What people have as their root, instead of the image (ours)."""
 
 
 class LoginSet(Data, frozen=True):
@@ -501,6 +524,8 @@ class NodeSetSpec(Data, frozen=True):
     """When a node is to go while jobs run on it (ours)."""
     registration: Literal["Dynamic", "Static"] = "Dynamic"
     """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
+    shared_root: SharedRoot | None = None
+    """What jobs have as their root; plugstack.conf names it, too (ours)."""
 
 
 class NodeSetStatus(Data, frozen=True):
