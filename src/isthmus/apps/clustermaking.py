@@ -1,17 +1,24 @@
-"""Makes a SlurmCluster from a few wishes, and follows it until it is ready, or gone."""
+"""Makes a SlurmCluster from a few wishes, follows it until it is ready, or gone, and removes what it left."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from isthmus import names
+from isthmus.apps.clusteraccess import claims_selector
 from isthmus.bridge.world import NAMESPACES
+from isthmus.domain.manifests.common import MANAGER
 from isthmus.errors import Retry, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
 from isthmus.kube.informer import Informer
+from isthmus.model.base import Kind
 from isthmus.model.meta import Key
+from isthmus.model.objects import SECRETS
+from isthmus.model.slinky import ACCOUNTINGS, LOGINSETS
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
+from isthmus.model.storage import CLAIMS
 
 _TRIES: Final = 30
 _PAUSE: Final = 1.0
@@ -85,9 +92,27 @@ async def _persist(client: Client, wanted: dict[str, Any]) -> None:
             return
 
 
-async def follow(client: Client, key: Key, done: Callable[[SlurmCluster | None], bool]) -> None:
+async def remove_data(client: Client, cluster: SlurmCluster) -> None:
+    """Delete what outlives a cluster that is gone: its claims, its database's password, its login nodes' keys."""
+    namespace, name = cluster.metadata.key
+    # While its parts are there, they make what is deleted anew.
+    parts: tuple[tuple[Kind[Any], str], ...] = (
+        (ACCOUNTINGS, name),
+        (LOGINSETS, f"{cluster.status.name_prefix or ''}login"),
+    )
+    for kind, part in parts:
+        await follow(client, Key(namespace, part), lambda found: found is None, kind=kind)
+    selector = claims_selector(cluster)
+    await client.delete_all(CLAIMS, namespace=namespace, labels=selector)
+    ours = f"{selector},{names.MANAGED_BY_LABEL}={MANAGER}"
+    await client.delete_all(SECRETS, namespace=namespace, labels=ours)
+
+
+async def follow(
+    client: Client, key: Key, done: Callable[[Any | None], bool], *, kind: Kind[Any] = SLURM_CLUSTERS
+) -> None:
     """Show a cluster to `done`, as it is and after each change, until that says so; None when it is gone."""
-    informer = Informer(client, SLURM_CLUSTERS, namespace=key.namespace, fields=f"metadata.name={key.name}")
+    informer = Informer(client, kind, namespace=key.namespace, fields=f"metadata.name={key.name}")
     changed = asyncio.Event()
     informer.store.on_change(lambda *_: changed.set())
     async with asyncio.TaskGroup() as tasks:

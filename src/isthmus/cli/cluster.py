@@ -241,7 +241,7 @@ def delete(
             await clustermaking.follow(client, cluster.metadata.key, lambda found: found is None)
         selector = clusteraccess.claims_selector(cluster)
         if data:
-            await client.delete_all(CLAIMS, namespace=place, labels=selector)
+            await clustermaking.remove_data(client, cluster)
             typer.echo("Its data are deleted.")
         elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
             kept = ", ".join(it.metadata.name for it in left)

@@ -75,9 +75,10 @@ class AccountingSync:
         )
         wake = self.controller.queue.add
         world.accountings.on_change(lambda key, *_: wake(key))
-        for store in (world.statefulsets, world.services, world.secrets):
+        for store in (world.statefulsets, world.services):
             store.on_change(parts.wakes_owner(ACCOUNTINGS, wake))
-        world.pods.on_change(parts.wakes_instance(["accounting", "database"], wake))
+        for labelled in (world.pods, world.secrets):
+            labelled.on_change(parts.wakes_instance(["accounting", "database"], wake))
         world.controllers.on_change(self._controller_changed)
         world.secrets.on_change(self._keys_changed)
 
@@ -112,7 +113,8 @@ class AccountingSync:
         if manifests.is_embedded(accounting):
             await apply(SERVICES, database.service(accounting), there=world.services, owners=owners)
             made = database.secret(accounting, secrets.token_urlsafe(_PASSWORD_BYTES))
-            if await self._applier.make_once(SECRETS, made, there=world.secrets, owners=owners):
+            # Without an owner: it stays with the claim of the data, and is found again by its name.
+            if await self._applier.make_once(SECRETS, made, there=world.secrets):
                 return Trouble(missing="the database is being made")  # the cache wakes us when it has the password
         try:
             wanted = self._gather(accounting)

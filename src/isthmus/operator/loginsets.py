@@ -54,9 +54,10 @@ class LoginSetSync:
         )
         wake = self.controller.queue.add
         world.loginsets.on_change(lambda key, *_: wake(key))
-        for store in (world.statefulsets, world.services, world.configmaps, world.secrets):
+        for store in (world.statefulsets, world.services, world.configmaps):
             store.on_change(parts.wakes_owner(LOGINSETS, wake))
-        world.pods.on_change(parts.wakes_instance(["login"], wake))
+        for labelled in (world.pods, world.secrets):
+            labelled.on_change(parts.wakes_instance(["login"], wake))
         # Keys and users come from the Controller.
         world.controllers.on_change(lambda key, *_: self._wake_all(key))
         for source in (world.secrets, world.configmaps):
@@ -115,15 +116,13 @@ class LoginSetSync:
         return self._world.references.secret(Key(meta.namespace, reference.name), asker)
 
     async def _make_host_keys(self, loginset: LoginSet, controller: str) -> None:
-        """Make the host keys once: whoever logged in before remembers them."""
+        """Make the host keys once: whoever logged in before remembers them. They stay when the LoginSet goes."""
         there = self._world.secrets
         if Key(loginset.metadata.namespace, partnames.login_host_keys(loginset.metadata.name)) in there:
             return
         keys = await asyncio.to_thread(hostkeys.generate, sshdconfig.KEY_NAMES, comment=loginset.metadata.name)
         manifest = login.host_keys_secret(loginset, controller, keys)
-        await self._applier.make_once(
-            SECRETS, manifest, there=there, owners=(owner_reference(LOGINSETS, loginset),)
-        )
+        await self._applier.make_once(SECRETS, manifest, there=there)
 
     async def _make_config(self, loginset: LoginSet, controller: str) -> str:
         """Write sshd's settings; return what is wrong with the user's, which then stay as they were."""

@@ -76,6 +76,25 @@ async def test_w12_a_changed_password_starts_both_daemons_anew(bed: Bed) -> None
     await eventually(rolled)
 
 
+async def test_the_password_stays_as_long_as_the_data_that_it_opens(bed: Bed) -> None:
+    await bed.keys()
+    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
+    await bed.there(bed.world.statefulsets, "slurm-mariadb")
+    before = await bed.there(bed.world.secrets, "slurm-mariadb")
+    await bed.kube.delete(ACCOUNTINGS, bed.key("slurm"))
+    # The claim stays, as Kubernetes sees to; so does what opens it, and nothing else.
+    for kind, name in (
+        (STATEFULSETS, "slurm-mariadb"),
+        (STATEFULSETS, "slurm-accounting"),
+        (SECRETS, "slurm-accounting"),
+    ):
+        await bed.gone(kind, name)
+    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
+    await bed.there(bed.world.statefulsets, "slurm-accounting")
+    after = await bed.kube.get(SECRETS, bed.key("slurm-mariadb"))
+    assert (after.metadata.uid, after.data) == (before.metadata.uid, before.data)
+
+
 async def test_other_changes_leave_the_database_alone(bed: Bed) -> None:
     await bed.keys()
     await bed.make(ACCOUNTINGS, "slurm", **KEYS)

@@ -134,10 +134,14 @@ def test_a_cluster_is_removed_and_its_files_are_kept(isthmus: Run, plane: Contro
     assert code == 0, said
     assert "Kept: volume claims jail" in said
     assert plane.kubectl("get", "pvc", "-n", name, "-l", labels, "-o", "name").strip()
+    marks = f"{labels},app.kubernetes.io/managed-by=isthmus"
+    plane.kubectl("create", "secret", "generic", f"{name}-mariadb", "-n", name)
+    plane.kubectl("label", "secret", f"{name}-mariadb", "-n", name, *marks.split(","))
     make(isthmus, name)
     code, said = isthmus("cluster", "delete", name, "--data")
     assert code == 0, said
     assert "Its data are deleted" in said
+    assert not plane.kubectl("get", "secret", "-n", name, "-l", labels, "-o", "name").strip()
 
 
 def test_a_cluster_that_does_not_exist(isthmus: Run) -> None:

@@ -56,6 +56,20 @@ async def test_w33_host_keys_are_made_once(bed: Bed) -> None:
     assert after.metadata.resource_version == secret.metadata.resource_version
 
 
+async def test_people_know_a_login_node_again_that_was_deleted_and_made_anew(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.there(bed.world.statefulsets, "login")
+    before = await bed.there(bed.world.secrets, "login-ssh-host-keys")
+    await bed.kube.delete(LOGINSETS, bed.key("login"))
+    await bed.gone(STATEFULSETS, "login")
+    await bed.gone(CONFIGMAPS, "login-ssh-config")
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.there(bed.world.statefulsets, "login")
+    after = await bed.kube.get(SECRETS, bed.key("login-ssh-host-keys"))
+    assert (after.metadata.uid, after.data) == (before.metadata.uid, before.data)
+
+
 async def test_a_missing_controller_is_named_and_picked_up_when_it_comes(bed: Bed) -> None:
     await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
     await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="there is no Controller slurm")
