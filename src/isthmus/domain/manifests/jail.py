@@ -7,7 +7,8 @@
 A worker's slurmd stays outside, and its plugin lets jobs in (`plugstack_line`). On a login node all is inside.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from isthmus.domain.manifests import common, users
@@ -42,6 +43,9 @@ until trouble=$(isthmus-enter root={ROOT} 2>&1); do
 done
 """
 """Bash: returns when the root can be entered. Says what it waits for, once."""
+
+PATIENCE: Final[Mapping[str, int]] = MappingProxyType({"failureThreshold": 3600})
+"""Of start-up probes, which ask every second: a large root takes its time to be filled."""
 
 
 def worker_binds(auth_type: str) -> tuple[str, ...]:

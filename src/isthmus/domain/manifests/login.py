@@ -3,6 +3,8 @@
     sackd    holds the cluster's key; fetches slurm.conf and is sent every change of it     ─┐ /run/slurm
     login    sshd, its users' processes; asks sackd to sign, and never sees the key         ◄┘
 
+With a shared root, sshd and all that it starts are programs of that root, and run inside it; sackd stays outside.
+
 Nothing that changes while people work ends their sessions: users, their keys and sshd's settings are mounted files
 that are read anew, sackd takes new keys and configuration while it runs. Only another image or pod template makes
 pods anew.
@@ -15,9 +17,9 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import authkeys, partnames, sshdconfig
-from isthmus.domain.manifests import common, munge, users
+from isthmus.domain.manifests import common, jail, munge, users
 from isthmus.domain.manifests.common import Manifest, Settings
-from isthmus.model.slinky import Controller, LoginSet
+from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
 APP: Final = "login"
 COMPONENT: Final = "login"
@@ -29,24 +31,26 @@ _SSSD: Final = "/run/secrets/sssd"
 _SSS: Final = "/var/lib/sss"
 
 # sshd and sackd start themselves again for new settings, by the path that they were called with: it must be whole.
+# Several pods may have one root: what is of one of them is written below /run, and the rest is the same for all.
 _START: Final = (
     r"""
 conf=/etc/ssh/isthmus/sshd_config
 plain=/etc/ssh/isthmus/sshd_config.plain
+settled=/run/sshd/sshd_config
 sshd=$(command -v sshd)
 install -d -m 755 /run/sshd
 if [[ -d /etc/sudoers.d ]]; then
-    echo '%"""
+    install -m 440 /dev/stdin "/etc/sudoers.d/isthmus.$HOSTNAME" <<< '%"""
     + users.SUDO_GROUP
-    + r""" ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/isthmus
-    chmod 440 /etc/sudoers.d/isthmus
+    + r""" ALL=(ALL:ALL) NOPASSWD: ALL'
+    mv -f "/etc/sudoers.d/isthmus.$HOSTNAME" /etc/sudoers.d/isthmus
 fi
 
 # Puts the settings in place, unless sshd would not start with them.
 settle() {
     local trouble
     if trouble=$("$sshd" -t -f "$conf" 2>&1); then
-        install -m 600 "$conf" /etc/ssh/sshd_config
+        install -m 600 "$conf" "$settled"
     else
         printf 'extraSshdConfig is not taken: %s\n' "$trouble" >&2
     fi
@@ -67,7 +71,7 @@ follow() {
 }
 
 seen=$(state)
-install -m 600 "$plain" /etc/ssh/sshd_config
+install -m 600 "$plain" "$settled"
 settle
 # People behind a Service share one address: who guesses wrong must not shut out all others. Older ones lack this.
 options=()
@@ -76,7 +80,17 @@ if ! grep -qi '^[[:space:]]*PerSourcePenalties' "$conf" && "$sshd" -t -f "$plain
     options=(-o "$lenient")
 fi
 follow "$seen" &
-exec "$sshd" -D -e -f /etc/ssh/sshd_config "${options[@]}"
+exec "$sshd" -D -e -f "$settled" "${options[@]}"
+"""
+)
+
+# Entering takes a right that nobody needs inside, and with which root there could mount what is root's elsewhere.
+_INSIDE: Final = (
+    jail.WAIT
+    + r"""
+script=$1
+shift
+exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin -- bash -euc "$script"
 """
 )
 
@@ -183,11 +197,13 @@ def config(loginset: LoginSet, controller: str, *, without_extra: bool = False) 
 def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
     """Tell what pods follow from: what has changed when they have to be made anew."""
     spec = loginset.spec
+    root = [msgspec.to_builtins(spec.shared_root)] if spec.shared_root else []
     return (
         msgspec.to_builtins([spec.template, spec.sssd_conf_ref]),
         spec.login,
         [controller.spec.auth_type, partnames.conf_server(controller)],
         [settings.login_image, settings.domain],
+        *root,
     )
 
 
@@ -232,7 +248,7 @@ def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
         mounts.append(munge.socket_mount())
     if loginset.spec.sssd_conf_ref:
         mounts += common.mounts([("sss", _SSS)])
-    return {
+    container: Manifest = {
         "name": CONTAINER,
         "image": image,
         "command": ["bash", "-euc", _START],
@@ -240,6 +256,26 @@ def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
         "startupProbe": {**listens, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {**listens, "periodSeconds": 10},
         "volumeMounts": mounts,
+    }
+    shared = loginset.spec.shared_root
+    return _inside(container, shared, sssd=bool(loginset.spec.sssd_conf_ref)) if shared else container
+
+
+def _inside(container: Manifest, shared: SharedRoot, *, sssd: bool) -> Manifest:
+    """Run the container's script inside the shared root, as soon as that is filled."""
+    shell, flags, script = container["command"]
+    binds = jail.login_binds(sshdconfig.PLACE, *((_SSS,) if sssd else ()))
+    return {
+        **container,
+        "command": [shell, flags, _INSIDE, CONTAINER, script, *jail.options(binds)],
+        "startupProbe": {**container["startupProbe"], **jail.PATIENCE},
+        # What entering needs: profiles of container runtimes forbid it even to those who have the right.
+        "securityContext": {
+            "capabilities": {"add": ["SYS_ADMIN"]},
+            "appArmorProfile": {"type": "Unconfined"},
+            "seccompProfile": {"type": "Unconfined"},
+        },
+        "volumeMounts": [*container["volumeMounts"], *jail.mounts(shared, binds)],
     }
 
 
@@ -306,6 +342,8 @@ def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
         items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
         secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}
         made += [{"name": "sssd-conf", "secret": secret}, {"name": "sss", "emptyDir": {"medium": "Memory"}}]
+    if shared := loginset.spec.shared_root:
+        made += jail.volumes(shared)
     return made
 
 

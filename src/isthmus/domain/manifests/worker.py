@@ -17,14 +17,14 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import authkeys, partnames
-from isthmus.domain.manifests import common
+from isthmus.domain.manifests import common, jail
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.domain.nodeset import claims
 from isthmus.domain.nodeset.identity import Identity
 from isthmus.domain.nodeset.placement import TOLERATED_BY_DAEMONS, Demand, demand_of
 from isthmus.domain.nodeset.protection import MARKS
 from isthmus.domain.nodeset.shape import CONTAINER, shape_of
-from isthmus.model.slinky import NODESETS, Controller, NodeSet
+from isthmus.model.slinky import NODESETS, Controller, NodeSet, SharedRoot
 
 APP: Final = "slurmd"
 COMPONENT: Final = "worker"
@@ -48,6 +48,18 @@ until answers; do sleep 0.2; done
 exec slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@"
 """
 """Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
+
+# For `sbatch --get-user-env` slurmd runs su, outside: it shall be the user's profile inside that counts. Prologs run
+# outside, too, and so do epilogs and health checks; but who writes them has the shared root before his eyes.
+_OUTSIDE: Final = rf"""
+cat > /usr/bin/su.inside << EOF
+#!/bin/sh
+exec $(command -v isthmus-enter) $ISTHMUS_INSIDE -- /usr/bin/su "\$@"
+EOF
+chmod 755 /usr/bin/su.inside
+mv -f /usr/bin/su.inside /usr/bin/su
+[[ -e /opt/slurm_scripts ]] || ln -s {jail.ROOT}/opt/slurm_scripts /opt/slurm_scripts
+"""
 
 _REGISTERED: Final = r"""
 node=$(scontrol --oneliner show node "$ISTHMUS_NODE")
@@ -136,6 +148,8 @@ def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, st
         "external": msgspec.to_builtins(controller.spec.external_config) if controller.spec.external else None,
         "contents": dict(contents),
     }
+    if spec.shared_root:
+        told["root"] = msgspec.to_builtins(spec.shared_root)
     return common.hash_of(told)[:10]
 
 
@@ -226,7 +240,23 @@ def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manife
     }
     if munge:
         pod["initContainers"] = [_munged(image)]
+    if shared := nodeset.spec.shared_root:
+        pod["volumes"] += jail.volumes(shared)
+        pod["containers"] = [_with_root(it, shared, controller.spec.auth_type) for it in pod["containers"]]
     return pod
+
+
+def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str) -> Manifest:
+    """Let slurmd start when the shared root is filled, and have what its jobs need to get there."""
+    shell, flags, script, *rest = slurmd["command"]
+    binds = jail.worker_binds(auth_type)
+    return {
+        **slurmd,
+        "command": [shell, flags, f"{jail.WAIT}{_OUTSIDE}{script}", *rest],
+        "env": [*slurmd["env"], {"name": "ISTHMUS_INSIDE", "value": " ".join(jail.options(binds))}],
+        "startupProbe": {**slurmd["startupProbe"], **jail.PATIENCE},
+        "volumeMounts": [*slurmd["volumeMounts"], *jail.mounts(shared, binds)],
+    }
 
 
 def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munge: bool) -> Manifest:
