@@ -130,6 +130,9 @@ CONTROLLER_FINALIZER = "controller.slinky.slurm.net/nodesets"
 SLURM_CLUSTER_FINALIZER = "slurm.nebius.ai/ordered-deletion"
 """On a SlurmCluster: its workers go before what they need for draining."""
 
+AGGREGATION_LABEL = "slurm.nebius.ai/jailed-aggregation"
+"""On a JailedConfig, by its user: those of a cluster with the same value are followed by one reconfigure."""
+
 WORKLOAD_NAME_ANNOTATION = "isthmus.dev/workload-name"
 """On a Controller: what its StatefulSet, and so its pods, are called, where that is not NAME-controller."""
 
@@ -158,6 +161,8 @@ DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 
 FIELD_MANAGER = "isthmus"
+WRITER_FIELD_MANAGER = "isthmus-sconfig"
+"""Who owns fields of objects: the operator and the bridge; sconfigcontroller, in the status of JailedConfigs."""
 
 # Queues. The names are client-go's, so that dashboards and alerts made for Go controllers work unchanged.
 QUEUE_DEPTH = MetricName("workqueue_depth", "Keys that are due and wait for a worker.")

@@ -9,10 +9,11 @@ from isthmus.model.meta import ObjectMeta
 
 
 class ConfigMap(Data, frozen=True):
-    """Texts by name."""
+    """Texts and bytes by name."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] = EMPTY
+    binary_data: Mapping[str, bytes] = {}
 
 
 class Secret(Data, frozen=True):

@@ -1,0 +1,54 @@
+"""Paths in the shared root that files may be written to.
+
+The definition of the kind refuses most of this as soon as somebody writes it. Who writes the file looks again,
+because that one is root.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from isthmus.errors import Terminal
+
+_LONGEST: Final = 1024
+_LONGEST_NAME: Final = 255
+_NOT_OURS: Final = {
+    ".isthmus": "which tells how the shared root was filled",
+    "proc": "which is not a directory of the shared root",
+    "sys": "which is not a directory of the shared root",
+    "dev": "which is not a directory of the shared root",
+}
+
+
+def parts(path: str) -> tuple[str, ...]:
+    """Take a path apart into the names of directories and, last, of the file; raises what is wrong with it."""
+    if not path.startswith("/"):
+        raise Terminal(f"path {path!r} is not absolute", remedy="write the path in the shared root, from / on")
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError as error:
+        raise Terminal(
+            f"path {path!r} is not text that a file can be called", remedy="take another path"
+        ) from error
+    if length > _LONGEST:
+        raise Terminal(f"path {path[:80]!r}… has {length} bytes", remedy=f"use at most {_LONGEST}")
+    found = tuple(path[1:].split("/"))
+    for name in found:
+        if name in {"", ".", ".."}:
+            told = f"the part {name!r}" if name else "an empty part"
+            raise Terminal(
+                f"path {path!r} has {told}", remedy="write it with every directory once, and a file last"
+            )
+        if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in name):
+            raise Terminal(f"path {path!r} has control characters", remedy="take another path")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise Terminal(f"path {path[:80]!r}… has a name that is too long", remedy=f"use {_LONGEST_NAME} bytes")
+    if found[0] in _NOT_OURS:
+        raise Terminal(
+            f"path {path!r} is in /{found[0]}, {_NOT_OURS[found[0]]}", remedy="choose a place outside of it"
+        )
+    return found
+
+
+def covering(path: str, mounts: Iterable[str]) -> str:
+    """Find the sub-mount, if any, that lies over a path on nodes, so that what is below it is never seen."""
+    return next((it for it in mounts if path == it or path.startswith(f"{it.rstrip('/')}/")), "")
