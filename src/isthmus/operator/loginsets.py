@@ -19,13 +19,13 @@ from isthmus.model.slinky import LOGINSETS, LoginSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import hostkeys, parts
 from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
 
 _WORKERS: Final = 4
 

@@ -8,12 +8,12 @@ from isthmus.model.meta import HasMeta, Key
 from isthmus.model.objects import Service
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.model.slinky import RestApi
-from isthmus.operator.references import Asker
 from isthmus.operator.slurms import Address, urls, why_unreachable
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
 
 _WORKERS: Final = 4
 

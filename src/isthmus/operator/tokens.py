@@ -21,12 +21,12 @@ from isthmus.model.objects import SECRETS, Secret
 from isthmus.model.slinky import TOKENS, Token
 from isthmus.operator import parts
 from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
 
 _WORKERS: Final = 4
 _LAG: Final = 2.0

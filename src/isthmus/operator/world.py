@@ -44,9 +44,10 @@ from isthmus.model.slinky import (
 )
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.model.storage import CLAIMS
-from isthmus.operator.references import References
+from isthmus.model.workload import OWN_JOBS
 from isthmus.operator.slurms import Slurms
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import References
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -115,6 +116,7 @@ class World:
         self.configmaps = self._follow(CONFIGMAPS, labels=_OURS, indexes=owned)
         self.secrets = self._follow(SECRETS, labels=_OURS, indexes=owned)
         self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
+        self.jobs = self._follow(OWN_JOBS, labels=_OURS, indexes=owned)
         self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
         self.kube_nodes = self._follow(NODES)
 

@@ -15,8 +15,8 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, SECRETS, ConfigMap
 from isthmus.model.slinky import TOKENS, Token
 from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.references import Asker, NotReadYet, References
 from isthmus.operator.reporting import Reporter
+from isthmus.runtime.references import Asker, NotReadYet, References
 from tests.flows.kube.waiting import eventually, running
 
 MARKS = labels("slurmctld", "slurm", "controller")

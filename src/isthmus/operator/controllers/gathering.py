@@ -12,8 +12,8 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import Secret
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import Accounting, Controller, KeyReference, LocalReference
-from isthmus.operator.references import Asker
 from isthmus.operator.world import World
+from isthmus.runtime.references import Asker
 
 JWKS_FILE = "jwks.json"
 

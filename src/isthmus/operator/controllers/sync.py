@@ -34,13 +34,13 @@ from isthmus.operator.controllers.delivering import Deliverer, Revision, is_read
 from isthmus.operator.controllers.gathering import Gatherer
 from isthmus.operator.controllers.rotation import Rotation
 from isthmus.operator.controllers.telling import config_condition, tell_config
-from isthmus.operator.references import Asker
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
 
 _WORKERS: Final = 4
 _SOON: Final = 1.0
