@@ -22,6 +22,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* The image of the operator, which also fills shared roots. */}}
+{{- define "isthmus-operator.image" -}}
+{{- $image := .Values.operator.image -}}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end -}}
+
 {{- define "isthmus-operator.account" -}}
 {{- .Values.operator.serviceAccount.name | default (include "isthmus-operator.name" .) -}}
 {{- end -}}

@@ -45,6 +45,9 @@ def operator(
     slurm_image: Annotated[str, typer.Option(help="The image of Slurm's daemons.", metavar="IMAGE")] = "",
     login_image: Annotated[str, typer.Option(help="The image of login nodes and workers.", metavar="IMAGE")] = "",
     mariadb_image: Annotated[str, typer.Option(help="The image of databases.", metavar="IMAGE")] = "",
+    isthmus_image: Annotated[
+        str, typer.Option(help="The image of our own commands. [default: of this version]", metavar="IMAGE")
+    ] = "",
     v: Annotated[
         str,
         typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL"),
@@ -55,7 +58,12 @@ def operator(
     from isthmus.domain.manifests.common import Settings
     from isthmus.runtime import logs, loop
 
-    images = {"slurm_image": slurm_image, "login_image": login_image, "mariadb_image": mariadb_image}
+    images = {
+        "slurm_image": slurm_image,
+        "login_image": login_image,
+        "mariadb_image": mariadb_image,
+        "isthmus_image": isthmus_image,
+    }
     settings = Settings(
         domain=app.domain_here(),
         cgroup=app.cgroup_here(),

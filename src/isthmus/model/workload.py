@@ -1,11 +1,12 @@
 """Workloads, as far as placing their pods and their size needs."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import field
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta, Partial
+from isthmus.model.meta import Condition, ObjectMeta, Partial, condition
 
 
 class ScaleSpec(Data, frozen=True):
@@ -51,6 +52,33 @@ class Job(Data, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class OwnJobStatus(Data, frozen=True):
+    """How a Job of ours goes: whether it is done, has failed, and why."""
+
+    active: int = 0
+    conditions: tuple[Condition, ...] = ()
+    completion_time: datetime | None = None
+
+
+class OwnJob(Data, frozen=True):
+    """A Job that we made ourselves, with how it ended."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: OwnJobStatus = OwnJobStatus()
+
+    @property
+    def failure(self) -> Condition | None:
+        """Why it is not tried again."""
+        found = condition(self.status.conditions, "Failed")
+        return found if found and found.status == "True" else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has done its work."""
+        found = condition(self.status.conditions, "Complete")
+        return found is not None and found.status == "True"
 
 
 class JobTemplate(Data, frozen=True):
@@ -156,6 +184,7 @@ class LeaderWorkerSet(Data, frozen=True):
 
 SCALES = Kind(Scale, "autoscaling/v1", "scales", "Scale")
 JOBS = Kind(Job, "batch/v1", "jobs", "Job")
+OWN_JOBS = Kind(OwnJob, "batch/v1", "jobs", "Job")
 JOBSETS = Kind(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
 POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
 BUILTIN_POD_GROUPS = Kind(BuiltinPodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", "PodGroup")

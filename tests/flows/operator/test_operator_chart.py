@@ -351,6 +351,7 @@ WRITTEN = [
     ),
     *(("", it) for it in ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims")),
     *(("apps", it) for it in ("statefulsets", "deployments", "daemonsets")),
+    ("batch", "jobs"),
     ("policy", "poddisruptionbudgets"),
 ]
 IN_ITS_NAMESPACES = [

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+import isthmus
 from isthmus import names
 from isthmus.domain import partnames, podmerge
 from isthmus.model.meta import Key
@@ -26,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slurm_image: str = "isthmus.local/slurm:26.05"
     login_image: str = "isthmus.local/login:26.05"
     mariadb_image: str = "isthmus.local/mariadb:11.8"
+    isthmus_image: str = f"isthmus.local/isthmus:{isthmus.__version__}"
+    """Of what runs our own commands in a cluster: filling the shared root, and writing files into it."""
     domain: str = "cluster.local"
     cgroup: Literal["v2", "none"] = "v2"
     """Whether nodes have control groups that Slurm can use."""
