@@ -49,8 +49,8 @@ exec slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@"
 """
 """Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
 
-# For `sbatch --get-user-env` slurmd runs su, outside: it shall be the user's profile inside that counts. Prologs run
-# outside, too, and so do epilogs and health checks; but who writes them has the shared root before his eyes.
+# For `sbatch --get-user-env` slurmd runs su, outside: it shall be the user's profile inside that counts. Prologs,
+# epilogs and health checks run outside, too; but who writes them has the shared root before his eyes.
 _OUTSIDE: Final = rf"""
 cat > /usr/bin/su.inside << EOF
 #!/bin/sh
@@ -185,7 +185,8 @@ def template(
                 "name": meta.name,
                 "uid": meta.uid,
                 "controller": True,
-                "blockOwnerDeletion": True,
+                # Else deletion in the foreground begins with the pods, whatever runs on them.
+                "blockOwnerDeletion": False,
             }
         ],
     }
