@@ -44,6 +44,15 @@ done
 """
 """Bash: returns when the root can be entered. Says what it waits for, once."""
 
+KNOW_USERS: Final = rf"""
+for file in passwd group; do ln -sfn {ROOT}/etc/$file /etc/$file; done
+"""
+"""Bash, after `WAIT`: lets a daemon outside know whom `useradd` made inside, at once.
+
+Who asks Slurm for something is named by the daemon that signs for him: sackd or slurmd. slurmctld believes it, and
+need not know him.
+"""
+
 PATIENCE: Final[Mapping[str, int]] = MappingProxyType({"failureThreshold": 3600})
 """Of start-up probes, which ask every second: a large root takes its time to be filled."""
 
@@ -86,6 +95,12 @@ def mounts(shared: SharedRoot, binds: Sequence[str]) -> list[Manifest]:
     if not _brings_tmp(shared):
         made += common.mounts([(_TMP_VOLUME, _TMP)], read_only=False)
     return [*made, *(_sub_mount(it, binds) for it in shared.sub_mounts)]
+
+
+def glance() -> Manifest:
+    """Make the mount of a container that stays outside, and only has to know who is who inside."""
+    (made,) = common.mounts([(VOLUME, ROOT)])
+    return made
 
 
 def _brings_tmp(shared: SharedRoot) -> bool:

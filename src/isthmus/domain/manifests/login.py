@@ -282,7 +282,8 @@ def _inside(container: Manifest, shared: SharedRoot, *, sssd: bool) -> Manifest:
 def _sidecars(loginset: LoginSet, controller: Controller, image: str) -> list[Manifest]:
     munged = controller.spec.auth_type == "munge"
     made = [munge.sidecar(image)] if munged else []
-    made.append(_sackd(controller, image, munged=munged))
+    sackd = _sackd(controller, image, munged=munged)
+    made.append(_beside_root(sackd) if loginset.spec.shared_root else sackd)
     if loginset.spec.sssd_conf_ref:
         made.append(_sssd(image))
     return made
@@ -305,6 +306,16 @@ def _sackd(controller: Controller, image: str, *, munged: bool) -> Manifest:
             "timeoutSeconds": 5,
         },
         "volumeMounts": mounts,
+    }
+
+
+def _beside_root(sackd: Manifest) -> Manifest:
+    """Let sackd know the users of the shared root."""
+    shell, flags, script = sackd["command"]
+    return {
+        **sackd,
+        "command": [shell, flags, f"{jail.WAIT}{jail.KNOW_USERS}{script}"],
+        "volumeMounts": [*sackd["volumeMounts"], jail.glance()],
     }
 
 

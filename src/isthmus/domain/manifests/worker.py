@@ -253,7 +253,7 @@ def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str) -> Manifest
     binds = jail.worker_binds(auth_type)
     return {
         **slurmd,
-        "command": [shell, flags, f"{jail.WAIT}{_OUTSIDE}{script}", *rest],
+        "command": [shell, flags, f"{jail.WAIT}{jail.KNOW_USERS}{_OUTSIDE}{script}", *rest],
         "env": [*slurmd["env"], {"name": "ISTHMUS_INSIDE", "value": " ".join(jail.options(binds))}],
         "startupProbe": {**slurmd["startupProbe"], **jail.PATIENCE},
         "volumeMounts": [*slurmd["volumeMounts"], *jail.mounts(shared, binds)],

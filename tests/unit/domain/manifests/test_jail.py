@@ -127,6 +127,14 @@ def test_people_are_inside_and_may_not_mount() -> None:
     assert made["securityContext"]["capabilities"] == {"add": ["SYS_ADMIN"]}
 
 
+def test_who_signs_for_people_knows_them() -> None:
+    sackd = container(login_pod(loginset(sharedRoot=ROOT)), "sackd")
+    assert {"name": "jail", "mountPath": "/mnt/jail", "readOnly": True} in sackd["volumeMounts"]
+    assert "securityContext" not in sackd
+    for command in (sackd["command"][2], slurmd(worker_pod(nodeset(1, sharedRoot=ROOT)))["command"][2]):
+        assert "ln -sfn /mnt/jail/etc/$file /etc/$file" in command
+
+
 def test_the_directory_is_reached_inside_too() -> None:
     conf = {"name": "sssd", "key": "sssd.conf"}
     made = container(login_pod(loginset(sharedRoot=ROOT, sssdConfRef=conf)), "login")
@@ -158,7 +166,7 @@ def test_pods_are_made_anew_for_another_root() -> None:
     assert wishes(loginset()) != wishes(loginset(sharedRoot=ROOT)) != wishes(loginset(sharedRoot=other))
 
 
-@pytest.mark.parametrize("script", [jail.WAIT, login._INSIDE, jail.WAIT + worker._OUTSIDE + worker._START])
+@pytest.mark.parametrize("script", [jail.WAIT, jail.KNOW_USERS, login._INSIDE, worker._OUTSIDE])
 def test_scripts_are_read_by_bash(script: str) -> None:
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
