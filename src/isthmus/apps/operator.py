@@ -28,6 +28,7 @@ from isthmus.operator.applying import Applier
 from isthmus.operator.clusters import ClusterSync, NebiusNodeSetSync
 from isthmus.operator.controllers import ControllerSync
 from isthmus.operator.figures import Figures
+from isthmus.operator.jailedconfigs import JailedConfigSync
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.nodesets.sync import NodeSetSync
 from isthmus.operator.reaching import SlurmReach
@@ -54,6 +55,7 @@ _PARTS: Final = (
     TokenSync,
     ClusterSync,
     NebiusNodeSetSync,
+    JailedConfigSync,
 )
 _UNIFIED: Final = Path("/sys/fs/cgroup/cgroup.controllers")
 _RESOLVER: Final = Path("/etc/resolv.conf")
@@ -131,7 +133,7 @@ def _answer(manager: Manager, client: Client, options: Options, *, namespace: st
     place = Place(namespace, f"{options.name}-webhook")
     keeper = registration.certificates(client, place, metrics=metrics)
     manager.cache("certificates", keeper)
-    manager.serve(addresses.listen(address, Webhook(metrics).routes, tls=keeper.context))
+    manager.serve(addresses.listen(address, Webhook(client, metrics).routes, tls=keeper.context))
 
 
 def cgroup_here() -> Literal["v2", "none"]:

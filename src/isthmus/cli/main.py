@@ -17,6 +17,7 @@ from isthmus.cli import (
     node,
     operator,
     passthrough,
+    sconfig,
 )
 from isthmus.cli.goflags import GoCommand
 from isthmus.errors import IsthmusError
@@ -54,6 +55,7 @@ app.command()(info.logs)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
 app.command(cls=GoCommand)(operator.operator)
+app.command(cls=GoCommand)(sconfig.sconfig)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(cluster.app, name="cluster")

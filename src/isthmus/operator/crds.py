@@ -12,7 +12,7 @@ from isthmus import names
 from isthmus.kube import crd
 from isthmus.kube.client import Client
 from isthmus.kube.crd import Column, Conversion, ScalePaths, Version
-from isthmus.model import slinky, slinkyalpha, soperator
+from isthmus.model import jailedconfig, slinky, slinkyalpha, soperator
 from isthmus.model.base import Kind
 from isthmus.model.schema import Rule
 
@@ -102,6 +102,18 @@ _NEBIUS_NODESET = (
     _AGE,
     _WHY,
 )
+_JAILED_CONFIG = (
+    Column("ConfigMap", ".spec.configMap.name", description="Where the files are from"),
+    _condition("Written", "FilesWritten", "Whether the files lie on the shared root"),
+    _condition("Applied", "UpdateActionsCompleted", "Whether Slurm has read them, as far as that is asked for"),
+    _AGE,
+    Column(
+        "Status",
+        '.status.conditions[?(@.type=="UpdateActionsCompleted")].message',
+        description="What it waits for",
+        priority=1,
+    ),
+)
 
 
 def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]:
@@ -137,6 +149,7 @@ def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]
             name=_named(50),
             scale=ScalePaths(selector=".status.labelSelector"),
         ),
+        _definition(jailedconfig.JAILED_CONFIGS, _JAILED_CONFIG),
     ]
 
 

@@ -16,6 +16,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Index, Store
 from isthmus.model.base import Kind
+from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import NODES
 from isthmus.model.objects import (
@@ -104,6 +105,7 @@ class World:
         self.tokens = self._follow(TOKENS)
         self.clusters = self._follow(SLURM_CLUSTERS)
         self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
+        self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
 
         owned: dict[str, Index[Any]] = {"owner": _owners}
         self.pods: Store[Pod] = self._follow(
@@ -163,6 +165,11 @@ class World:
 
 def _controller_keys(part: Part) -> tuple[Hashable, ...]:
     return (Key(part.metadata.namespace, part.spec.controller_ref.name),)
+
+
+def _instances(found: HasMeta) -> tuple[Hashable, ...]:
+    """File an object under the cluster that its label names."""
+    return (Key(found.metadata.namespace, found.metadata.labels.get(names.INSTANCE_LABEL, "")),)
 
 
 def _owners(found: HasMeta) -> tuple[Hashable, ...]:

@@ -1,0 +1,220 @@
+"""The controller of JailedConfigs on Slurm's side: lets Slurm read files that changed, and sees that nodes did.
+
+Its keys are clusters, so that what changes at about the same time is read once, whichever JailedConfig it is of.
+Files are written by sconfigcontroller, which knows nothing of Slurm.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import structlog
+
+from isthmus import names
+from isthmus.domain import gotime
+from isthmus.domain.jailedconfigs import updates
+from isthmus.domain.nodeset import identity
+from isthmus.domain.slurmfiles import delivery
+from isthmus.errors import IsthmusError, Wait
+from isthmus.kube.recorder import Recorder
+from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
+from isthmus.model.meta import Key, condition
+from isthmus.operator.applying import Applier
+from isthmus.operator.controllers.delivering import is_ready
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.slurms import Slurm
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.statusparts import StatusPart
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 4
+_SOON: Final = 1.0
+_SETTLE: Final = 0.5
+"""Seconds without a further change after which Slurm is told; one apply may change several ConfigMaps."""
+_SETTLE_MOST: Final = 3.0
+
+
+class _Noticed(msgspec.Struct, frozen=True):
+    """What has to be read, since when, and since when it is just this."""
+
+    due: frozenset[tuple[str, str]]
+    first: float
+    last: float
+
+
+class _Memory(msgspec.Struct):
+    """What is known of a cluster beyond statuses. After a restart it is made from when nodes began."""
+
+    noticed: _Noticed | None = None
+    owing: Mapping[str, int] | None = None
+    told_at: float | None = None
+    refusal: str = ""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class JailedConfigSync:
+    """The controller of what follows from JailedConfigs; `workers` are for the leader."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        applier: Applier,  # noqa: ARG002 - all parts are made alike
+        reporter: Reporter,  # noqa: ARG002 - likewise; the status is not ours alone
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._recorder = recorder
+        self._now = now
+        self._clock = clock
+        self._status = StatusPart(world.kube, JAILED_CONFIGS, manager=names.FIELD_MANAGER, now=now)
+        self._memories: dict[Key, _Memory] = {}
+        self.controller: Controller[Key] = Controller(
+            "jailedconfigs", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        world.jailed_configs.on_change(self._config_changed)
+        world.slurms.on_change(self._slurm_changed)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, cluster: Key) -> None:
+        """See to the JailedConfigs of one cluster."""
+        configs = tuple(map(self._status.newest, self._world.jailed_configs.by("cluster", cluster)))
+        if not configs:
+            self._memories.pop(cluster, None)
+            return
+        if not self._world.in_touch:
+            raise Wait("Kubernetes does not answer", after=_SOON)
+        memory = self._memories.setdefault(cluster, _Memory())
+        start = self._has_settled(cluster, configs, memory)
+        seen = await self._seen(cluster, configs, memory)
+        plan = updates.plan(configs, seen, start=start)
+        # Written down before Slurm is told: see `updates`.
+        for config in configs:
+            if told := plan.told.get(config.metadata.name):
+                fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at}
+                self._record(config, told)
+                await self._status.tell(config, fields, [told.completed])
+        if plan.reconfigure:
+            await self._reconfigure(cluster, memory)
+        if plan.under_way:
+            self.controller.queue.add(cluster, after=_SOON)
+
+    def _has_settled(self, cluster: Key, configs: tuple[JailedConfig, ...], memory: _Memory) -> bool:
+        """Whether what is due has been the same for a moment; if not, look again then."""
+        due, now = updates.due(configs), self._clock()
+        if not due:
+            memory.noticed = None
+            return False
+        known = memory.noticed
+        if known is None or known.due != due:
+            known = memory.noticed = _Noticed(due, known.first if known else now, now)
+        wait = min(known.last + _SETTLE, known.first + _SETTLE_MOST) - now
+        if wait > 0:
+            self.controller.queue.add(cluster, after=wait)
+        return wait <= 0
+
+    async def _seen(self, cluster: Key, configs: tuple[JailedConfig, ...], memory: _Memory) -> updates.Slurm:
+        now = self._now().timestamp()
+        slurm = self._world.slurms.of(cluster)
+        trouble = self._world.slurms.trouble(cluster)
+        if slurm is None or trouble:
+            return updates.Slurm(now=now, trouble=trouble)
+        nodes = dict(slurm.nodes)
+        unfinished = updates.is_unfinished(configs)
+        if memory.owing is None:
+            told_at = max((updates.seconds(it.status.reconfigured_at) for it in configs), default=0.0)
+            memory.owing = updates.owing(nodes, told_at=told_at, only_away=not unfinished)
+        memory.owing = updates.still_owing(memory.owing, nodes)
+        return updates.Slurm(
+            now=now,
+            read_at=await self._read_at(slurm, now) if unfinished else None,
+            nodes=nodes,
+            with_pod=self._with_pod(cluster, memory.owing),
+            owing=memory.owing,
+            told_at=memory.told_at,
+            refusal=memory.refusal,
+            timeout=self._timeout(cluster),
+        )
+
+    async def _read_at(self, slurm: Slurm, now: float) -> float | None:
+        with suppress(IsthmusError):
+            return delivery.counting_since(await slurm.client.diagnose(), now=now)
+        return None
+
+    def _with_pod(self, cluster: Key, owing: Mapping[str, int]) -> frozenset[str]:
+        if not owing:
+            return frozenset()
+        pods = (
+            pod
+            for nodeset in self._world.nodesets_of(cluster)
+            for pod in self._world.pods.by("owner", nodeset.metadata.uid)
+        )
+        return frozenset(name for pod in pods if is_ready(pod) and (name := identity.slurm_name(pod)) in owing)
+
+    def _timeout(self, cluster: Key) -> float:
+        found = self._world.clusters.get(cluster)
+        wish = found.spec.s_config_controller if found else None
+        if wish is None or not wish.reconfigure_wait_timeout:
+            return updates.TIMEOUT
+        with suppress(gotime.GoTimeError):
+            return gotime.parse_duration(wish.reconfigure_wait_timeout)
+        return updates.TIMEOUT
+
+    async def _reconfigure(self, cluster: Key, memory: _Memory) -> None:
+        slurm = self._world.slurms.of(cluster)
+        if slurm is None:
+            return
+        log.info("letting Slurm read files of JailedConfigs")
+        memory.told_at = self._now().timestamp()
+        memory.owing = updates.owing(dict(slurm.nodes))
+        memory.noticed = None
+        try:
+            await slurm.client.reconfigure()
+        except IsthmusError as error:
+            # Told in the status at the next look, which follows soon.
+            memory.refusal = error.what
+            log.warning("Slurm does not read its configuration again", error=error.what)
+            return
+        memory.refusal = ""
+        slurm.hurry()
+
+    def _record(self, config: JailedConfig, told: updates.Told) -> None:
+        """Record for people what they wait for, or should look at."""
+        before, now = condition(config.status.conditions, updates.COMPLETED), told.completed
+        if before is not None and (before.status, before.reason) == (now.status, now.reason):
+            return
+        if now.reason == "Success":
+            self._recorder.event(JAILED_CONFIGS, config, "Applied", now.message, action="Reconfigure")
+        elif now.reason in {"NotTaken", "Refused"}:
+            self._recorder.event(
+                JAILED_CONFIGS, config, now.reason, now.message, warning=True, action="Reconfigure"
+            )
+
+    # What wakes a cluster
+
+    def _config_changed(self, _: Key, old: JailedConfig | None, new: JailedConfig | None) -> None:
+        for config in (old, new):
+            if config:
+                meta = config.metadata
+                self.controller.queue.add(Key(meta.namespace, meta.labels.get(names.INSTANCE_LABEL, "")))
+
+    def _slurm_changed(self, controller: Key, _: str | None) -> None:
+        if controller in self._memories:
+            self.controller.queue.add(controller)
