@@ -77,8 +77,8 @@ class Root:
         *directory, name = paths.parts(file.path)
         if over := paths.covering(file.path, self._covered):
             raise Terminal(
-                f"{file.path} would not be seen: nodes mount a volume of their own on {over}",
-                remedy="choose a place outside of it, or put the file on that volume",
+                f"{file.path} would not be seen: nodes have something of their own at {over}",
+                remedy="choose a place outside of it",
             )
         return Place(file, tuple(directory), name)
 

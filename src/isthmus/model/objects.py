@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import ObjectMeta, Partial
 
 
 class ConfigMap(Data, frozen=True):
@@ -98,4 +98,7 @@ SERVICES = Kind(Service, "v1", "services", "Service")
 STATEFULSETS = Kind(Workload, "apps/v1", "statefulsets", "StatefulSet")
 DEPLOYMENTS = Kind(Workload, "apps/v1", "deployments", "Deployment")
 DAEMONSETS = Kind(Workload, "apps/v1", "daemonsets", "DaemonSet")
+SERVICE_ACCOUNTS = Kind(Partial, "v1", "serviceaccounts", "ServiceAccount")
+ROLES = Kind(Partial, "rbac.authorization.k8s.io/v1", "roles", "Role")
+ROLE_BINDINGS = Kind(Partial, "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
 BUDGETS = Kind(Budget, "policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")

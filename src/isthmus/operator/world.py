@@ -24,7 +24,10 @@ from isthmus.model.objects import (
     CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     STATEFULSETS,
     Service,
@@ -52,7 +55,8 @@ from isthmus.runtime.references import References
 
 T = TypeVar("T", bound=HasMeta)
 
-_OURS: Final = f"{names.COMPONENT_LABEL} in (controller,worker,login,accounting,restapi,database,token,jail)"
+_COMPONENTS: Final = "controller,worker,login,accounting,restapi,database,token,jail,sconfigcontroller"
+_OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
 
 
 class _Manager(Protocol):
@@ -119,6 +123,9 @@ class World:
         self.secrets = self._follow(SECRETS, labels=_OURS, indexes=owned)
         self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
         self.jobs = self._follow(OWN_JOBS, labels=_OURS, indexes=owned)
+        self.service_accounts = self._follow(SERVICE_ACCOUNTS, labels=_OURS, indexes=owned)
+        self.roles = self._follow(ROLES, labels=_OURS, indexes=owned)
+        self.role_bindings = self._follow(ROLE_BINDINGS, labels=_OURS, indexes=owned)
         self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
         self.kube_nodes = self._follow(NODES)
 
