@@ -233,3 +233,17 @@ def test_metrics_are_left_out_where_slurm_does_not_know_them() -> None:
     wants = controller(metrics={"enabled": True})
     assert lines(conf(wants, version="26.05.1"), "MetricsType")
     assert not lines(conf(wants, version="24.11.5"), "MetricsType")
+
+
+def test_workers_look_up_who_is_in_the_shared_root_where_nobody_else_can() -> None:
+    inside = nodeset("worker", sharedRoot={"volume": {"emptyDir": {}}})
+    munge = controller(authType="munge")
+    assert lines(conf(munge, inside), "LaunchParameters") == [
+        "LaunchParameters=use_interactive_step,disable_send_gids"
+    ]
+    assert lines(conf(munge, nodeset("worker")), "LaunchParameters") == ["LaunchParameters=use_interactive_step"]
+    assert lines(conf(None, inside), "LaunchParameters") == ["LaunchParameters=use_interactive_step"]
+    own = controller(authType="munge", extraConf="LaunchParameters=batch_step_set_cpu_freq\n")
+    assert lines(conf(own, inside), "LaunchParameters") == [
+        "LaunchParameters=use_interactive_step,disable_send_gids,batch_step_set_cpu_freq"
+    ]

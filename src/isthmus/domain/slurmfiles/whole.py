@@ -100,7 +100,7 @@ def slurm_conf(wishes: Wishes) -> str:
     lines += _settings(_identity(wishes) | _accounting(wishes), extra)
     lines += [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
     lines += _settings({key: tuple(options) for key, options in required.items()}, extra)
-    lines += _settings(_choices(wishes), extra)
+    lines += _settings({key: it for key, it in _choices(wishes).items() if key not in required}, extra)
     lines += _scripts(wishes.scripts)
     meta = wishes.controller.metadata
     workers = _in_order(wishes.workers)
@@ -183,6 +183,9 @@ def _required(wishes: Wishes) -> dict[str, tuple[str, ...]]:
     if spec.auth_type == "slurm":
         # Users that only login nodes know of can submit jobs.
         needed["AuthInfo"] = ("use_client_ids",)
+    elif any(it.nodeset.spec.shared_root for it in wishes.workers):
+        # The same with munge: each worker looks up by itself who is in the shared root, as slurmctld cannot.
+        needed["LaunchParameters"] = (str(_PLEASANT["LaunchParameters"]), "disable_send_gids")
     return needed
 
 
