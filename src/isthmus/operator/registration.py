@@ -1,13 +1,14 @@
 """Tells the API server where our webhooks are, and keeps their certificates.
 
-Only writes that change the specification of one of our kinds wait for us. With every replica of ours dead these are
-refused; status, scale, labels, finalizers and deletion go on, so whatever there is can be used and taken away.
+Only writes that change the specification of one of our kinds wait for us, and deletion in the foreground of what is
+drained first. With every replica of ours dead these are refused; status, scale, labels, finalizers and the usual
+deletion go on, so whatever there is can be used and taken away.
 
 The chart has the same in its own language, and a test compares the two. What is here is for who runs the operator
 without the chart.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,9 +17,10 @@ from isthmus import names
 from isthmus.kube import crd
 from isthmus.kube.client import Client
 from isthmus.kube.crd import Conversion
+from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.operator import crds
-from isthmus.operator.webhook import CONVERT, KINDS, VALIDATE
+from isthmus.operator.webhook import CONVERT, DRAIN, DRAINED_FIRST, KINDS, VALIDATE
 from isthmus.runtime.certkeeper import CertificateKeeper
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import DEFINITIONS, VALIDATING, Target
@@ -27,12 +29,19 @@ NAME: Final = "isthmus-operator-webhook"
 """Of the configuration and of the Service."""
 
 WEBHOOK: Final = "clusters.slurm.isthmus.dev"
+DRAIN_WEBHOOK: Final = "drain.slurm.isthmus.dev"
 
 CHANGES: Final = {
     "stays": "!has(object.metadata.deletionTimestamp)",
     "spec-changes": 'request.operation == "CREATE" || object.spec != oldObject.spec',
 }
 """In CEL: which writes concern us, by names that the API server shows."""
+
+FOREGROUND: Final = {
+    "in-the-foreground": (
+        'has(request.options.propagationPolicy) && request.options.propagationPolicy == "Foreground"'
+    )
+}
 
 _TIMEOUT: Final = 10
 
@@ -63,33 +72,60 @@ class Place(msgspec.Struct, frozen=True):
 
 def validating(place: Place, *, namespaces: Sequence[str] = ()) -> dict[str, Any]:
     """Make the ValidatingWebhookConfiguration; with `namespaces`, for these alone."""
-    webhook: dict[str, Any] = {
-        "name": WEBHOOK,
-        "clientConfig": place.client_config(VALIDATE),
-        "rules": rules(),
-        "matchPolicy": "Equivalent",
-        "matchConditions": [{"name": name, "expression": text} for name, text in CHANGES.items()],
-        "failurePolicy": "Fail",
-        "timeoutSeconds": _TIMEOUT,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
+    webhooks = [
+        _webhook(
+            WEBHOOK,
+            place.client_config(VALIDATE),
+            rules(KINDS, ["CREATE", "UPDATE"]),
+            conditions=CHANGES,
+            side_effects="None",
+        ),
+        _webhook(
+            DRAIN_WEBHOOK,
+            place.client_config(DRAIN),
+            rules(DRAINED_FIRST, ["DELETE"]),
+            conditions=FOREGROUND,
+            side_effects="NoneOnDryRun",
+        ),
+    ]
     if namespaces:
         named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
-        webhook["namespaceSelector"] = {"matchExpressions": [named]}
-    return {"metadata": {"name": place.name}, "webhooks": [webhook]}
+        for webhook in webhooks:
+            webhook["namespaceSelector"] = {"matchExpressions": [named]}
+    return {"metadata": {"name": place.name}, "webhooks": webhooks}
 
 
-def rules() -> list[dict[str, Any]]:
-    """List our kinds, for the API server."""
+def _webhook(
+    name: str,
+    client_config: dict[str, Any],
+    rules: list[dict[str, Any]],
+    *,
+    conditions: Mapping[str, str],
+    side_effects: str,
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": client_config,
+        "rules": rules,
+        "matchPolicy": "Equivalent",
+        "matchConditions": [{"name": name, "expression": text} for name, text in conditions.items()],
+        "failurePolicy": "Fail",
+        "timeoutSeconds": _TIMEOUT,
+        "sideEffects": side_effects,
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def rules(kinds: Iterable[Kind[Any]], operations: Sequence[str]) -> list[dict[str, Any]]:
+    """List kinds, for the API server."""
     by_version: dict[tuple[str, str], list[str]] = {}
-    for kind in KINDS:
+    for kind in kinds:
         by_version.setdefault((kind.group, kind.version), []).append(kind.plural)
     return [
         {
             "apiGroups": [group],
             "apiVersions": [version],
-            "operations": ["CREATE", "UPDATE"],
+            "operations": list(operations),
             "resources": resources,
             "scope": "Namespaced",
         }

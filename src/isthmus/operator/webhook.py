@@ -1,25 +1,31 @@
 """Answers what the API server asks about our kinds: may this be, and how is it written in the other version.
 
     /validate   custom resources that are created, or whose specification changes
+    /drain      deletion in the foreground of those that are drained first
     /convert    NodeSets and LoginSets between v1alpha1 and v1beta1
 
 Every replica answers, leader or not; neither Slurm nor a cache is needed. Whatever is on its way out passes.
 """
 
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from isthmus.domain import validation
 from isthmus.errors import Terminal
+from isthmus.kube.client import Client
+from isthmus.kube.errors import NotFound
 from isthmus.model import slinky, soperator
 from isthmus.model.base import Kind
+from isthmus.model.meta import Partial
 from isthmus.operator.conversion import convert
 from isthmus.runtime import server
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.reviews import Admission, AdmissionRequest
 
 VALIDATE: Final = "/validate"
+DRAIN: Final = "/drain"
 CONVERT: Final = "/convert"
 
 KINDS: Final[tuple[Kind[Any], ...]] = (
@@ -32,13 +38,18 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     soperator.SLURM_CLUSTERS,
     soperator.NEBIUS_NODESETS,
 )
+DRAINED_FIRST: Final[tuple[Kind[Any], ...]] = (
+    slinky.CONTROLLERS,
+    slinky.NODESETS,
+    soperator.SLURM_CLUSTERS,
+)
 _BY_NAME: Final = {(kind.group, kind.version, kind.name): kind for kind in KINDS}
 
 
 class Webhook:
-    """Both webhooks, as `routes`. A process puts them up like this.
+    """All webhooks, as `routes`. A process puts them up like this.
 
-        webhook = Webhook(metrics)
+        webhook = Webhook(client, metrics)
         keeper = registration.certificates(client, place, metrics=metrics)
         manager.cache("certificates", keeper)
         manager.serve(server.serve(webhook.routes, host="", port=9443, tls=keeper.context))
@@ -46,9 +57,11 @@ class Webhook:
     Who runs without the chart tells the API server of them by `registration.register`.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, client: Client, metrics: Metrics) -> None:
+        self._client = client
         self.routes = [
             server.admission_route(VALIDATE, self.validate, metrics=metrics),
+            server.admission_route(DRAIN, self.drain, metrics=metrics),
             server.conversion_route(CONVERT, convert, metrics=metrics),
         ]
 
@@ -67,6 +80,25 @@ class Webhook:
         if found.problems:
             raise Terminal("\n".join(found.problems))
         return Admission(warnings=found.warnings)
+
+    async def drain(self, request: AdmissionRequest) -> Admission:
+        """Delete by our own order what somebody wants to delete in the foreground.
+
+        That order begins with what belongs to the object: Kubernetes would delete its pods at once, with whatever
+        runs on them, and what is needed to drain them. No finalizer of ours keeps it from doing so. What is wished
+        for is that all is gone in the end; so that is begun here, and the request itself goes no further.
+        """
+        kind = _BY_NAME.get((request.kind.group, request.kind.version, request.kind.kind))
+        if kind not in DRAINED_FIRST or request.operation != "DELETE":
+            return Admission()
+        meta = request.read(Partial).metadata
+        if not request.dry_run:
+            with suppress(NotFound):
+                await self._client.delete(kind, meta.key, uid=meta.uid, propagation="Background")
+        raise Terminal(
+            f"{kind.name} {meta.key} is being deleted: its nodes are drained, and then it goes by itself."
+            " Deletion in the foreground would have ended their jobs, so it was not passed on"
+        )
 
 
 def judge(kind: Kind[Any], manifest: dict[str, Any], old: dict[str, Any] | None = None) -> validation.Findings:

@@ -95,8 +95,8 @@ def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
 @pytest.fixture
 async def door(bed: ControlPlaneBed) -> AsyncIterator[Door]:
     metrics = Metrics()
-    webhook = Webhook(metrics)
     async with Client(load(bed.kubeconfig)) as client:
+        webhook = Webhook(client, metrics)
         for name in (OPERATOR, TEAM):
             await client.apply(NAMESPACES, {"metadata": {"name": name}}, manager="test")
         keeper = registration.certificates(client, Place(OPERATOR), metrics=metrics, hosts=[HOST])
@@ -131,6 +131,30 @@ async def _until_asked(client: Client) -> None:
                             await client.create(kind, short, dry_run=True)
                         return
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "manifest", [cluster(), slinky("NodeSet", "worker"), slinky("Controller")], ids=lambda it: it["kind"]
+)
+async def test_what_is_drained_first_is_never_deleted_in_the_foreground(door: Door, manifest: Manifest) -> None:
+    kind, name = RAW[manifest["apiVersion"], manifest["kind"]], manifest["metadata"]["name"]
+    # As our controllers do until all is drained.
+    finalizers = ["slurm.isthmus.dev/still-draining"]
+    await door.create(manifest | {"metadata": manifest["metadata"] | {"finalizers": finalizers}})
+    try:
+        words = ("delete", f"{kind.plural}.{kind.group}", name, "--cascade=foreground", "--wait=false")
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            await door.kubectl(*words, "--dry-run=server")
+        assert "deletionTimestamp" not in (await door.client.get(kind, Key(TEAM, name)))["metadata"]
+        with pytest.raises(subprocess.CalledProcessError) as caught:
+            await door.kubectl(*words)
+        assert "its nodes are drained, and then it goes by itself" in caught.value.stderr
+        found = (await door.client.get(kind, Key(TEAM, name)))["metadata"]
+        assert found["deletionTimestamp"]
+        # With foregroundDeletion here, the garbage collector would delete all that belongs to it at once.
+        assert found["finalizers"] == finalizers
+    finally:
+        await door.client.merge_patch(kind, Key(TEAM, name), {"metadata": {"finalizers": None}})
 
 
 async def test_what_schema_cannot_say_is_refused_with_every_reason(door: Door) -> None:

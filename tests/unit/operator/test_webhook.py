@@ -6,6 +6,9 @@ import msgspec
 import pytest
 
 from isthmus.errors import Terminal
+from isthmus.kube.auth import Fixed
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
 from isthmus.operator import registration
 from isthmus.operator.registration import Place
 from isthmus.operator.webhook import KINDS, Webhook
@@ -18,7 +21,7 @@ BAD = slinky("Controller", extraConf="nonsense")
 
 @pytest.fixture
 def webhook() -> Webhook:
-    return Webhook(Metrics())
+    return Webhook(Client(Config(server="http://127.0.0.1:1", credentials=Fixed())), Metrics())
 
 
 def request(
@@ -66,7 +69,7 @@ async def test_status_and_strangers_pass(webhook: Webhook) -> None:
 
 
 def test_every_kind_is_registered_for_writes_and_none_for_deletion() -> None:
-    (webhook,) = registration.validating(Place("isthmus"))["webhooks"]
+    webhook, _ = registration.validating(Place("isthmus"))["webhooks"]
     asked = {
         (rule["apiGroups"][0], rule["apiVersions"][0], resource)
         for rule in webhook["rules"]
