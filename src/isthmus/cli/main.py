@@ -13,6 +13,7 @@ from isthmus.cli import (
     explain,
     images,
     info,
+    jail,
     lifecycle,
     node,
     operator,
@@ -59,6 +60,7 @@ app.command(cls=GoCommand)(sconfig.sconfig)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(jail.app, name="jail")
 app.add_typer(bridge.app, name="bridge")
 app.add_typer(node.app, name="node")
 app.add_typer(images.app, name="images")

@@ -1,0 +1,120 @@
+"""What `isthmus jail` does, told to people and to Kubernetes while it is done."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from isthmus.domain.jail.planning import Summary
+from isthmus.domain.jail.space import readable
+from isthmus.errors import IsthmusError
+from isthmus.jail import running
+from isthmus.jail.own import Ready
+from isthmus.jail.running import Done, Progress
+
+# Kubernetes shows what is in there when a container has failed.
+_TERMINATION_LOG: Final = Path("/dev/termination-log")
+_FIRST: Final = 20
+
+
+def populate(source: str, root: str, *, image: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+    """Fill a root, or say that it is filled."""
+    begun = clock()
+    done = running.populate(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    if isinstance(done, Ready):
+        for line in _already(done, image):
+            say(line)
+        return
+    for line in _notes(done):
+        say(line)
+    say(f"{root} is filled: {_sum(done, clock() - begun)}")
+
+
+def refresh(source: str, root: str, *, image: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+    """Bring a root to another image."""
+    begun = clock()
+    done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    for line in _notes(done):
+        say(line)
+    say(f"{root} is refreshed: {_sum(done, clock() - begun)}")
+
+
+def plan(source: str, root: str) -> Summary:
+    """Say what a refresh would do."""
+    return running.plan(source, root)
+
+
+def plan_lines(summary: Summary, *, all_paths: bool) -> Iterator[str]:
+    """Write a plan for people: how many of each kind, and the first of them."""
+    counts = summary.counts
+    if not (counts.new or counts.changed or counts.removed):
+        yield "Nothing to do: the root is as the image has it, but for what users changed."
+    kinds = (("new", summary.new), ("changed", summary.changed), ("removed", summary.removed))
+    for title, paths in kinds:
+        if paths:
+            yield f"{title}: {len(paths):,}"
+            yield from _some([f"/{path}" for path in paths], all_paths=all_paths)
+    if summary.kept:
+        yield f"kept as they are: {len(summary.kept):,}"
+        yield from _some([f"/{path}: {why}" for path, why in summary.kept.items()], all_paths=all_paths)
+    yield f"unchanged: {counts.unchanged:,}; to be written: {readable(counts.written)}"
+
+
+def tell_kubernetes(error: IsthmusError) -> None:
+    """Leave the reason where Kubernetes looks for it, if this is a pod."""
+    text = f"{error.what}. Remedy: {error.remedy}" if error.remedy else error.what
+    if _TERMINATION_LOG.is_file():
+        try:
+            _TERMINATION_LOG.write_text(f"{text}\n")
+        except OSError:
+            return  # it is only told twice
+
+
+def _already(ready: Ready, image: str) -> Iterator[str]:
+    yield f"Already filled from {ready.image}, on {ready.when}: nothing to do."
+    if image and image != ready.image:
+        yield f"To bring it to {image}: isthmus jail plan, and then isthmus jail refresh"
+
+
+def _telling(say: Callable[[str], None], clock: Callable[[], float]) -> Callable[[Progress], None]:
+    begun = clock()
+
+    def tell(progress: Progress) -> None:
+        speed = progress.size / max(clock() - begun, 0.001)
+        say(
+            f"{progress.files:,} of {progress.all_files:,} files, {readable(progress.size)} of "
+            f"{readable(progress.all_size)}, {readable(speed)}/s"
+        )
+
+    return tell
+
+
+def _notes(done: Done) -> Iterator[str]:
+    if done.there_before:
+        yield f"Kept, because it was there before: {', '.join(f'/{name}' for name in done.there_before)}"
+    if done.kept:
+        yield f"Kept as they are: {len(done.kept):,}"
+        yield from _some([f"/{path}: {why}" for path, why in done.kept.items()], all_paths=False)
+    if done.bare:
+        yield f"The file system keeps no capabilities or access lists: {len(done.bare):,} files are without theirs"
+        yield from _some([f"/{path}" for path in done.bare], all_paths=False)
+
+
+def _sum(done: Done, seconds: float) -> str:
+    counts = done.summary.counts
+    speed = f"{readable(done.size / max(seconds, 0.001))}/s"
+    return (
+        f"{counts.new:,} new, {counts.changed:,} changed, {counts.removed:,} removed, {len(done.kept):,} kept; "
+        f"{readable(done.size)} in {seconds:.1f} s, {speed}, read back and compared"
+    )
+
+
+def _some(lines: list[str], *, all_paths: bool) -> Iterator[str]:
+    shown = lines if all_paths else lines[:_FIRST]
+    yield from (f"  {line}" for line in shown)
+    if len(shown) < len(lines):
+        yield f"  … and {len(lines) - len(shown):,} more"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

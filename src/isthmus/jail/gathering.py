@@ -1,0 +1,87 @@
+"""Reads what a plan is made from: the image, the manifest, and the root where one of these has something.
+
+What users have elsewhere is never looked at: a root with millions of files in its home directories costs nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+
+import msgspec
+
+from isthmus.domain.jail import deciding, planning
+from isthmus.domain.jail.deciding import BESIDE
+from isthmus.domain.jail.entry import Entry
+from isthmus.domain.jail.known import Knowledge
+from isthmus.domain.jail.planning import Plan
+from isthmus.jail.tree import Tree
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What there is, and what is to be done about it."""
+
+    image: dict[str, Entry]
+    root: dict[str, Entry]
+    knowledge: Knowledge
+    plan: Plan
+
+
+class Reader:
+    """Reads files of a tree, several at a time."""
+
+    def __init__(self, threads: Executor, *, check: Callable[[], None]) -> None:
+        self._threads = threads
+        self._check = check
+
+    def read(self, tree: Tree, into: dict[str, Entry], paths: Iterable[str]) -> None:
+        """Replace entries by the same with digests."""
+        wanted = [into[path] for path in paths]
+        for entry in self._threads.map(lambda it: tree.read(it, check=self._check), wanted, chunksize=16):
+            into[entry.path] = entry
+
+
+def image_of(source: Tree) -> dict[str, Entry]:
+    """Walk an image: what can be copied, by path."""
+    return {entry.path: entry for entry in source.walk() if entry.kind != "other"}
+
+
+def gather(source: Tree, root: Tree, knowledge: Knowledge, *, image: dict[str, Entry], reader: Reader) -> Gathered:
+    """Read as much as the decisions need, and decide."""
+    there = root.look(planning.paths_of(image, knowledge))
+    _read(source, root, knowledge, image, there, reader=reader)
+    plan = planning.plan(image, there, knowledge)
+    laid = root.look(step.path + BESIDE for step in plan.of("beside"))
+    if laid:
+        there.update(laid)
+        reader.read(root, there, (path for path, it in laid.items() if it.kind == "file"))
+        plan = planning.plan(image, there, knowledge)
+    return Gathered(image, there, knowledge, plan)
+
+
+def _read(
+    source: Tree,
+    root: Tree,
+    knowledge: Knowledge,
+    image: dict[str, Entry],
+    there: dict[str, Entry],
+    *,
+    reader: Reader,
+) -> None:
+    reader.read(
+        source,
+        image,
+        [path for path, it in image.items() if deciding.image_must_be_read(it, there.get(path), knowledge[path])],
+    )
+    reader.read(
+        root,
+        there,
+        [
+            path
+            for path, it in there.items()
+            if deciding.root_must_be_read(image.get(path), it, knowledge[path]) or _has_attributes(path, it, image)
+        ],
+    )
+
+
+def _has_attributes(path: str, root: Entry, image: Mapping[str, Entry]) -> bool:
+    """Whether a directory is to be compared by attributes that only opening it shows."""
+    return root.kind == "directory" and path in image and bool(image[path].xattrs)
