@@ -185,8 +185,7 @@ def template(
                 "name": meta.name,
                 "uid": meta.uid,
                 "controller": True,
-                # Else deletion in the foreground begins with the pods, whatever runs on them.
-                "blockOwnerDeletion": False,
+                "blockOwnerDeletion": True,
             }
         ],
     }
