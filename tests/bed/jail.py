@@ -11,11 +11,12 @@ The nodes' own root and the shared root are two overlays over one root file syst
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -25,6 +26,7 @@ from isthmus.local.images.sources import SPANK
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, slurm
 from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_box import listens, wait_until
 
 JAIL = "/mnt/jail"
 READY = f"{JAIL}/.isthmus/ready"
@@ -35,6 +37,7 @@ SANITIZER_LOG = "/var/log/slurm/sanitizer"
 _PLUGSTACK = "/etc/slurm/plugstack.conf"
 COMPILER = "/opt/compiler"
 _LIBRARIES = f"{COMPILER}/usr/lib/x86_64-linux-gnu"
+_KNOW_USERS = f"for file in passwd group; do mount --bind {JAIL}/etc/$file /etc/$file; done"
 
 
 class JailBed(SlurmBed):
@@ -127,6 +130,53 @@ class JailBed(SlurmBed):
         done = subprocess.run([*entering, *argv], check=False, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{' '.join(argv)} ended with {done.returncode} on {node}: {done.stderr.strip()}")
+        return done.stdout
+
+
+class LoginNode:
+    """A host of its own beside a bed: sackd outside the shared root, and people inside.
+
+    sackd, and the slurmd of every node, know the users of the shared root; slurmctld knows those of the bed alone.
+    """
+
+    def __init__(self, bed: JailBed) -> None:
+        self._bed = bed
+
+    def __enter__(self) -> Self:
+        for node in self._bed.nodes:
+            self._bed.on_node(node, "sh", "-c", _KNOW_USERS)
+        self._sackd = self._bed._box.spawn(
+            ["sh", "-euc", f"{_KNOW_USERS}; exec sackd -D"],
+            log="/var/log/slurm/sackd.log",
+            hostname="login",
+            own_directory="/run/slurm",
+        )
+        socket = Path(f"/proc/{self._sackd.pid}/root/run/slurm/sack.socket")
+        wait_until(lambda: listens(socket), what="sackd listens", within=10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sackd.end(signal.SIGTERM, grace=5)
+
+    def run(self, script: str, *, uid: int) -> str:
+        """Run a script as a user of the shared root, in his home."""
+        entering = ("nsenter", f"--target={self._sackd.pid}", "--mount", "--pid", "--uts", "--")
+        inside = ("isthmus-enter", f"root={JAIL}", "bind=/run/slurm", "--")
+        person = (
+            "setpriv",
+            f"--reuid={uid}",
+            f"--regid={uid}",
+            "--init-groups",
+            "--reset-env",
+            "bash",
+            "-euc",
+            f"cd; {script}",
+        )
+        done = subprocess.run(
+            [*entering, *inside, *person], check=False, capture_output=True, text=True, timeout=60
+        )
+        if done.returncode:
+            raise RuntimeError(f"{script} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
 
