@@ -133,6 +133,10 @@ SLURM_CLUSTER_FINALIZER = "slurm.nebius.ai/ordered-deletion"
 AGGREGATION_LABEL = "slurm.nebius.ai/jailed-aggregation"
 """On a JailedConfig, by its user: those of a cluster with the same value are followed by one reconfigure."""
 
+JAIL_IMAGE_ANNOTATION = "isthmus.dev/jail-image"
+JAIL_HASH_ANNOTATION = "isthmus.dev/jail-hash"
+"""On a Job that fills or refreshes a shared root: from which image, and a hash of all that it was made from."""
+
 WORKLOAD_NAME_ANNOTATION = "isthmus.dev/workload-name"
 """On a Controller: what its StatefulSet, and so its pods, are called, where that is not NAME-controller."""
 

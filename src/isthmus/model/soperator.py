@@ -76,13 +76,15 @@ class NodeContainer(Data, frozen=True):
 
 
 class PopulateJail(Data, frozen=True):
-    """How the shared root file system is filled."""
+    """How the shared root is filled, in which login sessions and jobs live. Without it, they share homes alone."""
 
     image: str = ""
+    """A complete Linux with Slurm, of the cluster's version; empty for the image of login nodes."""
     image_pull_policy: _PullPolicy | None = None
     image_pull_secrets: tuple[LocalReference, ...] = ()
     k8s_node_filter_name: str = field(name="k8sNodeFilterName", default="")
     jail_snapshot_volume: NodeVolume | None = None
+    """A volume that holds the files, instead of an image."""
     overwrite: bool | None = None
     app_armor_profile: str = ""
     priority_class: str = ""
@@ -411,15 +413,20 @@ class PlugStackConfig(Data, frozen=True):
     custom_plugins: tuple[FreeForm, ...] = ()
 
 
-class ConfigWriter(Data, frozen=True):
-    """The part that writes files into the shared root file system."""
+class ConfigWriterNode(_Placed, frozen=True):
+    """Where sconfigcontroller runs."""
 
-    node: FreeForm | None = None
-    container: NodeContainer | None = None
+
+class ConfigWriter(Data, frozen=True):
+    """sconfigcontroller, which writes files of JailedConfigs onto the shared root."""
+
+    node: ConfigWriterNode = ConfigWriterNode()
+    container: NodeContainer = NodeContainer()
     run_as_uid: _Number | None = None
     run_as_gid: _Number | None = None
     reconfigure_poll_interval: _Duration = ""
     reconfigure_wait_timeout: _Duration = ""
+    """After how long it is told as a failure that a node has not taken a change; 5m by itself."""
     host_users: bool | None = None
     service_account_name: _Name = ""
 
@@ -504,6 +511,10 @@ class SlurmClusterStatus(Data, frozen=True):
     """Ready and desired workers, such as 3/3."""
     ready_s_config_controller: int = field(name="readySConfigController", default=0)
     slurm_version: str = ""
+    jail_image: str = ""
+    """What the files of the shared root are of (ours)."""
+    jail_image_wanted: str = ""
+    """What they would be of after a refresh (ours)."""
     observed_generation: int = 0
     conditions: Conditions = ()
 
@@ -689,8 +700,14 @@ INERT: Final = frozenset(
         "plugStackConfig.ncclDebug",
         "plugStackConfig.ncclInspectorPreConf",
         "plugStackConfig.pyxis",
-        "populateJail",
-        "sConfigController",
+        "sConfigController.container.args",
+        "sConfigController.container.command",
+        "sConfigController.container.port",
+        "sConfigController.container.securityLimitsConfig",
+        "sConfigController.reconfigurePollInterval",
+        "sConfigController.runAsGid",
+        "sConfigController.runAsUid",
+        "sConfigController.serviceAccountName",
         "slurmConfig.resumeTimeout",
         "slurmConfig.suspendTime",
         "slurmConfig.topologyParam",

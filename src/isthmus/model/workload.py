@@ -57,7 +57,7 @@ class Job(Data, frozen=True):
 class OwnJobStatus(Data, frozen=True):
     """How a Job of ours goes: whether it is done, has failed, and why."""
 
-    active: int = 0
+    failed: int = 0
     conditions: tuple[Condition, ...] = ()
     completion_time: datetime | None = None
 

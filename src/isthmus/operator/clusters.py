@@ -20,6 +20,8 @@ from isthmus.domain import clusterparts
 from isthmus.domain.clusterparts import Child, Parts
 from isthmus.domain.clusterparts.status import ACCEPTED, AVAILABLE, Family, cluster_status, leaving_status
 from isthmus.domain.conditions import holds
+from isthmus.domain.manifests import populate
+from isthmus.domain.podtrouble import PATIENCE
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
@@ -28,8 +30,10 @@ from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
+from isthmus.operator import parts as parts_
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.clusternodesets import NebiusNodeSetSync, cluster_of
+from isthmus.operator.clusterroot import RootKeeper
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
@@ -62,6 +66,7 @@ class ClusterSync:
         self._applier = applier
         self._reporter = reporter
         self._recorder = recorder
+        self._root = RootKeeper(world, applier, recorder)
         self._stores: dict[Kind[Any], Store[Any]] = {
             CONTROLLERS: world.controllers,
             ACCOUNTINGS: world.accountings,
@@ -78,8 +83,9 @@ class ClusterSync:
         )
         world.clusters.on_change(self._cluster_changed)
         world.nebius_nodesets.on_change(self._nodeset_changed)
-        for store in self._stores.values():
+        for store in (*self._stores.values(), world.jobs):
             store.on_change(self._part_changed)
+        world.pods.on_change(parts_.wakes_instance([populate.COMPONENT], self.controller.queue.add))
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -107,10 +113,13 @@ class ClusterSync:
             # Written before anything is called after it: whoever comes next has to find it decided.
             await self._report(cluster, parts, prefix=prefix)
         stale: frozenset[str] = frozenset()
+        refused = ""
         if not parts.problems:
             stale = await self._apply(cluster, parts)
             await self._remove_others(cluster, parts, prefix)
-        await self._report(cluster, parts, prefix=prefix, stale=stale)
+            if parts.filling is not None:
+                refused = await self._root.keep(cluster, parts.filling, self._family(cluster, parts, prefix))
+        await self._report(cluster, parts, prefix=prefix, stale=stale, refused=refused)
 
     # Gathering
 
@@ -146,7 +155,15 @@ class ClusterSync:
             for it in self._world.nodesets.by("controller", cluster.metadata.key)
         )
 
-    def _family(self, cluster: SlurmCluster, prefix: str, stale: frozenset[str]) -> Family:
+    def _family(
+        self,
+        cluster: SlurmCluster,
+        parts: Parts | None,
+        prefix: str,
+        *,
+        stale: frozenset[str] = frozenset(),
+        refused: str = "",
+    ) -> Family:
         key = cluster.metadata.key
         return Family(
             controller=self._world.controllers.get(key),
@@ -154,6 +171,7 @@ class ClusterSync:
             restapi=self._world.restapis.get(key),
             login=self._world.loginsets.get(Key(key.namespace, f"{prefix}login")),
             nodesets=self._world.nodesets.by("controller", key),
+            root=self._root.view(cluster, parts.filling, refused=refused) if parts and parts.filling else None,
             stale=stale,
         )
 
@@ -249,22 +267,33 @@ class ClusterSync:
                         key = nodeset.metadata.key
                         together.create_task(self._applier.remove(NODESETS, key, there=self._world.nodesets))
             prefix = cluster.status.name_prefix or ""
-            fields, held = leaving_status(self._family(cluster, prefix, frozenset()), prefix=prefix)
+            fields, held = leaving_status(self._family(cluster, None, prefix), prefix=prefix)
             await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)
             return
         await self._set_finalizers(cluster, [it for it in meta.finalizers if it != names.SLURM_CLUSTER_FINALIZER])
 
     async def _report(
-        self, cluster: SlurmCluster, parts: Parts, *, prefix: str, stale: frozenset[str] = frozenset()
+        self,
+        cluster: SlurmCluster,
+        parts: Parts,
+        *,
+        prefix: str,
+        stale: frozenset[str] = frozenset(),
+        refused: str = "",
     ) -> None:
-        family = self._family(cluster, prefix, stale)
+        family = self._family(cluster, parts, prefix, stale=stale, refused=refused)
+        if family.root is not None and family.root.missing:
+            # Whether a pod that finds no node has been given time enough to find one.
+            self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
         fields, held = cluster_status(cluster, parts, family, prefix=prefix)
         before = cluster.status
-        refused = condition(before.conditions, ACCEPTED)
-        if parts.problems and (refused is None or refused.message != "; ".join(parts.problems)):
+        accepted = condition(before.conditions, ACCEPTED)
+        if parts.problems and (accepted is None or accepted.message != "; ".join(parts.problems)):
             self._tell(cluster, "CannotBeMade", "; ".join(parts.problems), warning=True)
         elif fields["phase"] == AVAILABLE and not holds(before.conditions, "Ready"):
             self._tell(cluster, "Available", f"the cluster is ready: {fields['workers']} workers")
+        if family.root is not None:
+            self._root.tell(cluster, family.root)
         await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)
 
     def _tell(self, cluster: SlurmCluster, reason: str, note: str, *, warning: bool = False) -> None:

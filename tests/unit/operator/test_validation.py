@@ -165,8 +165,8 @@ WARNED = {
     "a partition that is off": (slinky("NodeSet", partition={"config": "State=UP"}), "has no effect"),
     "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "has to be in the image"),
     "fields without effect": (
-        cluster(plugStackConfig={"pyxis": {"required": True}}, populateJail={"image": "x"}),
-        r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.populateJail",
+        cluster(plugStackConfig={"pyxis": {"required": True}}, topology={"blockSize": 4}),
+        r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.topology",
     ),
     "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
 }

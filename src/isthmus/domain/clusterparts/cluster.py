@@ -7,12 +7,13 @@ from typing import Final
 import msgspec
 
 from isthmus.domain import partnames
-from isthmus.domain.clusterparts import files
+from isthmus.domain.clusterparts import files, root
 from isthmus.domain.clusterparts.daemons import Child, Maker, jail_source, resting, worker_count
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.workers import nodeset_workers
 from isthmus.domain.manifests import common
 from isthmus.domain.manifests.common import Settings
+from isthmus.domain.manifests.populate import Filling
 from isthmus.model.slinky import NODESETS
 from isthmus.model.soperator import INERT, INERT_IN_NODESET, NodeSet, SlurmCluster
 
@@ -39,6 +40,8 @@ class Parts(msgspec.Struct, frozen=True):
     unresolved: tuple[str, ...] = ()
     workers: int = 0
     """How many workers it is to have, NodeSets included."""
+    filling: Filling | None = None
+    """What its shared root is filled from, if it has one."""
 
 
 def prefix(cluster: SlurmCluster, others: Iterable[SlurmCluster], taken: Collection[str] = ()) -> str:
@@ -82,6 +85,7 @@ def parts_of(
     if not (resting(cluster) and drained):
         children += [*maker.controller(), *maker.accounting(), maker.restapi()]
     children += [*maker.own_workers(), maker.login()]
+    filling = maker.filling()
     notes.ignored += [
         path
         for path in files.fields_set(cluster.spec, INERT)
@@ -100,6 +104,7 @@ def parts_of(
         problems=tuple(dict.fromkeys(notes.problems)),
         ignored=tuple(sorted(notes.ignored)),
         unresolved=tuple(dict.fromkeys(notes.unresolved)),
+        filling=filling,
         workers=maker.worker_count + (0 if resting(cluster) else sum(it.spec.replicas for it in sets)),
     )
 
@@ -127,6 +132,7 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
             controller=cluster.metadata.name,
             replicas=0 if resting(cluster) else nodeset.spec.replicas,
             jail=jail_source(cluster, prefix, notes),
+            shared=root.shares(cluster),
             notes=notes,
         ),
     }

@@ -1,18 +1,20 @@
 """The parts of one SlurmCluster: Controller, Accounting, RestApi, LoginSet, its own NodeSet, and their needs."""
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from isthmus import names
 from isthmus.domain import partnames, slurmfiles
-from isthmus.domain.clusterparts import files, pods
+from isthmus.domain.clusterparts import files, pods, root
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.pods import Wish
 from isthmus.domain.clusterparts.workers import home, nodeset_workers, own_workers
 from isthmus.domain.manifests import common, database
+from isthmus.domain.manifests import jail as inside
 from isthmus.domain.manifests.common import Settings
+from isthmus.domain.manifests.populate import Filling
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
@@ -23,6 +25,11 @@ from isthmus.model.storage import CLAIMS
 
 SLURM_KEY: Final = "slurm.key"
 JWT_KEY: Final = "jwt.key"
+
+
+class _Mount(Protocol):
+    @property
+    def mount_path(self) -> str: ...
 
 
 class Child(msgspec.Struct, frozen=True):
@@ -49,14 +56,15 @@ def worker_count(cluster: SlurmCluster, nodesets: Collection[NodeSet]) -> int:
     """Tell how many workers of its own a cluster is to have.
 
     One that says nothing has one, so that it can run a job; unless NodeSets bring them, as those of soperator do,
-    whose clusters are known by a field that it insists on.
+    whose clusters are known by an image that it insists on.
     """
     if resting(cluster):
         return 0
     size = cluster.spec.slurm_nodes.worker.size
     if size is not None:
         return size
-    return 0 if nodesets or cluster.spec.populate_jail is not None else 1
+    wish = cluster.spec.populate_jail
+    return 0 if nodesets or (wish is not None and wish.image) else 1
 
 
 def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
@@ -96,6 +104,7 @@ class Maker:
         self._notes = notes
         self._auth = files.auth_type(cluster.spec)
         self._jail = jail_source(cluster, prefix, notes)
+        self._shared = root.shares(cluster)
         self.worker_count = worker_count(cluster, nodesets)
 
     # What others need
@@ -118,6 +127,12 @@ class Maker:
             "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": size}}},
         }
         return Child(CLAIMS, manifest, kept=True)
+
+    def filling(self) -> Filling | None:
+        """Make what the shared root is filled from."""
+        return root.filling(
+            self._cluster, self._jail, prefix=self._prefix, settings=self._settings, notes=self._notes
+        )
 
     # The parts
 
@@ -150,7 +165,10 @@ class Maker:
             spec["accountingRef"] = {"name": self._name}
         if node.open_metrics and node.open_metrics.enabled:
             spec["metrics"] = {"enabled": True}
-        others = files.other_files(self._spec, self._nodesets, settings=self._settings, notes=self._notes)
+        plugins = [inside.plugstack_line(self._auth)] if self._shared else []
+        others = files.other_files(
+            self._spec, self._nodesets, plugins=plugins, settings=self._settings, notes=self._notes
+        )
         if "gres.conf" in others:
             # It takes the place of the one that the Controller makes, which knows the devices of all other workers.
             others["gres.conf"] = self._gres_of_others() + others["gres.conf"]
@@ -256,22 +274,31 @@ class Maker:
         """Make the LoginSet."""
         node = self._spec.slurm_nodes.login
         where = "slurmNodes.login"
-        mounts = (*node.volumes.jail_sub_mounts, *node.volumes.custom_mounts)
-        volumes, places, _ = pods.mounted(self._spec, mounts, f"{where}.volumes", self._notes, claims=False)
-        shared, at_home = home(self._jail)
+        at = f"{where}.volumes"
+        volumes, places, _ = pods.mounted(self._spec, node.volumes.custom_mounts, at, self._notes, claims=False)
+        inner, inner_places, _ = pods.mounted(
+            self._spec, node.volumes.jail_sub_mounts, at, self._notes, claims=False, inside=self._shared
+        )
+        if not self._shared:
+            volume, at_home = home(self._jail)
+            volumes, places = [volume, *volumes, *inner], [at_home, *places, *inner_places]
         container = pods.container(node.sshd, node.resources)
-        container["volumeMounts"] = [at_home, *places]
+        if places:
+            container["volumeMounts"] = places
         spec: Wish = {
             "controllerRef": {"name": self._name},
             "replicas": 0 if resting(self._cluster) else 1 if node.size is None else node.size,
             "login": container,
-            "template": {"spec": self._pod(node, where, (node.sshd, node.munge), [shared, *volumes])},
+            "template": {"spec": self._pod(node, where, (node.sshd, node.munge), volumes)},
             "service": self._login_service(),
         }
+        if self._shared:
+            within = root.inside(inner, inner_places)
+            spec["sharedRoot"] = root.shared_root(self._jail, within, at, self._notes)
         if given := self._spec.secrets.sshd_keys_name:
             # By its name it takes the place of the Secret that the LoginSet makes.
             keys = {"name": "ssh-host-keys", "secret": {"secretName": given}}
-            spec["template"]["spec"]["volumes"].append(keys)
+            spec["template"]["spec"].setdefault("volumes", []).append(keys)
         if node.ssh_root_public_keys:
             spec["rootSshAuthorizedKeys"] = "".join(f"{key.strip()}\n" for key in node.ssh_root_public_keys)
         if node.sssd_conf_secret_ref_name:
@@ -302,6 +329,7 @@ class Maker:
             controller=self._name,
             replicas=self.worker_count,
             jail=self._jail,
+            shared=self._shared,
             auth=self._auth,
             notes=self._notes,
         )
@@ -312,7 +340,14 @@ class Maker:
         for it in self._nodesets:
             if not it.spec.node_config.gres_config:
                 replicas = it.spec.replicas
-                spec = nodeset_workers(it, controller=self._name, replicas=replicas, jail=self._jail, notes=Notes())
+                spec = nodeset_workers(
+                    it,
+                    controller=self._name,
+                    replicas=replicas,
+                    jail=self._jail,
+                    shared=self._shared,
+                    notes=Notes(),
+                )
                 made.append({"metadata": self._metadata(it.metadata.name, "slurmd", "worker"), "spec": spec})
         return slurmfiles.gres_conf(slurmfiles.Workers.of(msgspec.convert(it, SlinkyNodeSet)) for it in made)
 
@@ -375,15 +410,20 @@ class Maker:
         own = f"{self._prefix}worker"
         known = {it.metadata.name: it.metadata.name for it in self._nodesets if it.spec.replicas}
         mounts = [
-            [it.mount_path for it in (*given.jail_sub_mounts, *given.custom_volume_mounts)]
+            self._places(given.custom_volume_mounts, given.jail_sub_mounts)
             for given in (it.spec.slurmd.volumes for it in self._nodesets)
         ]
         if self.worker_count or worker.size is not None:
             known |= {own: own, "worker": own}
-            mounts.append(
-                [it.mount_path for it in (*worker.volumes.jail_sub_mounts, *worker.volumes.custom_mounts)]
-            )
+            mounts.append(self._places(worker.volumes.custom_mounts, worker.volumes.jail_sub_mounts))
         return files.slurm_lines(self._spec, nodesets=known, mounts=mounts, notes=self._notes)
+
+    def _places(self, custom: Iterable[_Mount], sub_mounts: Iterable[_Mount]) -> files.Places:
+        """Tell where volumes are mounted, as Slurm sees it on a worker, and as jobs do."""
+        outer, inner = [it.mount_path for it in custom], [it.mount_path for it in sub_mounts]
+        if self._shared:
+            return files.Places((*outer, inside.ROOT), tuple(inner))
+        return files.Places((*outer, *inner), (*outer, *inner))
 
 
 def _claim_fields(storage: Wish) -> Wish:

@@ -4,7 +4,7 @@ Lines of ours are checked value by value. Where customSlurmConfig sets the same 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,9 @@ _SLURM_KEYS: Final[Mapping[str, str]] = {
     "message_timeout": "MessageTimeout",
 }
 _SCRIPTS: Final[Mapping[str, str]] = {"epilog": "epilog", "prolog": "prolog", "task_prolog": "taskProlog"}
+
+_INSIDE: Final = frozenset({"TaskProlog"})
+"""Scripts that Slurm runs where jobs are, and not beside slurmd."""
 
 _ACCOUNTING_KEYS: Final[Mapping[str, str]] = {
     "accounting_storage_tres": "AccountingStorageTRES",
@@ -82,6 +85,13 @@ _DEFAULT: Final[Mapping[str, Value]] = {
 }
 
 
+class Places(NamedTuple):
+    """Where volumes of a worker are mounted: as slurmd sees it, which runs most scripts, and as jobs do."""
+
+    outside: tuple[str, ...]
+    inside: tuple[str, ...]
+
+
 def custom_config(spec: SlurmClusterSpec, notes: Notes) -> Config:
     """Read what users wrote into customSlurmConfig."""
     try:
@@ -95,7 +105,7 @@ def slurm_lines(
     spec: SlurmClusterSpec,
     *,
     nodesets: Mapping[str, str],
-    mounts: Sequence[Sequence[str]],
+    mounts: Sequence[Places],
     notes: Notes,
 ) -> str:
     """Make the text behind our own slurm.conf.
@@ -113,10 +123,14 @@ def slurm_lines(
     ):
         if key.lower() in set_by_users:
             continue
-        if field and not _on_every_worker(str(value), mounts):
-            notes.ignored.append(
-                f"{field} ({value} is on no volume of the workers, and jobs would fail without it)"
-            )
+        places = [it.inside if key in _INSIDE else it.outside for it in mounts]
+        if field and not _on_every_worker(str(value), places):
+            others = [it.outside if key in _INSIDE else it.inside for it in mounts]
+            elsewhere = _on_every_worker(str(value), others)
+            why = "inside the shared root alone" if elsewhere else "on no volume of the workers"
+            where = "jailSubMounts" if key in _INSIDE else "customMounts"
+            hint = f": give the volume in {where}, too" if elsewhere and key not in _INSIDE else ""
+            notes.ignored.append(f"{field} ({value} is {why}, and jobs would fail without it{hint})")
             continue
         lines += _line({key: value}, notes)
     theirs = {line.value for line in custom.directives("PartitionName")}
@@ -156,12 +170,17 @@ def slurmdbd_lines(accounting: AccountingNode, notes: Notes) -> str:
 
 
 def other_files(
-    spec: SlurmClusterSpec, nodesets: Iterable[NodeSet], *, settings: Settings, notes: Notes
+    spec: SlurmClusterSpec,
+    nodesets: Iterable[NodeSet],
+    *,
+    plugins: Iterable[str] = (),
+    settings: Settings,
+    notes: Notes,
 ) -> dict[str, str]:
-    """Make the files beside slurm.conf that the cluster's fields ask for."""
+    """Make the files beside slurm.conf that the cluster's fields ask for; `plugins` are lines of ours."""
     files: dict[str, str] = {}
-    if plugins := _plugstack(spec, notes):
-        files["plugstack.conf"] = plugins
+    if plugstack := "".join((*(f"{line}\n" for line in plugins), _plugstack(spec, notes))):
+        files["plugstack.conf"] = plugstack
     if (custom_config(spec, Notes()).get("MpiDefault") or "").startswith("pmix"):
         files["mpi.conf"] = "".join(f"{line}\n" for line in _line({"PMIxEnv": spec.mpi_config.pmix_env}, notes))
     elif spec.mpi_config.pmix_env != type(spec.mpi_config)().pmix_env:

@@ -147,15 +147,24 @@ def source(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Wish 
 
 
 def mounted(
-    spec: SlurmClusterSpec, mounts: Iterable[NodeVolumeMount], where: str, notes: Notes, *, claims: bool
+    spec: SlurmClusterSpec,
+    mounts: Iterable[NodeVolumeMount],
+    where: str,
+    notes: Notes,
+    *,
+    claims: bool,
+    inside: bool = False,
 ) -> tuple[list[Wish], list[Wish], list[Wish]]:
-    """Make volumes, mounts and claim templates. `claims`: whether each pod can have claims of its own."""
+    """Make volumes, mounts and claim templates.
+
+    `claims`: whether each pod can have claims of its own. `inside`: whether they are for the shared root.
+    """
     volumes: list[Wish] = []
     places: list[Wish] = []
     templates: list[Wish] = []
     for mount in mounts:
         at = f"{where}[{mount.name}]"
-        name = volume_name(mount.name)
+        name = volume_name(mount.name, inside=inside)
         if (mount.volume_source_name is None) == (mount.volume_claim_template_spec is None):
             notes.refuse(f"{at}: give either volumeSourceName or volumeClaimTemplateSpec")
             continue
@@ -178,9 +187,9 @@ def place(name: str, path: str, *, sub_path: str = "", read_only: bool = False) 
     return _filled({"name": name, "mountPath": path, "subPath": sub_path, "readOnly": read_only})
 
 
-def volume_name(name: str) -> str:
-    """Name a user's volume so that it never is one of ours."""
-    return f"mount-{name}"[:63].rstrip("-")
+def volume_name(name: str, *, inside: bool = False) -> str:
+    """Name a user's volume so that it never is one of ours, nor another of his that has the same name."""
+    return f"{'inside' if inside else 'mount'}-{name}"[:63].rstrip("-")
 
 
 def _filled(wish: Wish, *, keep_false: bool = False) -> Wish:

@@ -8,6 +8,8 @@ import msgspec
 from isthmus.domain import conditions
 from isthmus.domain.clusterparts.cluster import Parts
 from isthmus.domain.clusterparts.daemons import resting
+from isthmus.domain.clusterparts.rootjobs import OVERWRITE
+from isthmus.domain.clusterparts.rootstatus import RootView, mode_condition
 from isthmus.domain.conditions import no, yes
 from isthmus.model.meta import Condition, ObjectMeta, condition
 from isthmus.model.slinky import Accounting, Controller, LoginSet, NodeSet, RestApi
@@ -51,6 +53,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     restapi: RestApi | None = None
     login: LoginSet | None = None
     nodesets: tuple[NodeSet, ...] = ()
+    root: RootView | None = None
+    """How the shared root is, if there is one."""
     stale: frozenset[str] = frozenset()
     """Kinds of parts that were changed just now, and that the cache still shows as they were."""
 
@@ -102,6 +106,9 @@ def cluster_status(
         "slurmVersion": family.controller.status.slurm_version if family.controller else "",
     }
     held = list(_about_spec(parts))
+    if family.root is not None:
+        fields |= {"jailImage": family.root.image, "jailImageWanted": family.root.wanted}
+        held += [mode_condition(cluster), family.root.as_condition()]
     if parts.problems:
         wrong = "; ".join(parts.problems)
         phase = NOT_AVAILABLE if family.controller else PENDING
@@ -110,7 +117,8 @@ def cluster_status(
         return fields | {"phase": NOT_AVAILABLE}, [*held, *_at_rest(cluster, family)]
     views = _views(cluster, family)
     held += [view.as_condition(type_) for type_, view in views.items()]
-    summary = _summary(views.values(), settled=f"{ready} of {parts.workers} workers are ready")
+    shown = [*views.values(), *([_root(family.root)] if family.root else [])]
+    summary = _summary(shown, settled=f"{ready} of {parts.workers} workers are ready")
     available = conditions.holds(summary, conditions.READY)
     return fields | {"phase": AVAILABLE if available else NOT_AVAILABLE}, [*held, *summary]
 
@@ -172,11 +180,32 @@ def _about_spec(parts: Parts) -> Iterator[Condition]:
         yield yes(REFS_RESOLVED, "AllNodeSetRefsResolved")
 
 
+def at_rest(cluster: SlurmCluster, family: Family) -> bool:
+    """Whether a cluster that is to be scaled down is."""
+    left = sum(it.status.replicas for it in family.nodesets)
+    login = family.login is not None and (
+        family.login.status.replicas > 0
+        or family.login.status.observed_generation < family.login.metadata.generation
+    )
+    return resting(cluster) and not left and not login and family.controller is None
+
+
+def _root(view: RootView) -> View:
+    return View(
+        "the shared root", ready=not view.wrong and not view.missing, wrong=view.wrong, missing=view.missing
+    )
+
+
 def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
     mode = cluster.spec.maintenance
     left = sum(it.status.replicas for it in family.nodesets)
-    working = bool(left or family.controller or (family.login and family.login.status.replicas))
-    text = f"maintenance is {mode}: {f'{left} workers are being drained' if left else 'everything is scaled down'}"
+    refreshing = family.root is not None and family.root.reason in {"Refreshing", "Filling"}
+    working = not at_rest(cluster, family) or refreshing
+    doing = f"{left} workers are being drained" if left else "everything is scaled down"
+    text = f"maintenance is {mode}: {doing}"
+    if mode == OVERWRITE and family.root is not None and not left:
+        text = f"{text}; {family.root.text}"
+    wrong = family.root.wrong if family.root else ""
     types = ["CommonAvailable", "ControllersAvailable", "LoginAvailable", "WorkersAvailable"]
     if cluster.spec.slurm_nodes.accounting.enabled:
         types.append("AccountingAvailable")
@@ -186,7 +215,7 @@ def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
         yes(conditions.PROGRESSING, "ScalingDown", text)
         if working
         else no(conditions.PROGRESSING, "Settled", text),
-        no(conditions.DEGRADED, "AsExpected"),
+        yes(conditions.DEGRADED, "NeedsAttention", wrong) if wrong else no(conditions.DEGRADED, "AsExpected"),
     ]
 
 

@@ -1,9 +1,10 @@
 """Workers of a SlurmCluster: its own (`slurmNodes.worker`) and those of NodeSets of slurm.nebius.ai."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from isthmus.domain import slurmconf
-from isthmus.domain.clusterparts import pods
+from isthmus.domain.clusterparts import pods, root
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.pods import Wish
 from isthmus.domain.slurmconf import ConfigError, Directive
@@ -26,20 +27,18 @@ def home(jail: Wish) -> tuple[Wish, Wish]:
 
 
 def own_workers(
-    spec: SlurmClusterSpec, *, controller: str, replicas: int, jail: Wish, auth: str, notes: Notes
+    spec: SlurmClusterSpec, *, controller: str, replicas: int, jail: Wish, shared: bool, auth: str, notes: Notes
 ) -> Wish:
-    """Make the specification of the NodeSet for `slurmNodes.worker`."""
+    """Make the specification of the NodeSet for `slurmNodes.worker`. `shared`: whether jobs live in the jail."""
     worker = spec.slurm_nodes.worker
     where = "slurmNodes.worker"
-    volumes, places, claims = pods.mounted(
-        spec,
-        (*worker.volumes.jail_sub_mounts, *worker.volumes.custom_mounts),
-        f"{where}.volumes",
-        notes,
-        claims=True,
-    )
-    shared, at_home = home(jail)
-    volumes, places = [shared, *volumes], [at_home, *places]
+    at = f"{where}.volumes"
+    volumes, places, claims = pods.mounted(spec, worker.volumes.custom_mounts, at, notes, claims=True)
+    inner = pods.mounted(spec, worker.volumes.jail_sub_mounts, at, notes, claims=True, inside=shared)
+    claims += inner[2]
+    if not shared:
+        volume, at_home = home(jail)
+        volumes, places = [volume, *volumes, *inner[0]], [at_home, *places, *inner[1]]
     spool = worker.volumes.spool
     if spool.volume_source_name:
         found = pods.source(spec, spool.volume_source_name, f"{where}.volumes.spool", notes)
@@ -50,7 +49,8 @@ def own_workers(
         places.append(pods.place("spool", SPOOL))
     _add_shared_memory(worker.volumes.shared_memory_size, volumes, places)
     container = pods.container(worker.slurmd, worker.resources, fixed=True)
-    container["volumeMounts"] = places
+    if places:
+        container["volumeMounts"] = places
     secrets = (*worker.slurmd.image_pull_secrets, *(worker.munge.image_pull_secrets if auth == "munge" else ()))
     made: Wish = {
         **_common(controller, replicas, worker.drain),
@@ -59,6 +59,8 @@ def own_workers(
         # Claims that slurmd filled for jobs of its own are of no use to anybody once it is gone.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
     }
+    if shared:
+        made["sharedRoot"] = root.shared_root(jail, root.inside(inner[0], inner[1]), at, notes)
     if claims:
         made["volumeClaimTemplates"] = claims
     if worker.max_unavailable is not None:
@@ -66,11 +68,13 @@ def own_workers(
     return made
 
 
-def nodeset_workers(nodeset: NodeSet, *, controller: str, replicas: int, jail: Wish, notes: Notes) -> Wish:
+def nodeset_workers(
+    nodeset: NodeSet, *, controller: str, replicas: int, jail: Wish, shared: bool, notes: Notes
+) -> Wish:
     """Make the specification of the NodeSet (of slinky.slurm.net) for one of slurm.nebius.ai."""
     spec = nodeset.spec
     slurmd = spec.slurmd
-    volumes, places, claims = _set_volumes(nodeset, jail, notes)
+    volumes, places, claims, shared_root = _set_volumes(nodeset, jail, notes, shared=shared)
     container = pods.set_container(
         image=slurmd.image.reference,
         pull_policy=slurmd.image.pull_policy,
@@ -81,11 +85,11 @@ def nodeset_workers(nodeset: NodeSet, *, controller: str, replicas: int, jail: W
         readinessProbe=slurmd.readiness_probe,
         # An argument of its own: no shell ever reads it.
         args=["--extra", spec.node_config.dynamic] if spec.node_config.dynamic else [],
+        volumeMounts=places,
     )
-    container["volumeMounts"] = places
     pod: Wish = {
         **pods.placing(spec.node_selector, spec.affinity, spec.tolerations),
-        "volumes": volumes,
+        **({"volumes": volumes} if volumes else {}),
     }
     if spec.priority_class:
         pod["priorityClassName"] = spec.priority_class
@@ -110,6 +114,8 @@ def nodeset_workers(nodeset: NodeSet, *, controller: str, replicas: int, jail: W
             "whenScaled": retention.when_scaled,
         },
     }
+    if shared_root:
+        made["sharedRoot"] = shared_root
     if claims:
         made["volumeClaimTemplates"] = claims
     if conf := _extra_conf(nodeset, notes):
@@ -135,16 +141,38 @@ def _rolling(max_unavailable: int | str) -> Wish:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}}
 
 
-def _set_volumes(nodeset: NodeSet, jail: Wish, notes: Notes) -> tuple[list[Wish], list[Wish], list[Wish]]:
+def _set_volumes(
+    nodeset: NodeSet, jail: Wish, notes: Notes, *, shared: bool
+) -> tuple[list[Wish], list[Wish], list[Wish], Wish]:
+    """Make volumes, mounts and claim templates, and the field `sharedRoot`, which is empty if it is not shared."""
     given = nodeset.spec.slurmd.volumes
-    shared, at_home = home(given.jail or jail)
-    volumes, places, claims = [shared], [at_home], []
+    volumes, places, claims = _mounts(nodeset, given.custom_volume_mounts, notes)
+    inner, inner_places, inner_claims = _mounts(nodeset, given.jail_sub_mounts, notes, inside=shared)
+    made: Wish = {}
+    if shared:
+        within = root.inside(inner, inner_places)
+        at = f"NodeSet {nodeset.metadata.name}, slurmd.volumes"
+        made = root.shared_root(given.jail or jail, within, at, notes)
+    else:
+        volume, at_home = home(given.jail or jail)
+        volumes, places = [volume, *volumes, *inner], [at_home, *places, *inner_places]
     if given.spool:
         volumes.append({"name": pods.volume_name("spool"), **given.spool})
         places.append(pods.place(pods.volume_name("spool"), SPOOL))
-    for mount in (*given.jail_sub_mounts, *given.custom_volume_mounts):
+    _add_shared_memory(given.shared_memory_size, volumes, places)
+    return volumes, places, [*claims, *inner_claims], made
+
+
+def _mounts(
+    nodeset: NodeSet, mounts: Iterable[SetVolumeMount], notes: Notes, *, inside: bool = False
+) -> tuple[list[Wish], list[Wish], list[Wish]]:
+    """Make volumes, mounts and claim templates; `inside`: for the shared root."""
+    volumes: list[Wish] = []
+    places: list[Wish] = []
+    claims: list[Wish] = []
+    for mount in mounts:
         made = _set_mount(mount, nodeset.metadata.name, notes)
-        name = pods.volume_name(mount.name)
+        name = pods.volume_name(mount.name, inside=inside)
         if made is None:
             continue
         if "claim" in made:
@@ -152,7 +180,6 @@ def _set_volumes(nodeset: NodeSet, jail: Wish, notes: Notes) -> tuple[list[Wish]
         else:
             volumes.append({"name": name, **made})
         places.append(pods.place(name, mount.mount_path, sub_path=mount.sub_path, read_only=mount.read_only))
-    _add_shared_memory(given.shared_memory_size, volumes, places)
     return volumes, places, claims
 
 
