@@ -22,6 +22,7 @@ import msgspec
 from isthmus.errors import Terminal
 
 FILE: Final = "slurm.jwks"
+PLAIN_FILE: Final = "slurm.key"
 JWT_FILE: Final = "jwt.key"
 MUNGE_FILE: Final = "munge.key"
 
@@ -108,6 +109,14 @@ class KeySet(msgspec.Struct, frozen=True):
             return None
         signing = [entry.kid for entry in entries if entry.use == "default"]
         return cls(keys, signing[0]) if keys and len(signing) == 1 else None
+
+
+def file_of_others(content: bytes) -> str:
+    """Tell under which name daemons look for a key that a Slurm outside has: a key set, or a key as it is.
+
+    A key set of ours would not do in the place of a plain key: it says by name which key a message was signed with.
+    """
+    return FILE if content.lstrip().startswith(b"{") else PLAIN_FILE
 
 
 Step = Literal["announce", "switch", "retire"]

@@ -99,7 +99,8 @@ class LoginSetSync:
             wrong = wrong or f"there is no Secret {reference.name}, which sssdConfRef names"
         # Kubelet waits ever longer for a volume that is not there: better to begin when it is.
         if Key(meta.namespace, partnames.auth(name)) not in world.secrets:
-            return Trouble(wrong, f"the keys of Controller {name} are not there yet")
+            found = parts.no_keys(controller)
+            return Trouble(wrong or found.wrong, found.missing)
         manifest = login.statefulset(loginset, controller, settings=world.settings)
         wishes = login.wishes(loginset, controller, settings=world.settings)
         await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)

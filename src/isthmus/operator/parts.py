@@ -15,6 +15,7 @@ from isthmus.model.base import Kind
 from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import Workload
 from isthmus.model.pod import Pod
+from isthmus.model.slinky import Controller
 from isthmus.operator.reporting import Reported
 
 Wake = Callable[[Key], object]
@@ -67,6 +68,17 @@ def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:
     if not name:
         what = f"controllerRef.name is empty, and namespace {namespace} has not exactly one Controller"
     return Trouble(missing=what) if is_new(part, now) else Trouble(wrong=what)
+
+
+def no_keys(controller: Controller) -> Trouble:
+    """Say that the keys are not there that pods mount, and whether anybody has to do something about it."""
+    name = controller.metadata.name
+    if controller.spec.external and controller.spec.slurm_key_ref is None:
+        return Trouble(
+            wrong=f"Controller {name} is external and has no slurmKeyRef:"
+            " put the key of its slurmctld into a Secret, and name it there"
+        )
+    return Trouble(missing=f"the keys of Controller {name} are not there yet")
 
 
 async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:

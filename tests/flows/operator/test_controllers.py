@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.domain.authkeys import KeySet
+from isthmus.domain.authkeys import AuthKey, KeySet
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
@@ -15,7 +15,7 @@ from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, NODESETS
 from isthmus.operator.controllers import ControllerSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY_REF, Bed, working
+from tests.flows.operator.parts_bed import JWT_KEY, JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, working
 
 
 @pytest.fixture
@@ -144,6 +144,25 @@ async def test_a_slurmctld_of_somebody_else_is_only_written_down(bed: Bed) -> No
     await shows(bed, "SlurmctldHost=ctl.example.org")
     await bed.until(bed.world.controllers, "slurm", "SlurmReachable", "False")
     assert bed.key("slurm-controller") not in bed.world.statefulsets
+
+
+async def test_the_keys_of_a_slurmctld_of_somebody_else_are_passed_on_as_they_are(bed: Bed) -> None:
+    away = {"host": "ctl.example.org", "port": 7000}
+    users = [{"name": "alice", "uid": 2001}]
+    await make(bed, external=True, externalConfig=away, users=users)
+    await bed.until(bed.world.controllers, "slurm", "Degraded", "True", saying="there is no Secret slurm-key")
+    await bed.keys()
+    made = (await bed.there(bed.world.secrets, "slurm-auth")).data
+    assert (made["slurm.key"], made["jwt.key"]) == (SLURM_KEY, JWT_KEY)
+    assert "slurm.jwks" not in made
+    await bed.until(bed.world.controllers, "slurm", "Degraded", "False")
+    await bed.there(bed.world.configmaps, "slurm-users")
+    assert bed.key("slurm-controller") not in bed.world.services
+    # Whoever runs it may have several keys at a time, and daemons tell them apart by their names.
+    several = KeySet.only(AuthKey.of(SLURM_KEY, where="a test")).write()
+    await bed.secret("slurm-key", slurm_key=several)
+    await eventually(lambda: bed.world.secrets.get(bed.key("slurm-auth")).data.get("slurm.jwks") == several)  # type: ignore[union-attr]
+    assert "slurm.key" not in (await bed.kube.get(SECRETS, bed.key("slurm-auth"))).data
 
 
 async def test_a_stand_in_is_there_as_long_as_it_is_asked_for(bed: Bed) -> None:

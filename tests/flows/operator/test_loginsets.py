@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from isthmus import names
-from isthmus.domain.manifests import login
+from isthmus.domain.manifests import common, login
 from isthmus.kube.client import Client
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS
@@ -77,6 +77,23 @@ async def test_a_missing_controller_is_named_and_picked_up_when_it_comes(bed: Be
     await bed.there(bed.world.statefulsets, "login")
     await bed.until(bed.world.loginsets, "login", "Degraded", "False")
     assert await bed.events("login")
+
+
+async def test_a_slurmctld_of_somebody_else_is_joined_with_its_key(bed: Bed) -> None:
+    away = {"host": "ctl.example.org", "port": 7000}
+    await bed.make(CONTROLLERS, "slurm", external=True, externalConfig=away)
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="has no slurmKeyRef")
+    marks = common.labels("slurmctld", "slurm", "controller", cluster="slurm")
+    made = {"metadata": common.metadata("slurm-auth", bed.namespace, marks), "stringData": {"slurm.key": "k" * 64}}
+    await bed.kube.create(SECRETS, made)
+    await bed.there(bed.world.statefulsets, "login")
+    pod = (await bed.raw(STATEFULSETS, "login"))["spec"]["template"]["spec"]
+    (keys,) = (it["secret"] for it in pod["volumes"] if it["name"] == "slurm-keys")
+    assert {it["key"] for it in keys["items"]} == {"slurm.jwks", "slurm.key"}
+    assert keys["optional"]  # it is one of the two
+    (sackd,) = pod["initContainers"]
+    assert sackd["env"] == [{"name": "ISTHMUS_CONF_SERVERS", "value": "ctl.example.org:7000"}]
 
 
 async def test_w29_sssd_is_optional_and_its_secret_is_followed(bed: Bed) -> None:

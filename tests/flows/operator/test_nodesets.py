@@ -237,6 +237,15 @@ async def test_a_nodeset_without_its_controller_says_so_and_starts_when_it_comes
         await bed.there("w-0")
 
 
+async def test_a_nodeset_of_a_slurmctld_without_a_key_says_so(alone: NodeSets) -> None:
+    spec = {"external": True, "externalConfig": {"host": "ctl.example.org", "port": 7000}}
+    metadata = {"namespace": alone.namespace, "name": "away"}
+    await alone.kube.create(CONTROLLERS, {"metadata": metadata, "spec": spec})
+    await alone.make("far", controllerRef={"name": "away"}, replicas=1)
+    await eventually(lambda: (told := alone.condition("Degraded", "far")) and "has no slurmKeyRef" in told.message)
+    assert not alone.pods("far")
+
+
 async def test_what_all_share_is_repaired_and_goes_with_the_last(alone: NodeSets) -> None:
     """W23."""
     service, budget = alone.key("slurm-workers-slurm"), alone.key("slurm-workers-pdb-slurm")

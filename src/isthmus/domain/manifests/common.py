@@ -8,9 +8,9 @@ import msgspec
 
 import isthmus
 from isthmus import names
-from isthmus.domain import partnames, podmerge
+from isthmus.domain import authkeys, partnames, podmerge
 from isthmus.model.meta import Key
-from isthmus.model.slinky import PodTemplate, ServiceTemplate
+from isthmus.model.slinky import Controller, PodTemplate, ServiceTemplate
 
 Manifest = dict[str, Any]
 
@@ -171,6 +171,23 @@ def away_from_control_plane(spec: Manifest) -> Manifest:
     ]
     node["requiredDuringSchedulingIgnoredDuringExecution"] = required
     return {**spec, "affinity": {**affinity, "nodeAffinity": node}}
+
+
+def key_volume(controller: Controller) -> Manifest:
+    """Make the volume of the key by which daemons know each other.
+
+    The key of tokens stays away: who has it can be any user of slurmrestd.
+    """
+    # A Slurm outside has a key or a set of keys, and which it is can change.
+    files = [authkeys.FILE, *([authkeys.PLAIN_FILE] if controller.spec.external else [])]
+    secret: Manifest = {
+        "secretName": partnames.auth(controller.metadata.name),
+        "items": [{"key": name, "path": name} for name in files],
+        "defaultMode": 0o600,
+    }
+    if controller.spec.external:
+        secret["optional"] = True
+    return {"name": "slurm-keys", "secret": secret}
 
 
 def mounts(pairs: Iterable[tuple[str, str]], *, read_only: bool = True) -> list[Manifest]:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from isthmus import names
-from isthmus.domain import authkeys, partnames, sshdconfig
+from isthmus.domain import partnames, sshdconfig
 from isthmus.domain.manifests import common, jail, munge, users
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
@@ -346,9 +346,7 @@ def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     if controller.spec.auth_type == "munge":
         made += munge.volumes(partnames.auth(name))
     else:
-        items = [{"key": authkeys.FILE, "path": authkeys.FILE}]
-        secret = {"secretName": partnames.auth(name), "items": items, "defaultMode": 0o600}
-        made.append({"name": "slurm-keys", "secret": secret})
+        made.append(common.key_volume(controller))
     if reference := loginset.spec.sssd_conf_ref:
         items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
         secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}

@@ -307,16 +307,14 @@ def _munged(image: str) -> Manifest:
 
 def _volumes(controller: Controller, *, munge: bool) -> list[Manifest]:
     name = controller.metadata.name
-    key = authkeys.MUNGE_FILE if munge else authkeys.FILE
-    # The key of tokens stays away: who has it can be any user of slurmrestd.
-    secret = {
-        "secretName": partnames.auth(name),
-        "items": [{"key": key, "path": key}],
-        "defaultMode": 0o600,
-    }
     users = {"name": "slurm-users", "configMap": {"name": partnames.users(name), "optional": True}}
     if not munge:
-        return [{"name": "slurm-keys", "secret": secret}, users]
+        return [common.key_volume(controller), users]
+    secret = {
+        "secretName": partnames.auth(name),
+        "items": [{"key": authkeys.MUNGE_FILE, "path": authkeys.MUNGE_FILE}],
+        "defaultMode": 0o600,
+    }
     return [
         {"name": "munge-key", "secret": secret},
         {"name": "munge-socket", "emptyDir": {"medium": "Memory"}},

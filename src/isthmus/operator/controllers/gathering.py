@@ -76,6 +76,16 @@ class Gatherer:
         held = KeySet.read(made.data.get(authkeys.FILE, b"")) if made else None
         return Keys(AuthKey.of(key, where=where), held, jwt)
 
+    def keys_of_others(self) -> dict[str, bytes]:
+        """Collect the keys of a slurmctld that somebody else runs, as files; none where no key is named."""
+        spec = self._controller.spec
+        if spec.slurm_key_ref is None:
+            return {}
+        key = self._secret(spec.slurm_key_ref, "slurmKeyRef")
+        name = authkeys.MUNGE_FILE if spec.auth_type == "munge" else authkeys.file_of_others(key)
+        tokens = {authkeys.JWT_FILE: self._secret(spec.jwt_key, "jwtKeyRef")} if spec.jwt_key else {}
+        return {name: key, **tokens}
+
     def auth_secret(self) -> Secret | None:
         """Find the Secret that daemons mount."""
         name = partnames.auth(self._controller.metadata.name)

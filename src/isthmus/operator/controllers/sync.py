@@ -131,7 +131,7 @@ class ControllerSync:
 
     async def _hold(self, controller: ControllerPart) -> None:
         finalizers = controller.metadata.finalizers
-        if not controller.spec.external and names.CONTROLLER_FINALIZER not in finalizers:
+        if names.CONTROLLER_FINALIZER not in finalizers:
             await self._finalizers(controller, (*finalizers, names.CONTROLLER_FINALIZER))
 
     async def _stays(self, controller: ControllerPart) -> bool:
@@ -160,10 +160,8 @@ class ControllerSync:
 
     async def _make_always(self, controller: ControllerPart, gatherer: Gatherer) -> tuple[str, ...]:
         """Make what depends on nobody else: Services and users. Return what is wrong with users."""
-        if controller.spec.external:
-            return ()
         owners = (owner_reference(CONTROLLERS, controller),)
-        for service in manifests.services(controller):
+        for service in () if controller.spec.external else manifests.services(controller):
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
         keys = gatherer.ssh_keys()
         people = users.users_configmap(controller, keys)
@@ -173,9 +171,9 @@ class ControllerSync:
     async def _make_config(self, controller: ControllerPart, gatherer: Gatherer) -> Revision:
         """Make files and keys; raises what is wrong with them before anything is changed."""
         made = files(gatherer.wishes(version=controller.status.slurm_version))
-        keys = None if controller.spec.external else self._key_files(controller, gatherer)
+        keys = self._key_files(controller, gatherer)
         config_changed = await self._apply_files(controller, made)
-        if keys is None:
+        if not keys:
             return Revision(common.hash_of(made), "", config_changed, 0.0)
         meta, now = controller.metadata, self._now()
         there = gatherer.auth_secret()
@@ -208,6 +206,8 @@ class ControllerSync:
 
     def _key_files(self, controller: ControllerPart, gatherer: Gatherer) -> dict[str, bytes]:
         """Choose the keys that daemons get now: those that they have, those that are wanted, or a step between."""
+        if controller.spec.external:
+            return gatherer.keys_of_others()
         keys = gatherer.keys()
         if keys.wanted is None:
             return {authkeys.JWT_FILE: keys.jwt, authkeys.MUNGE_FILE: keys.munge}

@@ -41,6 +41,7 @@ from isthmus.model.meta import Key, Partial
 from isthmus.model.objects import BUDGETS, SERVICES
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator import parts
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.nodesets.acting import Hands
 from isthmus.operator.nodesets.gathering import Gatherer
@@ -165,7 +166,7 @@ class NodeSetSync:
         if (view.deleting or view.reservations is not None) and await self._finalized(view):
             return
         view, decided = await self._decide(view, slurm, memory)
-        wrong = (*planned.complaints, *(it.note for it in decided.notes if it.warning))
+        wrong = (*planned.complaints, *(it.note for it in decided.notes if it.warning), *self._keyless(controller))
         trouble = status.Trouble(wrong, slurm=self._world.slurms.trouble(controller.metadata.key))
         if decided.victims != nodeset.status.victims:
             # Before anything is done to them: whoever takes over has to choose the same.
@@ -239,6 +240,11 @@ class NodeSetSync:
             memory.jobs_due_at = self._clock() + max(_SOON, _JOBS_REST * (self._clock() - began))
             decided = decide(view, propagated=propagated)
         return view, decided
+
+    def _keyless(self, controller: ControllerPart) -> tuple[str, ...]:
+        """Say why there will be no keys for pods, unless somebody does something."""
+        found = "" if self._gatherer.has_keys(controller) else parts.no_keys(controller).wrong
+        return (found,) if found else ()
 
     def _until_settled(self, view: View, memory: Memory) -> float | None:
         """Tell when to look again for what nobody will tell us of."""
