@@ -62,6 +62,10 @@ def test_a_leaderworkerset_gets_ready_and_its_workers_know_their_leader(
     workload_addons.kubectl(
         "wait", f"--namespace={namespace}", "--for=condition=Available", "lws/tried", "--timeout=90s"
     )
+    # That says the leaders are ready; what is asked is a worker.
+    workload_addons.kubectl(
+        "wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/tried-1-1", "--timeout=90s"
+    )
     leader = workload_addons.exec("tried-1-1", "printenv", "LWS_LEADER_ADDRESS", namespace=namespace)
     assert leader == f"tried-1.tried.{namespace}\n"
 
