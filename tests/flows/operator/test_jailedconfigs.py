@@ -1,0 +1,321 @@
+"""JailedConfigs from a ConfigMap to every node: on a real API server, on real files, with a real Slurm."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isthmus.kube.client import Client
+from isthmus.kube.errors import Forbidden, Invalid
+from isthmus.model.jailedconfig import JAILED_CONFIGS
+from isthmus.model.objects import SECRETS
+from isthmus.operator import jailedconfigs
+from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.faults import Faults
+from tests.bed.slurm import SlurmBed
+from tests.flows.kube.waiting import eventually
+from tests.flows.operator.jailed_bed import COMPLETED, RECONFIGURE, WRITTEN, JailedBed
+
+NEWEST = pytest.mark.parametrize("slurm_version", ["26.05"])
+ASKED = "*/reconfigure*"
+
+
+@pytest.fixture
+def jailed(control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_path: Path) -> JailedBed:
+    bed = JailedBed(control_plane, kube, namespace, tmp_path)
+    bed.fill()
+    return bed
+
+
+@pytest.fixture
+def slurm_here(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
+    return slurm_bed(slurm_version, nodes=2, accounting=False)
+
+
+# Files
+
+
+async def test_a_configmap_becomes_files_and_every_change_of_it(jailed: JailedBed) -> None:
+    await jailed.configmap("prolog", file="#!/bin/sh\n")
+    async with jailed.writer():
+        await jailed.config("prolog", "/opt/slurm_scripts/prolog.sh", "/etc/copy", defaultMode=0o755)
+        said = "these lie on the shared root: /opt/slurm_scripts/prolog.sh, /etc/copy"
+        await jailed.until("prolog", WRITTEN, "True", reason="Success", saying=said)
+        assert jailed.read("/opt/slurm_scripts/prolog.sh") == "#!/bin/sh\n"
+        assert (jailed.root / "opt/slurm_scripts/prolog.sh").stat().st_mode & 0o777 == 0o755
+        await jailed.configmap("prolog", file="#!/bin/bash\n")
+        await eventually(lambda: jailed.read("/opt/slurm_scripts/prolog.sh") == "#!/bin/bash\n")
+        await jailed.kube.merge_patch(
+            JAILED_CONFIGS, jailed.key("prolog"), {"spec": {"items": [{"key": "file", "path": "/etc/other"}]}}
+        )
+        await eventually(lambda: jailed.read("/etc/other") == "#!/bin/bash\n")
+        # What is no longer listed stays: jobs may be using it.
+        assert jailed.read("/opt/slurm_scripts/prolog.sh") == "#!/bin/bash\n"
+        assert (await jailed.until("prolog", WRITTEN, "True", saying="/etc/other")).status.files_hash
+
+
+async def test_nothing_is_written_before_the_shared_root_is_filled(jailed: JailedBed) -> None:
+    (jailed.root / ".isthmus/ready").unlink()
+    await jailed.configmap("a", file="x")
+    async with jailed.writer():
+        await jailed.config("a", "/etc/a")
+        await jailed.until("a", WRITTEN, "False", reason="Init", saying="the shared root is not filled yet")
+        assert jailed.read("/etc/a") is None
+        jailed.fill()
+        await jailed.until("a", WRITTEN, "True")
+        assert jailed.read("/etc/a") == "x"
+
+
+async def test_a_configmap_that_is_missing_is_waited_for(jailed: JailedBed) -> None:
+    async with jailed.writer():
+        await jailed.config("a", "/etc/a", **RECONFIGURE)
+        await jailed.until("a", WRITTEN, "False", reason="NotFound", saying="there is no ConfigMap a; create it")
+        await jailed.configmap("a", other="x")
+        await jailed.until("a", WRITTEN, "False", reason="NotWritten", saying="has no key file; add it")
+        await jailed.configmap("a", file="x")
+        await jailed.until("a", WRITTEN, "True")
+        assert jailed.read("/etc/a") == "x"
+
+
+async def test_another_clusters_files_are_not_ours_whatever_its_aggregation_key(jailed: JailedBed) -> None:
+    await jailed.configmap("mine", file="mine")
+    await jailed.configmap("theirs", file="theirs")
+    async with jailed.writer():
+        await jailed.config("theirs", "/etc/theirs", cluster="another", key="common")
+        await jailed.config("mine", "/etc/mine", key="common")
+        await jailed.until("mine", WRITTEN, "True")
+    assert jailed.read("/etc/theirs") is None
+    theirs = await jailed.kube.get(JAILED_CONFIGS, jailed.key("theirs"))
+    assert theirs.status.conditions == ()
+
+
+async def test_two_that_write_one_file_do_not_undo_each_other(jailed: JailedBed) -> None:
+    for name in ("first", "second"):
+        await jailed.configmap(name, file=name)
+    async with jailed.writer():
+        await jailed.config("first", "/etc/same")
+        await jailed.until("first", WRITTEN, "True")
+        # Ages have whole seconds; of one second, the first by name is the older.
+        await jailed.config("second", "/etc/same")
+        said = "/etc/same is written by the older JailedConfig first; remove it from one of them"
+        await jailed.until("second", WRITTEN, "False", reason="NotWritten", saying=said)
+        assert jailed.read("/etc/same") == "first"
+        await jailed.kube.delete(JAILED_CONFIGS, jailed.key("first"))
+        await jailed.until("second", WRITTEN, "True")
+        assert jailed.read("/etc/same") == "second"
+
+
+async def test_a_symbolic_link_cannot_redirect_it(
+    jailed: JailedBed, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (jailed.root / "out").symlink_to(outside)
+    await jailed.configmap("a", file="x")
+    async with jailed.writer(covered=("/home",)):
+        await jailed.config("a", "/out/a", "/etc/a")
+        await jailed.until("a", WRITTEN, "False", saying=f"name the real place: {outside} instead of /out")
+        assert list(outside.iterdir()) == []
+        assert jailed.read("/etc/a") is None
+        await jailed.configmap("b", file="x")
+        await jailed.config("b", "/home/b")
+        await jailed.until("b", WRITTEN, "False", saying="nodes have something of their own at /home")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("etc/a", "a path begins with /"),
+        ("/etc/../../a", "no .."),
+        ("/./a", "no ."),
+        ("/etc//a", "no empty part"),
+        ("/etc/", "does not end with /"),
+        ("/a\nb", "no control characters"),
+        ("/.isthmus/ready", "nothing is written into /.isthmus"),
+        ("/proc/sysrq-trigger", "nothing is written into"),
+        ("/" + "a" * 1024, "Too long"),
+    ],
+)
+async def test_hostile_paths_are_refused_as_soon_as_they_are_written(
+    jailed: JailedBed, path: str, said: str
+) -> None:
+    with pytest.raises(Invalid, match=said):
+        await jailed.config("a", path)
+
+
+async def test_what_cannot_be_is_refused_by_the_api_server(jailed: JailedBed) -> None:
+    with pytest.raises(Invalid, match="list items: each key needs the path of its file"):
+        await jailed.config("a")
+    with pytest.raises(Invalid, match="Duplicate value"):
+        await jailed.config("a", "/etc/a", "/etc/a")
+    with pytest.raises(Invalid, match="511"):
+        await jailed.config("a", "/etc/a", defaultMode=0o1777)
+    with pytest.raises(Invalid, match="Reconfigure"):
+        await jailed.config("a", "/etc/a", updateActions=["Restart"])
+    await jailed.config("fine", "/etc/..a", "/etc/.../b", "/development", "/a.isthmus")
+
+
+async def test_who_writes_files_may_read_no_secret(jailed: JailedBed) -> None:
+    async with jailed.writer() as writer:
+        with pytest.raises(Forbidden):
+            await writer.references._client.list(SECRETS, namespace=jailed.namespace)
+
+
+# Slurm
+
+
+async def test_a_change_is_complete_when_every_node_has_read_it(jailed: JailedBed, slurm_here: SlurmBed) -> None:
+    await jailed.configmap("a", file="1")
+    async with jailed.writer(), jailed.operator(slurm_here) as bed:
+        await jailed.config("a", "/etc/a", **RECONFIGURE)
+        done = await jailed.until("a", COMPLETED, "True", saying="slurmctld and 2 nodes have read it")
+        assert done.status.reconfigured_hash == done.status.files_hash != ""
+        slurm = bed.world.slurms.of(jailed.key("slurm"))
+        assert slurm
+        began = {it.name: it.slurmd_start_time.value for it in slurm.nodes.values()}
+        await jailed.configmap("a", file="2")
+        again = await jailed.until("a", COMPLETED, "False", reason="Refresh")
+        again = await jailed.until("a", COMPLETED, "True")
+        assert jailed.read("/etc/a") == "2"
+        assert again.status.reconfigured_hash == again.status.files_hash != done.status.files_hash
+        assert all((it.slurmd_start_time.value or 0) > (began[it.name] or 0) for it in slurm.nodes.values())
+        assert {it.type for it in again.status.conditions} == {WRITTEN, COMPLETED}
+
+
+async def test_what_changes_together_is_read_once(jailed: JailedBed, slurm_here: SlurmBed, faults: Faults) -> None:
+    everything = ("a", "b", "alone", "quiet")
+    for name in everything:
+        await jailed.configmap(name, file="1")
+    async with (
+        faults.in_front_of(slurm_here.rest_url) as proxy,
+        jailed.writer(),
+        jailed.operator(slurm_here, proxy.url),
+    ):
+        await jailed.config("a", "/etc/a", key="common", **RECONFIGURE)
+        await jailed.config("b", "/etc/b", key="common")
+        await jailed.config("alone", "/etc/alone", **RECONFIGURE)
+        await jailed.config("quiet", "/etc/quiet")
+        for name in everything:
+            await jailed.until(name, COMPLETED, "True")
+        assert proxy.count(path=ASKED) == 1
+        await jailed.until("quiet", COMPLETED, "True", reason="MissingAction")
+        async with asyncio.TaskGroup() as together:
+            for name in everything:
+                together.create_task(jailed.configmap(name, file="2"))
+        for name in ("a", "b", "alone"):
+            await eventually(lambda name=name: jailed.read(f"/etc/{name}") == "2")  # type: ignore[misc]
+        await proxy.until_seen(path=ASKED, times=2)
+        for name in everything:
+            found = await jailed.until(name, COMPLETED, "True")
+            assert name == "quiet" or found.status.reconfigured_hash == found.status.files_hash
+        assert proxy.count(path=ASKED) == 2
+        # What asks for nothing is never a reason.
+        await jailed.configmap("quiet", file="3")
+        await eventually(lambda: jailed.read("/etc/quiet") == "3")
+        # A member of an aggregation is, though it does not ask itself.
+        await jailed.configmap("b", file="3")
+        await proxy.until_seen(path=ASKED, times=3)
+
+
+@NEWEST
+async def test_a_restart_of_either_side_is_no_reason(
+    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
+) -> None:
+    await jailed.configmap("a", file="1")
+    async with faults.in_front_of(slurm_here.rest_url) as proxy:
+        async with jailed.writer(), jailed.operator(slurm_here, proxy.url):
+            await jailed.config("a", "/etc/a", **RECONFIGURE)
+            before = await jailed.until("a", COMPLETED, "True")
+        inode = (jailed.root / "etc/a").stat().st_ino
+        async with jailed.writer() as writer, jailed.operator(slurm_here, proxy.url) as bed:
+            await bed.quiet()
+            await eventually(lambda: not writer.controller.queue.taken and jailed.key("a") in writer.informer.store)
+            await jailed.configmap("other", file="x")
+            await jailed.config("other", "/etc/other")
+            await jailed.until("other", COMPLETED, "True")
+            await bed.quiet()
+            after = await jailed.kube.get(JAILED_CONFIGS, jailed.key("a"))
+        assert proxy.count(path=ASKED) == 1
+        assert after.metadata.resource_version == before.metadata.resource_version
+        assert (jailed.root / "etc/a").stat().st_ino == inode
+
+
+@NEWEST
+async def test_an_operator_that_ended_in_between_goes_on_where_it_was(
+    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
+) -> None:
+    await jailed.configmap("a", file="1")
+    async with faults.in_front_of(slurm_here.rest_url) as proxy, jailed.writer():
+        proxy.cut(path=ASKED)
+        async with jailed.operator(slurm_here, proxy.url):
+            await jailed.config("a", "/etc/a", **RECONFIGURE)
+            begun = await jailed.until("a", COMPLETED, "False", reason="Refused")
+            assert begun.status.reconfigured_hash
+        proxy.heal()
+        asked = proxy.count(path=ASKED)
+        async with jailed.operator(slurm_here, proxy.url):
+            await jailed.until("a", COMPLETED, "True")
+        assert proxy.count(path=ASKED) == asked + 1
+
+
+@NEWEST
+async def test_a_node_that_has_not_taken_it_is_named(jailed: JailedBed, slurm_here: SlurmBed) -> None:
+    await jailed.configmap("a", file="1")
+    async with jailed.writer(), jailed.operator(slurm_here):
+        slurm_here.kill("slurmd-n2")
+        await jailed.config("a", "/etc/a", **RECONFIGURE)
+        await jailed.until("a", COMPLETED, "False", saying="1 of 2 nodes have not taken it yet: n2")
+        slurm_here.start("slurmd-n2")
+        await jailed.until("a", COMPLETED, "True")
+
+
+@NEWEST
+async def test_a_missing_configmap_holds_up_its_aggregation_and_nobody_else(
+    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
+) -> None:
+    await jailed.configmap("a", file="1")
+    async with (
+        faults.in_front_of(slurm_here.rest_url) as proxy,
+        jailed.writer(),
+        jailed.operator(slurm_here, proxy.url),
+    ):
+        await jailed.config("missing", "/etc/missing", key="common", **RECONFIGURE)
+        await jailed.config("a", "/etc/a", key="common", **RECONFIGURE)
+        await jailed.until("a", COMPLETED, "False", saying="waits for JailedConfig missing of the same aggregation")
+        await jailed.until("missing", COMPLETED, "False", reason="NotFound")
+        assert proxy.count(path=ASKED) == 0
+        await jailed.configmap("missing", file="1")
+        await jailed.until("a", COMPLETED, "True")
+        assert proxy.count(path=ASKED) == 1
+
+
+@NEWEST
+async def test_out_of_touch_means_to_wait(jailed: JailedBed, slurm_here: SlurmBed) -> None:
+    await jailed.configmap("a", file="1")
+    async with jailed.writer(), jailed.operator(slurm_here) as bed:
+        slurm_here.kill("slurmrestd")
+        await eventually(lambda: not bed.world.slurms.in_touch(jailed.key("slurm")))
+        await jailed.config("a", "/etc/a", **RECONFIGURE)
+        found = await jailed.until("a", COMPLETED, "Unknown", reason="OutOfTouch")
+        assert found.status.reconfigured_hash == ""
+        slurm_here.start("slurmrestd")
+        await jailed.until("a", COMPLETED, "True")
+
+
+@NEWEST
+async def test_changes_that_follow_each_other_closely_are_read_once(
+    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jailedconfigs, "_SETTLE", 2.0)
+    monkeypatch.setattr(jailedconfigs, "_SETTLE_MOST", 10.0)
+    async with (
+        faults.in_front_of(slurm_here.rest_url) as proxy,
+        jailed.writer(),
+        jailed.operator(slurm_here, proxy.url),
+    ):
+        await jailed.config("a", "/etc/a", **RECONFIGURE)
+        for content in "1234":
+            await jailed.configmap("a", file=content)
+            await eventually(lambda content=content: jailed.read("/etc/a") == content)  # type: ignore[misc]
+        await jailed.until("a", COMPLETED, "True")
+        assert proxy.count(path=ASKED) == 1
