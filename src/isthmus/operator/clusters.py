@@ -18,15 +18,24 @@ import structlog
 from isthmus import names
 from isthmus.domain import clusterparts
 from isthmus.domain.clusterparts import Child, Parts
-from isthmus.domain.clusterparts.status import ACCEPTED, AVAILABLE, Family, cluster_status, leaving_status
+from isthmus.domain.clusterparts.status import ACCEPTED, AVAILABLE, Family, View, cluster_status, leaving_status
 from isthmus.domain.conditions import holds
-from isthmus.domain.manifests import populate
+from isthmus.domain.manifests import populate, sconfig
 from isthmus.domain.podtrouble import PATIENCE
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta, Key, condition
-from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
+from isthmus.model.objects import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Workload,
+)
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
@@ -77,6 +86,10 @@ class ClusterSync:
             SERVICES: world.services,
             SECRETS: world.secrets,
             CLAIMS: world.claims,
+            DEPLOYMENTS: world.deployments,
+            SERVICE_ACCOUNTS: world.service_accounts,
+            ROLES: world.roles,
+            ROLE_BINDINGS: world.role_bindings,
         }
         self.controller: Controller[Key] = Controller(
             "slurmclusters", self.reconcile, metrics=metrics, workers=_WORKERS
@@ -165,6 +178,7 @@ class ClusterSync:
         refused: str = "",
     ) -> Family:
         key = cluster.metadata.key
+        writer = self._world.deployments.get(Key(key.namespace, sconfig.name(prefix)))
         return Family(
             controller=self._world.controllers.get(key),
             accounting=self._world.accountings.get(key),
@@ -172,8 +186,15 @@ class ClusterSync:
             login=self._world.loginsets.get(Key(key.namespace, f"{prefix}login")),
             nodesets=self._world.nodesets.by("controller", key),
             root=self._root.view(cluster, parts.filling, refused=refused) if parts and parts.filling else None,
+            writer=self._writer(key, writer) if parts and parts.filling else None,
+            ready_writers=writer.status.ready_replicas if writer else 0,
             stale=stale,
         )
+
+    def _writer(self, cluster: Key, deployment: Workload | None) -> View:
+        pods = self._world.pods.by("part", (sconfig.COMPONENT, cluster))
+        wrong, missing = parts_.trouble(sconfig.APP, deployment, pods)
+        return View(sconfig.APP, ready=not wrong and not missing, wrong=wrong, missing=missing)
 
     # Acting
 
@@ -237,7 +258,7 @@ class ClusterSync:
     def _owned(self, cluster: SlurmCluster, prefix: str) -> Iterator[tuple[Kind[Any], Key]]:
         """Go through everything that the cluster owns, wanted or not."""
         key, uid = cluster.metadata.key, cluster.metadata.uid
-        for kind in (CONFIGMAPS, SERVICES):
+        for kind in (CONFIGMAPS, SERVICES, DEPLOYMENTS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
             yield from ((kind, found.metadata.key) for found in self._stores[kind].by("owner", uid))
         parts: tuple[tuple[Kind[Any], str], ...] = (
             (CONTROLLERS, key.name),

@@ -8,6 +8,7 @@ import msgspec
 
 from isthmus.domain import partnames
 from isthmus.domain.clusterparts import files, root
+from isthmus.domain.clusterparts.configwriter import writers
 from isthmus.domain.clusterparts.daemons import Child, Maker, jail_source, resting, worker_count
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.workers import nodeset_workers
@@ -86,6 +87,9 @@ def parts_of(
         children += [*maker.controller(), *maker.accounting(), maker.restapi()]
     children += [*maker.own_workers(), maker.login()]
     filling = maker.filling()
+    children += writers(
+        cluster, sets, jail=filling.root if filling else None, prefix=prefix, settings=settings, notes=notes
+    )
     notes.ignored += [
         path
         for path in files.fields_set(cluster.spec, INERT)

@@ -23,6 +23,7 @@ NOT_AVAILABLE = "Not available"
 ACCEPTED = "Accepted"
 WITHOUT_EFFECT = "FieldsWithoutEffect"
 REFS_RESOLVED = "NodeSetRefsResolved"
+WRITER_AVAILABLE = "SConfigControllerAvailable"
 
 
 class _Told(Protocol):
@@ -55,6 +56,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     nodesets: tuple[NodeSet, ...] = ()
     root: RootView | None = None
     """How the shared root is, if there is one."""
+    writer: "View | None" = None
+    """How sconfigcontroller is, which writes files onto it."""
+    ready_writers: int = 0
     stale: frozenset[str] = frozenset()
     """Kinds of parts that were changed just now, and that the cache still shows as they were."""
 
@@ -102,7 +106,7 @@ def cluster_status(
         "readyLogin": family.login.status.ready_replicas if family.login else 0,
         "readyWorkers": ready,
         "workers": f"{ready}/{parts.workers}",
-        "readySConfigController": 0,
+        "readySConfigController": family.ready_writers,
         "slurmVersion": family.controller.status.slurm_version if family.controller else "",
     }
     held = list(_about_spec(parts))
@@ -209,6 +213,8 @@ def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
     types = ["CommonAvailable", "ControllersAvailable", "LoginAvailable", "WorkersAvailable"]
     if cluster.spec.slurm_nodes.accounting.enabled:
         types.append("AccountingAvailable")
+    if family.root is not None:
+        types.append(WRITER_AVAILABLE)
     return [
         *(no(type_, "Maintenance", text) for type_ in types),
         no(conditions.READY, "Maintenance", text),
@@ -231,6 +237,8 @@ def _views(cluster: SlurmCluster, family: Family) -> dict[str, View]:
     }
     if cluster.spec.slurm_nodes.accounting.enabled:
         views["AccountingAvailable"] = look("slurmdbd", family.accounting, "Accounting")
+    if family.writer is not None:
+        views[WRITER_AVAILABLE] = family.writer
     return views
 
 
