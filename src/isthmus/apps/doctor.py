@@ -9,6 +9,7 @@ import msgspec
 
 from isthmus.apps import clusterfacts, clusterinside
 from isthmus.apps.clusterfacts import Reading
+from isthmus.apps.operator import LEASE_LABELS
 from isthmus.domain.diagnosis import Facts, Finding, diagnose
 from isthmus.domain.diagnosis.facts import KindFact, OperatorFact
 from isthmus.errors import Terminal
@@ -20,7 +21,6 @@ from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES, Node
 from isthmus.operator import crds
 
-_LEASE: Final = "isthmus-operator"
 _DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
     dict[str, Any],
     "apiextensions.k8s.io/v1",
@@ -111,9 +111,10 @@ def _missing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: st
 
 
 async def _operators(reading: Reading, now: float) -> tuple[OperatorFact, ...] | None:
-    # Under which name it was installed is not known here; by default its Lease is called so.
+    # Under which name it was installed is not known here.
+    label = ",".join(f"{key}={value}" for key, value in LEASE_LABELS.items())
     try:
-        leases = await reading.attempt("Leases", reading.client.list(LEASES, fields=f"metadata.name={_LEASE}"))
+        leases = await reading.attempt("Leases", reading.client.list(LEASES, labels=label))
     except NotFound:
         return None
     return tuple(_operator(it, now) for it in leases.items) if leases else None

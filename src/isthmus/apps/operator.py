@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 import structlog
 
+from isthmus import names
 from isthmus.apps import addresses
 from isthmus.apps.events import Events
 from isthmus.domain.manifests.common import Settings
@@ -57,6 +58,9 @@ _PARTS: Final = (
     NebiusNodeSetSync,
     JailedConfigSync,
 )
+LEASE_LABELS: Final = {names.NAME_LABEL: "isthmus-operator"}
+"""On the Lease of an operator, whatever the installation is called."""
+
 _UNIFIED: Final = Path("/sys/fs/cgroup/cgroup.controllers")
 _RESOLVER: Final = Path("/etc/resolv.conf")
 
@@ -87,7 +91,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
         if options.elect:
             lease_client = await stack.enter_async_context(Client(kube))
             lease = Key(options.election_namespace or kube.namespace, options.name)
-            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
+            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse(), labels=LEASE_LABELS)
         manager = Manager(election=election)
         await _serve(stack, manager, options, metrics)
         _answer(manager, client, options, namespace=kube.namespace, metrics=metrics)

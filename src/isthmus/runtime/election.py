@@ -11,7 +11,7 @@ import asyncio
 import socket
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -60,8 +60,11 @@ class Election:
         metrics: Metrics,
         fuse: Stopper,
         terms: Terms = Terms(),  # noqa: B008 - frozen
+        labels: Mapping[str, str] | None = None,
     ) -> None:
+        """`labels` are for who looks for the Lease and does not know its name."""
         self.lease = lease
+        self._labels = dict(labels or {})
         self._client = client
         self._candidate = Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", terms)
         self._terms = terms
@@ -183,9 +186,9 @@ class Election:
         if claim.taken_over:
             spec["acquireTime"] = now
         if claim.version is None:
-            metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
+            metadata = {"namespace": self.lease.namespace, "name": self.lease.name, "labels": self._labels}
             return await self._client.create(LEASES, {"metadata": metadata, "spec": spec})
-        patch = {"metadata": {"resourceVersion": claim.version}, "spec": spec}
+        patch = {"metadata": {"resourceVersion": claim.version, "labels": self._labels}, "spec": spec}
         return await self._client.merge_patch(LEASES, self.lease, patch)
 
     async def _give_back(self) -> None:

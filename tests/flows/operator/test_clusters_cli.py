@@ -11,12 +11,18 @@ import click
 import pytest
 from typer.testing import CliRunner
 
+from isthmus.apps.operator import LEASE_LABELS
 from isthmus.cli.main import app
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+from isthmus.model.lease import LEASES
+from isthmus.model.meta import Key
 from isthmus.operator import crds
+from isthmus.runtime.election import Election
+from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.runtime.test_election import SHORT, NoFuse
 
 Run = Callable[..., tuple[int, str]]
 
@@ -109,6 +115,28 @@ def test_the_doctor_sees_that_there_is_no_operator(isthmus: Run, name: str) -> N
     assert "the operator does not run" in said
     code, said = isthmus("doctor", name, "--json")
     assert {finding["area"] for finding in json.loads(said)["findings"]} >= {"operator"}
+
+
+def test_the_doctor_finds_an_operator_whatever_it_is_called(
+    isthmus: Run, plane: ControlPlaneBed, name: str
+) -> None:
+    make(isthmus, name)
+    said: list[str] = []
+
+    async def lead() -> None:
+        async with Client(load(plane.kubeconfig)) as client:
+            lease = Key("default", f"slurm-of-{name}")
+            election = Election(client, lease, metrics=Metrics(), fuse=NoFuse(), terms=SHORT, labels=LEASE_LABELS)
+
+            async def work() -> None:
+                said.append((await asyncio.to_thread(isthmus, "doctor", name))[1])
+
+            await election.run(work)
+            await client.delete(LEASES, lease)
+
+    asyncio.run(lead())
+    assert name in said[0]
+    assert "the operator does not run" not in said[0]
 
 
 def test_the_doctor_compares_the_kinds_with_its_own(isthmus: Run, plane: ControlPlaneBed) -> None:
