@@ -42,6 +42,9 @@ _AT_ONCE: Final = 8
 _CATCH_UP: Final = 1.0
 """In so many seconds our picture of Slurm is up to date again."""
 
+_IN_USE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
+"""How much of a node jobs use."""
+
 _KINDS: Final = (Register, Update, Drain, Undrain, Delete, Cordon, Uncordon, Mark, Retaint)
 
 
@@ -72,7 +75,7 @@ class Actor:
                     self._tell(node, action)
         in_slurm = [action for action in actions if not isinstance(action, Cordon | Uncordon | Mark | Retaint)]
         if slurm is not None and in_slurm:
-            await self._check(slurm)
+            await self._check(slurm, idle_or_not=any(isinstance(it, Delete) for it in in_slurm))
         for action in in_slurm:
             try:
                 await self._do(action)
@@ -91,14 +94,19 @@ class Actor:
             if node is not None:
                 self._recorder.event(NODES, node, complaint.reason, complaint.note, warning=True)
 
-    async def _check(self, seen: SlurmNode) -> None:
-        """Make sure that Slurm's node is what we think it is: a drain that is a second old is not to be lifted."""
+    async def _check(self, seen: SlurmNode, *, idle_or_not: bool) -> None:
+        """Make sure that Slurm's node is what we think it is: a drain that is a second old is not to be lifted.
+
+        Where jobs come and go, hardly any two readings agree on how much of a node they use; and when a single node
+        is read, that is as of the last list. It must not hold up a drain; only who is deleted has to be idle, or
+        not, as we think.
+        """
         async with self._gate:
             try:
-                found = slurm_facts(await self._slurm.node(seen.name))
+                found = _facts(await self._slurm.node(seen.name), idle_or_not=idle_or_not)
             except NotFound:
                 found = ()
-        if found != slurm_facts(seen):
+        if found != _facts(seen, idle_or_not=idle_or_not):
             raise Wait(f"Slurm's node {seen.name} has changed since it was read", after=_CATCH_UP)
 
     async def _do(self, action: Action) -> None:
@@ -123,6 +131,11 @@ class Actor:
         log.info("node", did=reason, note=note)
         if node is not None:
             self._recorder.event(NODES, node, reason, note, warning=isinstance(action, Cordon))
+
+
+def _facts(node: SlurmNode, *, idle_or_not: bool) -> tuple[object, ...]:
+    state = node.state if idle_or_not else tuple(it for it in node.state if it not in _IN_USE)
+    return slurm_facts(msgspec.structs.replace(node, state=state))
 
 
 def _change(update: Update) -> NodeChange:

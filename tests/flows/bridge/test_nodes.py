@@ -7,17 +7,23 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
 from isthmus.domain import noderecord
+from isthmus.domain.noderules import Delete, Drain, Undrain
+from isthmus.errors import Wait
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
 from isthmus.kube.crd import install
 from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
 from isthmus.model.node import NODES
 from isthmus.model.slurm import NodeChange
+from isthmus.nodes.acting import Actor
+from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
@@ -250,6 +256,25 @@ async def test_a_cordon_drains_and_its_end_resumes(nodes: Nodes, name: str) -> N
     await nodes.cordon(name, shut=False)
     await nodes.in_state(name, "IDLE", without="DRAIN")
     assert not mark_of(nodes.node(name) or pytest.fail("gone"))
+
+
+async def test_jobs_that_come_and_go_do_not_hold_up_a_drain(nodes: Nodes, name: str) -> None:
+    await make_kube_node(nodes.kube, name)
+    await nodes.registered(name)
+    slurm = nodes.world.slurm
+    # What the last list of nodes showed, and what is so no more.
+    busy = msgspec.structs.replace(await slurm.node(name), state=("MIXED",))
+    recorder = Recorder(nodes.kube, controller="test", instance="test")
+    actor = Actor(nodes.kube, slurm, recorder=recorder, metrics=Metrics())
+    assert await actor.act(None, busy, [Drain(name, "bad disk")]) is None
+    drained = await slurm.node(name)
+    assert "DRAIN" in drained.state
+    with pytest.raises(Wait):  # which was drained meanwhile, and not by the reader
+        await actor.act(None, busy, [Undrain(name)])
+    busy = msgspec.structs.replace(drained, state=("MIXED", "DRAIN"))
+    with pytest.raises(Wait):  # only what is known to be idle may go
+        await actor.act(None, busy, [Delete(name)])
+    await actor.act(None, drained, [Undrain(name)])
 
 
 async def test_a_drain_in_slurm_cordons_and_its_end_uncordons(nodes: Nodes, name: str) -> None:
