@@ -513,6 +513,8 @@ class SlurmClusterStatus(Data, frozen=True):
     slurm_version: str = ""
     jail_image: str = ""
     """What the files of the shared root are of (ours)."""
+    jail_filled_at: str = ""
+    """Since when they are (ours)."""
     jail_image_wanted: str = ""
     """What they would be of after a refresh (ours)."""
     observed_generation: int = 0

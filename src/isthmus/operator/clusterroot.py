@@ -71,9 +71,15 @@ class RootKeeper:
         """See how the root is."""
         if refused:
             text = f"the Job of the shared root cannot be made: {refused}"
-            image = cluster.status.jail_image
+            told = cluster.status
             return RootView(
-                filled=bool(image), image=image, wanted=filling.image, reason="Refused", text=text, wrong=text
+                filled=bool(told.jail_image),
+                image=told.jail_image,
+                since=told.jail_filled_at,
+                wanted=filling.image,
+                reason="Refused",
+                text=text,
+                wrong=text,
             )
         seen = self._seen(filling)
         running = next((it for it in (seen.refresh, seen.populate) if it and not it.complete), None)
@@ -83,7 +89,8 @@ class RootKeeper:
     def tell(self, cluster: SlurmCluster, view: RootView) -> None:
         """Record what is new about the root: that it is filled, or what is in the way."""
         before = condition(cluster.status.conditions, POPULATED)
-        if view.wrong and (before is None or before.message != view.text):
+        trouble = view.wrong or view.reason == "RefreshFailed"
+        if trouble and (before is None or before.message != view.text):
             self._recorder.event(SLURM_CLUSTERS, cluster, f"Jail{view.reason}", view.text, warning=True)
         elif view.reason in {"Filled", "Refreshed"} and (before is None or before.reason != view.reason):
             self._recorder.event(SLURM_CLUSTERS, cluster, f"Jail{view.reason}", view.text)

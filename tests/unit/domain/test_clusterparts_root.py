@@ -1,5 +1,6 @@
 """The shared root of a SlurmCluster: what it is filled from, which Jobs there are, and what is told of it."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -288,6 +289,10 @@ def pod(of: OwnJob, *, code: int | None = None, message: str = "", second: int =
     return msgspec.convert(given, Pod)
 
 
+def ready(image: str, *, day: int = 1) -> str:
+    return json.dumps({"image": image, "when": f"2026-01-0{day}T00:00:00+00:00", "files": 1, "revision": "x"})
+
+
 def view(of: SlurmCluster | None = None, *, wrong: str = "", **seen: Any) -> RootView:
     found = of or cluster()
     return rootstatus.view(found, filling(found), SeenRoot(**seen), Trouble(wrong=wrong))
@@ -299,7 +304,7 @@ def test_it_is_told_what_is_under_way_and_what_it_is_filled_from_in_the_end() ->
     assert begun.missing
     running = view(populate=job("populate"), pods=(pod(job("populate")),))
     assert (running.filled, running.text) == (False, "the shared root is being filled from ours:1")
-    done = view(populate=DONE, pods=(pod(DONE, code=0, message='{"image": "ours:1"}'),))
+    done = view(populate=DONE, pods=(pod(DONE, code=0, message=ready("ours:1")),))
     assert (done.filled, done.reason, done.image, done.wrong, done.missing) == (True, "Filled", "ours:1", "", "")
     assert done.as_condition().status == "True"
 
@@ -334,7 +339,7 @@ def test_a_pod_that_cannot_start_is_told() -> None:
 
 def test_a_newer_image_is_said_to_be_due_and_how() -> None:
     of = cluster(populateJail={"image": "root:2"})
-    found = view(of, populate=DONE, pods=(pod(DONE, code=0, message='{"image": "root:1"}'),))
+    found = view(of, populate=DONE, pods=(pod(DONE, code=0, message=ready("root:1")),))
     assert (found.filled, found.reason, found.image, found.wanted) == (True, "RefreshDue", "root:1", "root:2")
     assert "isthmus cluster refresh demo -n hpc" in found.text
     assert (found.wrong, found.missing) == ("", "")
@@ -349,19 +354,34 @@ def test_what_the_command_says_counts_more_than_what_the_job_was_made_for() -> N
     assert view(of).filled
 
 
+def test_the_word_of_an_older_job_does_not_count_once_the_root_was_refreshed() -> None:
+    told = {"jailImage": "root:2", "jailFilledAt": "2026-01-02T00:00:00+00:00"}
+    of = cluster(populateJail={"image": "root:2"}, status=told)
+    found = view(of, populate=DONE, pods=(pod(DONE, code=0, message=ready("root:1")),))
+    assert (found.reason, found.image) == ("Filled", "root:2")
+    # Somebody has given it a new volume.
+    found = view(of, populate=DONE, pods=(pod(DONE, code=0, message=ready("root:1", day=3)),))
+    assert (found.reason, found.image) == ("RefreshDue", "root:1")
+
+
 def test_a_refresh_is_told_from_beginning_to_end() -> None:
     of = cluster(maintenance=OVERWRITE, populateJail={"image": "root:2"}, status={"jailImage": "root:1"})
     under_way = view(of, populate=DONE, refresh=job("refresh", image="root:2"))
     assert (under_way.filled, under_way.reason) == (True, "Refreshing")
     assert under_way.text == "the shared root is being refreshed from root:1 to root:2"
     refresh = job("refresh", image="root:2", state="Complete", completionTime="2026-01-02T00:00:00Z")
-    done = view(of, populate=DONE, refresh=refresh, pods=(pod(refresh, code=0, message='{"image": "root:2"}'),))
+    done = view(of, populate=DONE, refresh=refresh, pods=(pod(refresh, code=0, message=ready("root:2", day=2)),))
     assert (done.reason, done.image) == ("Refreshed", "root:2")
     assert "set maintenance to none" in done.text
     failed = job("refresh", state="Failed")
     broken = view(of, populate=DONE, refresh=failed, pods=(pod(failed, code=3, message="too small"),))
     assert (broken.filled, broken.reason) == (True, "RefreshFailed")
     assert "too small" in broken.wrong
+    # Nobody has to stop working because somebody's own refresh did not succeed.
+    live = cluster(populateJail={"image": "root:2"}, status={"jailImage": "root:1"})
+    broken = view(live, populate=DONE, refresh=failed, pods=(pod(failed, code=3, message="too small"),))
+    assert (broken.filled, broken.wrong) == (True, "")
+    assert "too small; then: isthmus cluster refresh demo -n hpc" in broken.text
 
 
 def test_where_filling_is_skipped_nobody_claims_anything() -> None:

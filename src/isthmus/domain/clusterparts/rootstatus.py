@@ -1,7 +1,7 @@
 """What is told of the shared root of a SlurmCluster: whether it is filled, from what, and what is in the way."""
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,11 +31,24 @@ _TRIES: Final = 2
 """Failed pods from which on somebody should have a look."""
 
 
+class Held(NamedTuple):
+    """What a root holds, and since when, as texts that can be compared."""
+
+    image: str = ""
+    since: str = ""
+
+
+class _Ready(msgspec.Struct):
+    image: str
+    when: str = ""
+
+
 class RootView(msgspec.Struct, frozen=True, kw_only=True):
     """How the root is. `image` is what its files are of, as far as that is known."""
 
     filled: bool
     image: str = ""
+    since: str = ""
     wanted: str = ""
     reason: str = ""
     text: str = ""
@@ -57,15 +70,20 @@ def mode_condition(cluster: SlurmCluster) -> Condition:
 
 def view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Trouble) -> RootView:
     """See how the root is. `trouble` is what keeps the pods of the Job from doing their work."""
-    image = _held(cluster, seen)
+    held = _held(cluster, seen)
+    found = _view(cluster, wanted, seen, trouble, held.image)
+    return msgspec.structs.replace(found, image=held.image, since=held.since, wanted=wanted.image)
+
+
+def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Trouble, image: str) -> RootView:
     if cluster.spec.maintenance == SKIP:
-        return RootView(filled=True, image=image, wanted=wanted.image, text=_MODES[SKIP])
+        return RootView(filled=True, text=_MODES[SKIP])
     refresh = seen.refresh
     if refresh is not None and not refresh.complete and image:
-        return _refresh_view(refresh, wanted, seen, image, trouble)
+        return _refresh_view(cluster, refresh, seen, trouble, image)
     job = seen.populate
     if job is not None and job.failure:
-        return _failed_view("populate", job, wanted, seen, image)
+        return _failed_view(job, seen)
     if not image:
         return _filling_view(job, wanted, seen, trouble)
     if image != wanted.image and not image.startswith("volume:"):
@@ -74,12 +92,10 @@ def view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troubl
             f" isthmus cluster refresh {cluster.metadata.name} -n {cluster.metadata.namespace}"
             f" (or by maintenance: {OVERWRITE})"
         )
-        return RootView(filled=True, image=image, wanted=wanted.image, reason="RefreshDue", text=text)
+        return RootView(filled=True, reason="RefreshDue", text=text)
     done = "; set maintenance to none" if cluster.spec.maintenance == OVERWRITE and refresh else ""
     return RootView(
         filled=True,
-        image=image,
-        wanted=wanted.image,
         reason="Refreshed" if refresh else "Filled",
         text=f"the shared root is of {image}{done}",
     )
@@ -88,74 +104,77 @@ def view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troubl
 def _filling_view(job: OwnJob | None, wanted: Filling, seen: SeenRoot, trouble: Trouble) -> RootView:
     if job is None:
         text = "the Job that fills the shared root is being made"
-        return RootView(filled=False, wanted=wanted.image, reason="Filling", text=text, missing=text)
+        return RootView(filled=False, reason="Filling", text=text, missing=text)
     ended = _last_end(job, seen.pods)
     if ended and ended.exit_code:
         text = f"filling the shared root is tried again: {_told(ended)}"
         wrong = text if job.status.failed >= _TRIES else ""
         reason = "Failing" if wrong else "Filling"
-        return RootView(filled=False, wanted=wanted.image, reason=reason, text=text, wrong=wrong, missing=text)
+        return RootView(filled=False, reason=reason, text=text, wrong=wrong, missing=text)
     if trouble.wrong:
         text = f"the shared root cannot be filled: {trouble.wrong}"
-        return RootView(filled=False, wanted=wanted.image, reason="Waiting", text=text, wrong=text)
+        return RootView(filled=False, reason="Waiting", text=text, wrong=text)
     text = f"the shared root is being filled from {wanted.image}"
-    return RootView(filled=False, wanted=wanted.image, reason="Filling", text=text, missing=text)
+    return RootView(filled=False, reason="Filling", text=text, missing=text)
 
 
-def _refresh_view(job: OwnJob, wanted: Filling, seen: SeenRoot, image: str, trouble: Trouble) -> RootView:
+def _refresh_view(cluster: SlurmCluster, job: OwnJob, seen: SeenRoot, trouble: Trouble, image: str) -> RootView:
+    """See how a refresh goes. Whatever becomes of it, the root can be lived in; so the cluster stays available."""
+    to = job.metadata.annotations.get(names.JAIL_IMAGE_ANNOTATION, "")
+    in_maintenance = cluster.spec.maintenance == OVERWRITE
+    reason, text = "Refreshing", f"the shared root is being refreshed from {image} to {to}"
+    wrong = ""
     if job.failure:
-        return _failed_view("refresh", job, wanted, seen, image)
-    to = job.metadata.annotations.get(names.JAIL_IMAGE_ANNOTATION, wanted.image)
-    text = f"the shared root is being refreshed from {image} to {to}"
-    if trouble.wrong:
-        text = f"the shared root cannot be refreshed: {trouble.wrong}"
-        return RootView(filled=True, image=image, wanted=wanted.image, reason="Refreshing", text=text, wrong=text)
-    return RootView(filled=True, image=image, wanted=wanted.image, reason="Refreshing", text=text)
+        meta = cluster.metadata
+        again = _delete(job) if in_maintenance else f"isthmus cluster refresh {meta.name} -n {meta.namespace}"
+        reason, wrong = "RefreshFailed", f"the shared root cannot be refreshed: {_why(job, seen)}; then: {again}"
+    elif trouble.wrong:
+        wrong = f"the shared root cannot be refreshed: {trouble.wrong}"
+    return RootView(filled=True, reason=reason, text=wrong or text, wrong=wrong if in_maintenance else "")
 
 
-def _failed_view(
-    action: Literal["populate", "refresh"], job: OwnJob, wanted: Filling, seen: SeenRoot, image: str
-) -> RootView:
+def _failed_view(job: OwnJob, seen: SeenRoot) -> RootView:
+    text = f"the shared root cannot be filled: {_why(job, seen)}; then: {_delete(job)}, and it is tried anew"
+    return RootView(filled=False, reason="Failed", text=text, wrong=text)
+
+
+def _why(job: OwnJob, seen: SeenRoot) -> str:
     ended = _last_end(job, seen.pods)
-    failure = job.failure
-    why = _told(ended) if ended and ended.exit_code else failure.message if failure else ""
-    what = "filled" if action == "populate" else "refreshed"
-    meta = job.metadata
-    again = f"kubectl delete job {meta.name} -n {meta.namespace}"
-    text = f"the shared root cannot be {what}: {why.rstrip('.')}. When that is mended: {again}; it is tried anew"
-    return RootView(
-        filled=bool(image) and action == "refresh",
-        image=image,
-        wanted=wanted.image,
-        reason="Failed" if action == "populate" else "RefreshFailed",
-        text=text,
-        wrong=text,
-    )
+    told = _told(ended) if ended and ended.exit_code else job.failure.message if job.failure else ""
+    return told.rstrip(". ")
 
 
-def _held(cluster: SlurmCluster, seen: SeenRoot) -> str:
-    """Tell what the files in the root are of: what the last Job that is done said, or what we told before."""
-    ended = [job for job in (seen.populate, seen.refresh) if job is not None and job.complete]
-    ended.sort(key=lambda it: it.status.completion_time.timestamp() if it.status.completion_time else 0.0)
-    if not ended:
-        return cluster.status.jail_image
-    last = ended[-1]
-    told = _last_end(last, seen.pods)
-    return (
-        (told and image_told(told.message))
-        or cluster.status.jail_image
-        or last.metadata.annotations.get(names.JAIL_IMAGE_ANNOTATION, "unknown")
-    )
+def _delete(job: OwnJob) -> str:
+    return f"kubectl delete job {job.metadata.name} -n {job.metadata.namespace}"
 
 
-def image_told(message: str) -> str:
-    """Find which image a root has in what the command said in the end."""
+def _held(cluster: SlurmCluster, seen: SeenRoot) -> Held:
+    """Find what the files in the root are of: the newest word of Jobs that are done, and of what was told before.
+
+    A Job that finds a root filled says since when it is; so its word never counts for more than it should.
+    """
+    known = [Held(cluster.status.jail_image, cluster.status.jail_filled_at)] if cluster.status.jail_image else []
+    for job in (seen.populate, seen.refresh):
+        if job is None or not job.complete:
+            continue
+        ended = _last_end(job, seen.pods)
+        told = held_by(ended.message) if ended else None
+        if told:
+            known.append(told)
+        elif not known:
+            at = job.status.completion_time
+            image = job.metadata.annotations.get(names.JAIL_IMAGE_ANNOTATION, "unknown")
+            known.append(Held(image, at.isoformat() if at else ""))
+    return max(known, key=lambda it: it.since, default=Held())
+
+
+def held_by(message: str) -> Held | None:
+    """Read what our command says in the end: what `ready` of the root says."""
     try:
-        told = msgspec.json.decode(message)
+        told = msgspec.json.decode(message, type=_Ready)
     except msgspec.DecodeError:
-        return ""
-    image = told.get("image") if isinstance(told, dict) else None
-    return image if isinstance(image, str) else ""
+        return None
+    return Held(told.image, told.when) if told.image else None
 
 
 def _last_end(job: OwnJob, pods_: Iterable[Pod]) -> Terminated | None:

@@ -111,7 +111,11 @@ def cluster_status(
     }
     held = list(_about_spec(parts))
     if family.root is not None:
-        fields |= {"jailImage": family.root.image, "jailImageWanted": family.root.wanted}
+        fields |= {
+            "jailImage": family.root.image,
+            "jailFilledAt": family.root.since,
+            "jailImageWanted": family.root.wanted,
+        }
         held += [mode_condition(cluster), family.root.as_condition()]
     if parts.problems:
         wrong = "; ".join(parts.problems)
