@@ -34,6 +34,7 @@ def manifest(
     accounting: bool,
     node_port: int,
     resources: dict[str, str],
+    shared_root: bool = True,
 ) -> dict[str, Any]:
     """Make the SlurmCluster that the options stand for."""
 
@@ -52,7 +53,10 @@ def manifest(
         "accounting": {"enabled": accounting, "slurmdbd": image("slurm")},
         "rest": {"rest": image("slurm")},
     }
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"slurmNodes": nodes, "users": [user]}}
+    spec: dict[str, Any] = {"slurmNodes": nodes, "users": [user]}
+    if shared_root:
+        spec["populateJail"] = {}  # from the image of login nodes
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 async def create(client: Client, wanted: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from isthmus.apps import clusterfacts, clusterinside
 from isthmus.apps.clusterfacts import Complaint, Found, Reading
+from isthmus.domain.clusterparts.rootstatus import POPULATED
 from isthmus.domain.diagnosis import reading as reading_
 from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, PartFact
 from isthmus.errors import Terminal
@@ -57,6 +58,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     told: str
     version: str
     parts: tuple[PartLine, ...]
+    root: str = ""
+    """What is told of the shared root; empty where there is none."""
     nodes: Mapping[str, int]
     jobs: Mapping[str, int]
     slurm_answers: bool
@@ -109,6 +112,7 @@ async def _status(client: Client, cluster: ClusterFacts, found: Found, *, now: f
         told=told.message if told and not ready else "",
         version=version,
         parts=parts,
+        root=root.message if own and (root := condition(own.status.conditions, POPULATED)) else "",
         nodes=_node_states(answers.get("nodes")),
         jobs=reading_.read_jobs(jobs.text) if (jobs := answers.get("jobs")) and jobs.ok else {},
         slurm_answers=bool((ping := answers.get("ping")) and ping.ok),

@@ -52,6 +52,9 @@ def create(
     accounting: Annotated[
         bool, typer.Option("--accounting/--no-accounting", help="Keep records of jobs, in a database.")
     ] = True,
+    shared_root: Annotated[
+        bool, typer.Option("--shared-root/--no-shared-root", help="One file system everywhere, and not only /home.")
+    ] = True,
     node_port: Annotated[
         int | None,
         typer.Option(
@@ -82,6 +85,7 @@ def create(
             accounting=accounting,
             node_port=port,
             resources=resources,
+            shared_root=shared_root,
         )
         await clustermaking.create(client, wanted)
         typer.echo(f"Cluster {name} is being made in the namespace {place}.")
@@ -217,6 +221,40 @@ def exec_(
 
 
 @app.command()
+def refresh(
+    name: _Name,
+    *,
+    namespace: _Namespace = "",
+    image: Annotated[
+        str, typer.Option(help="To this image. [default: the one that the cluster is to have]", metavar="IMAGE")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Bring the shared root up to a newer image: what would change is shown first, and what users wrote is kept."""
+    from isthmus.apps import clusterrefresh, clusterstatus
+
+    async def run(client: "Client") -> None:
+        cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
+        wanted = await clusterrefresh.prepare(client, cluster, image=image)
+        typer.echo(f"From {cluster.status.jail_image} to {wanted.filling.image}, this would be done:")
+        await clusterrefresh.show_plan(client, wanted, typer.echo)
+        if not yes and not typer.confirm("People stay logged in, and jobs run on. Go on?"):
+            typer.echo("Nothing was changed.")
+            return
+        await clusterrefresh.carry_out(client, wanted, typer.echo)
+        if image and image != cluster.status.jail_image_wanted:
+            place = cluster.metadata.namespace
+            typer.echo(
+                f"The specification still says {cluster.status.jail_image_wanted}; let it say what is there:\n"
+                f"  kubectl patch -n {place} slurmcluster {name} --type=merge"
+                f' -p=\'{{"spec":{{"populateJail":{{"image":"{image}"}}}}}}\''
+            )
+
+    reach.with_client(run, kubeconfig)
+
+
+@app.command()
 def delete(
     name: _Name,
     *,
@@ -263,6 +301,8 @@ def _show(found: "Status") -> None:
         ("  PART", "NAME", "READY", "WHAT IT SAYS"),
         [(f"  {part.part}", part.name, part.ready, part.told or "-") for part in found.parts],
     )
+    if found.root:
+        typer.echo(f"  Root: {found.root}")
     if found.slurm_answers:
         typer.echo(f"  Nodes: {_counts(found.nodes) or 'none'}")
         typer.echo(f"  Jobs: {_counts(found.jobs) or 'none'}")
@@ -286,6 +326,7 @@ _PARTS = {
     "AccountingAvailable": "slurmdbd",
     "LoginAvailable": "login",
     "WorkersAvailable": "workers",
+    "JailPopulated": "the shared root",
 }
 
 
