@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
 
 from isthmus import names
 from isthmus.domain.conditions import no, yes
+from isthmus.domain.manifests import sconfig
 from isthmus.domain.manifests.common import Settings
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
@@ -18,6 +20,7 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, condition
 from isthmus.model.objects import SECRETS, SERVICES
+from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.storage import CLAIMS
@@ -126,6 +129,20 @@ class Bed:
             nodeSetHash="x",
             selector="x",
         )
+        if self.cluster(name).spec.populate_jail is not None:
+            await self.tell_writer(name)
+
+    async def tell_writer(self, name: str = "demo") -> None:
+        """Tell that the pod of sconfigcontroller is ready, as kubelet would; the rest is Kubernetes' own work."""
+
+        def pods() -> tuple[Pod, ...]:
+            return self.world.pods.by("part", (sconfig.COMPONENT, self.key(name)))
+
+        await eventually(lambda: len(pods()) == 1)
+        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+        status = {"status": {"phase": "Running", "conditions": [ready]}}
+        await self.kube.merge_patch(PODS, pods()[0].metadata.key, status, subresource="status")
 
 
 @asynccontextmanager

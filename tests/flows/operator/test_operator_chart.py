@@ -349,7 +349,11 @@ WRITTEN = [
         ("slinky.slurm.net", it)
         for it in ("controllers", "nodesets", "loginsets", "accountings", "restapis", "tokens")
     ),
-    *(("", it) for it in ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims")),
+    *(
+        ("", it)
+        for it in ("pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "serviceaccounts")
+    ),
+    *(("rbac.authorization.k8s.io", it) for it in ("roles", "rolebindings")),
     *(("apps", it) for it in ("statefulsets", "deployments", "daemonsets")),
     ("batch", "jobs"),
     ("policy", "poddisruptionbudgets"),
@@ -360,7 +364,9 @@ IN_ITS_NAMESPACES = [
     # To delete one is for its owner, who may ask for it in a way that ours takes the place of.
     *((verb, "slurm.nebius.ai", "slurmclusters") for verb in ("get", "list", "watch", "patch", "delete")),
     *((verb, "slurm.nebius.ai", "nodesets") for verb in ("get", "list", "watch", "patch")),
+    *((verb, "slurm.nebius.ai", "jailedconfigs") for verb in ("get", "list", "watch")),
     ("patch", "slurm.nebius.ai", "slurmclusters/status"),
+    ("patch", "slurm.nebius.ai", "jailedconfigs/status"),
     ("update", "slinky.slurm.net", "nodesets/finalizers"),
     ("patch", "", "pods/status"),
     ("create", "events.k8s.io", "events"),
@@ -376,12 +382,16 @@ NEVER = [
     ("delete", "", "nodes"),
     ("list", "", "namespaces"),
     ("create", "", "namespaces"),
-    ("create", "", "serviceaccounts"),
     ("create", "", "serviceaccounts/token"),
-    ("create", "rbac.authorization.k8s.io", "roles"),
+    # It can give others what it may itself, and no more.
+    ("escalate", "rbac.authorization.k8s.io", "roles"),
+    ("bind", "rbac.authorization.k8s.io", "roles"),
+    ("bind", "rbac.authorization.k8s.io", "clusterroles"),
+    ("create", "rbac.authorization.k8s.io", "clusterroles"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ("create", "slurm.nebius.ai", "slurmclusters"),
     ("delete", "slurm.nebius.ai", "nodesets"),
+    ("patch", "slurm.nebius.ai", "jailedconfigs"),
     ("deletecollection", "", "pods"),
     ("patch", "apiextensions.k8s.io", "customresourcedefinitions"),
     ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
