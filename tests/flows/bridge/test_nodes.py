@@ -21,6 +21,7 @@ from isthmus.kube.crd import install
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.node import NODES
+from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.slurm import NodeChange
 from isthmus.nodes.acting import Actor
 from isthmus.runtime.metrics import Metrics
@@ -263,7 +264,7 @@ async def test_jobs_that_come_and_go_do_not_hold_up_a_drain(nodes: Nodes, name: 
     await nodes.registered(name)
     slurm = nodes.world.slurm
     # What the last list of nodes showed, and what is so no more.
-    busy = msgspec.structs.replace(await slurm.node(name), state=("MIXED",))
+    busy = _in_use(await slurm.node(name))
     recorder = Recorder(nodes.kube, controller="test", instance="test")
     actor = Actor(nodes.kube, slurm, recorder=recorder, metrics=Metrics())
     assert await actor.act(None, busy, [Drain(name, "bad disk")]) is None
@@ -271,10 +272,14 @@ async def test_jobs_that_come_and_go_do_not_hold_up_a_drain(nodes: Nodes, name: 
     assert "DRAIN" in drained.state
     with pytest.raises(Wait):  # which was drained meanwhile, and not by the reader
         await actor.act(None, busy, [Undrain(name)])
-    busy = msgspec.structs.replace(drained, state=("MIXED", "DRAIN"))
     with pytest.raises(Wait):  # only what is known to be idle may go
-        await actor.act(None, busy, [Delete(name)])
+        await actor.act(None, _in_use(drained), [Delete(name)])
     await actor.act(None, drained, [Undrain(name)])
+
+
+def _in_use(node: SlurmNode) -> SlurmNode:
+    assert "IDLE" in node.state
+    return msgspec.structs.replace(node, state=tuple("MIXED" if it == "IDLE" else it for it in node.state))
 
 
 async def test_a_drain_in_slurm_cordons_and_its_end_uncordons(nodes: Nodes, name: str) -> None:
