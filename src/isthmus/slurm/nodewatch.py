@@ -28,8 +28,12 @@ _BACKOFF_MOST: Final = 5.0
 _PATIENCE: Final = 15.0
 """A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
 
-_SETTLED_SECONDS: Final = 1.5
-"""Slurm stamps changes with whole seconds; a second that is over by this much holds no further change."""
+_OVERLAP: Final = 5
+"""Seconds before the last answer from which on changes are asked for.
+
+slurmctld marks a change with the second in which it was asked for it. Until it holds all locks and makes the
+change, an answer without it may have gone out, with a later stamp.
+"""
 
 Clock = Callable[[], float]
 
@@ -43,7 +47,6 @@ class NodeReader:
         """When the latest successful reading began, by the clock; None before the first."""
         self._client = client
         self._clock = clock
-        self._stamp, self._stamp_seen = 0, clock()
         self._since: int | None = None
 
     async def read(self) -> None:
@@ -53,10 +56,7 @@ class NodeReader:
         self.as_of = began
         if listing is None:
             return
-        if listing.last_update != self._stamp:
-            self._stamp, self._stamp_seen = listing.last_update, began
-        settled = began - self._stamp_seen >= _SETTLED_SECONDS
-        self._since = self._stamp + 1 if settled else self._stamp
+        self._since = listing.last_update - _OVERLAP
         names = {node.name for node in listing.nodes}
         for gone in [name for name in self.nodes if name not in names]:
             self.nodes.drop(gone)
