@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from isthmus.domain.clusterparts import Child, Parts, nodeset_part, parts_of, prefix
+from isthmus.domain.manifests import worker
 from isthmus.domain.manifests.common import Settings
 from isthmus.model.slinky import (
     ACCOUNTINGS,
@@ -589,7 +590,8 @@ def test_a_nodeset_becomes_one_of_the_other_kind() -> None:
     assert (spec.replicas, spec.controller_ref.name) == (2, "demo")
     assert spec.slurmd["image"] == "example/slurmd:1"
     assert spec.slurmd["resources"]["limits"] == {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"}
-    assert spec.slurmd["args"] == ["--extra", "InstanceId=$(reboot)"]  # no shell ever sees it
+    # No shell ever sees it; and kubelet, which fills in variables of its own, is told that this is none.
+    assert spec.slurmd["args"] == ["--extra", "InstanceId=$$(reboot)"]
     assert spec.extra_conf == "Weight=5 Feature=a100,fast"
     assert spec.update_strategy.rolling_update.max_unavailable == 1
     assert spec.template.spec["nodeSelector"] == {"pool": "gpu"}
@@ -635,6 +637,36 @@ def test_gres_lines_of_one_set_do_not_take_the_devices_of_another() -> None:
     assert lines[-1] == "NodeName=with-0 Name=gpu Count=1 File=/dev/nvidia0"
     assert lines[0].startswith("NodeName=plain-[0-")
     assert lines[0].endswith("Name=gpu Count=2")
+
+
+def test_a_claim_below_spool_is_made_for_each_worker() -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "50Gi"}}}
+    given = nodeset("cpu", slurmd={"volumes": {"spool": {"volumeClaimTemplateSpec": claim}}})
+    _, found, told = nodeset_child(given)
+    (template,) = found.spec.volume_claim_templates
+    assert template["spec"] == claim
+    (place,) = (it for it in found.spec.slurmd["volumeMounts"] if it["mountPath"] == "/var/spool/slurmd")
+    assert place["name"] == template["metadata"]["name"]
+    assert place["name"] not in [it["name"] for it in found.spec.template.spec["volumes"]]
+    assert not told.problems
+    both = nodeset("cpu", slurmd={"volumes": {"spool": {"volumeClaimTemplateSpec": claim, "emptyDir": {}}}})
+    assert "give either a volume source (emptyDir) or volumeClaimTemplateSpec" in nodeset_child(both)[2].problems[0]
+
+
+@pytest.mark.parametrize("written", ["{{ .PodName }}", "{{.PodName}}", "{{- .PodName -}}"])
+def test_the_name_of_the_pod_is_filled_in(written: str) -> None:
+    _, found, told = nodeset_child(nodeset("cpu", nodeConfig={"dynamic": f"InstanceId={written}"}))
+    assert found.spec.slurmd["args"] == ["--extra", "InstanceId=$(ISTHMUS_NODE)"]
+    assert not told.problems
+    controller = msgspec.convert({"metadata": {"name": "demo", "namespace": "hpc"}, "spec": {}}, Controller)
+    pod = worker.template(found, controller, settings=Settings()).spec["containers"][0]
+    assert "ISTHMUS_NODE" in [it["name"] for it in pod["env"]]
+    assert pod["args"][-1] == "InstanceId=$(ISTHMUS_NODE)"
+
+
+def test_a_template_that_nobody_fills_in_is_named() -> None:
+    problems = nodeset_child(nodeset("cpu", nodeConfig={"dynamic": "Rack={{ .Rack }}"}))[2].problems
+    assert problems == ("NodeSet cpu, nodeConfig.dynamic: of templates, only {{ .PodName }} is filled in",)
 
 
 def test_a_nodeset_and_the_cluster_s_own_workers_cannot_share_a_name() -> None:

@@ -1,5 +1,6 @@
 """Workers of a SlurmCluster: its own (`slurmNodes.worker`) and those of NodeSets of slurm.nebius.ai."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ HOME: Final = "/home"
 _WHOLE_SET: Final = 500
 """The maxUnavailable that soperator gives to a NodeSet that says nothing: no bound at all, so ours is taken."""
 
+_POD_NAME: Final = re.compile(r"\{\{-?\s*\.PodName\s*-?\}\}")
 _OURS_TO_SAY: Final = frozenset({"nodename", "feature", "features", "state", "nodeaddr", "nodehostname", "port"})
 """Settings of a node that follow from its NodeSet and its pod."""
 
@@ -83,8 +85,7 @@ def nodeset_workers(
         env=list(slurmd.custom_env),
         livenessProbe=slurmd.liveness_probe,
         readinessProbe=slurmd.readiness_probe,
-        # An argument of its own: no shell ever reads it.
-        args=["--extra", spec.node_config.dynamic] if spec.node_config.dynamic else [],
+        args=_extra(nodeset, notes),
         volumeMounts=places,
     )
     pod: Wish = {
@@ -157,7 +158,17 @@ def _set_volumes(
         volume, at_home = home(given.jail or jail)
         volumes, places = [volume, *volumes, *inner], [at_home, *places, *inner_places]
     if given.spool:
-        volumes.append({"name": pods.volume_name("spool"), **given.spool})
+        spool = dict(given.spool)
+        # A volume source by its type. Charts of soperator write a claim template there, as for other volumes.
+        if claim := spool.pop("volumeClaimTemplateSpec", None):
+            claims.append({"metadata": {"name": pods.volume_name("spool")}, "spec": claim})
+        if claim and spool:
+            notes.refuse(
+                f"NodeSet {nodeset.metadata.name}, slurmd.volumes.spool: give either a volume source"
+                f" ({', '.join(sorted(spool))}) or volumeClaimTemplateSpec"
+            )
+        if not claim:
+            volumes.append({"name": pods.volume_name("spool"), **spool})
         places.append(pods.place(pods.volume_name("spool"), SPOOL))
     _add_shared_memory(given.shared_memory_size, volumes, places)
     return volumes, places, [*claims, *inner_claims], made
@@ -196,6 +207,19 @@ def _add_shared_memory(size: int | str | None, volumes: list[Wish], places: list
     if size is not None:
         volumes.append({"name": "dev-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
         places.append(pods.place("dev-shm", "/dev/shm"))  # noqa: S108 - where shared memory is, on any Linux
+
+
+def _extra(nodeset: NodeSet, notes: Notes) -> list[str]:
+    """Make slurmd's option for `nodeConfig.dynamic`, in which `{{ .PodName }}` stands for the name of the pod."""
+    given = nodeset.spec.node_config.dynamic
+    if not given:
+        return []
+    # An argument of its own: no shell ever reads it. But kubelet does, and fills in variables of the container.
+    filled = _POD_NAME.sub("$(ISTHMUS_NODE)", given.replace("$(", "$$("))
+    if "{{" in filled:
+        name = nodeset.metadata.name
+        notes.refuse(f"NodeSet {name}, nodeConfig.dynamic: of templates, only {{{{ .PodName }}}} is filled in")
+    return ["--extra", filled]
 
 
 def _extra_conf(nodeset: NodeSet, notes: Notes) -> str:
