@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from isthmus.domain.jail.planning import Summary
 from isthmus.domain.jail.space import readable
 from isthmus.errors import IsthmusError
@@ -21,6 +23,7 @@ def populate(source: str, root: str, *, image: str, say: Callable[[str], None], 
     """Fill a root, or say that it is filled."""
     begun = clock()
     done = running.populate(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    tell_kubernetes(done if isinstance(done, Ready) else done.ready)
     if isinstance(done, Ready):
         for line in _already(done, image):
             say(line)
@@ -34,6 +37,7 @@ def refresh(source: str, root: str, *, image: str, say: Callable[[str], None], c
     """Bring a root to another image."""
     begun = clock()
     done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    tell_kubernetes(done.ready)
     for line in _notes(done):
         say(line)
     say(f"{root} is refreshed: {_sum(done, clock() - begun)}")
@@ -60,9 +64,12 @@ def plan_lines(summary: Summary, *, all_paths: bool) -> Iterator[str]:
     yield f"unchanged: {counts.unchanged:,}; to be written: {readable(counts.written)}"
 
 
-def tell_kubernetes(error: IsthmusError) -> None:
-    """Leave the reason where Kubernetes looks for it, if this is a pod."""
-    text = f"{error.what}. Remedy: {error.remedy}" if error.remedy else error.what
+def tell_kubernetes(told: IsthmusError | Ready) -> None:
+    """Leave what is wrong, or what is in the root now, where Kubernetes and the operator look, if this is a pod."""
+    if isinstance(told, Ready):
+        text = msgspec.json.encode(told).decode()
+    else:
+        text = f"{told.what}. Remedy: {told.remedy}" if told.remedy else told.what
     if _TERMINATION_LOG.is_file():
         try:
             _TERMINATION_LOG.write_text(f"{text}\n")

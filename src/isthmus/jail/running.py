@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Final, Self
 
 import msgspec
@@ -160,6 +161,9 @@ class _Run:
 
     def _fit_image(self) -> dict[str, Entry]:
         image = image_of(self._source)
+        if self._source.is_gone():
+            # What it seems to lack now must not be taken for removed.
+            raise _went_away(self._source.path)
         if complaint := fitness.unfit(image.keys()):
             what, remedy = complaint
             raise Terminal(f"the image at {self._source.path} cannot be a shared root: {what}", remedy=remedy)
@@ -222,9 +226,15 @@ def _opened(path: str, what: str, stack: ExitStack) -> Tree:
     try:
         tree = Tree(path)
     except (FileNotFoundError, NotADirectoryError) as error:
+        if Path(path).is_symlink():
+            raise _went_away(path) from error
         raise Terminal(f"{what} is not there: {path} is no directory", remedy="mount it there") from error
     stack.callback(tree.close)
     return tree
+
+
+def _went_away(path: str) -> Retry:
+    return Retry(f"the image at {path} went away: its container has ended", remedy="start again when it runs")
 
 
 @contextmanager

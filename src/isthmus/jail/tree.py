@@ -8,9 +8,11 @@ whatever he exchanges meanwhile.
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,6 +26,8 @@ DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A fifo or device that took a file's place since we looked must not hold us.
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NO_WAY: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_PROCESS: Final = re.compile(r"(/proc/\d+)/root")
+_OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 PIECE: Final = 1 << 20
 
 # Labels of the machine that unpacked an image are not the image's; what an overlay notes down is the overlay's.
@@ -35,11 +39,20 @@ class Tree:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._mounts = _mounts(path)
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Let go of it."""
         os.close(self._top)
+
+    def is_gone(self) -> bool:
+        """Whether its path does not lead to it any more: of a running container, that it has ended."""
+        try:
+            found = Path(self.path).stat()
+        except OSError:
+            return True
+        return not os.path.samestat(found, os.fstat(self._top))
 
     @property
     def top(self) -> int:
@@ -62,7 +75,8 @@ class Tree:
     def walk(self) -> Iterator[Entry]:
         """Yield everything that can be copied, directories before what is in them; files are not read.
 
-        Other file systems that are mounted below are not entered.
+        What is mounted below is no part of it: a directory is empty then, and a file, such as the /etc/hosts of a
+        running container, is left out.
         """
         device = os.fstat(self._top).st_dev
         leaders: dict[tuple[int, int], str] = {}
@@ -77,9 +91,12 @@ class Tree:
                         continue
                     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     entry = _entry(path, name, found, directory)
+                    mounted = found.st_dev != device or path in self._mounts
+                    if mounted and entry.kind != "directory":
+                        continue
                     if entry.kind == "directory":
                         entry = msgspec.structs.replace(entry, xattrs=_of_directory(name, directory))
-                        if found.st_dev == device:
+                        if not mounted:
                             below.append(path)
                     elif entry.kind == "file" and found.st_nlink > 1:
                         leader = leaders.setdefault((found.st_dev, found.st_ino), path)
@@ -134,6 +151,16 @@ class Tree:
             descriptor = os.open(name, READ, dir_fd=directory)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read()
+
+
+def _mounts(path: str) -> frozenset[str]:
+    """List what is mounted below the root of a process, by its own account: it may be of the same file system."""
+    process = _PROCESS.fullmatch(str(Path(path).readlink())) if Path(path).is_symlink() else None
+    if process is None:
+        return frozenset()
+    lines = Path(process[1], "mountinfo").read_bytes().splitlines()
+    points = (_OCTAL.sub(lambda it: bytes([int(it[1], 8)]), line.split()[4]) for line in lines)
+    return frozenset(os.fsdecode(point).strip("/") for point in points)
 
 
 def digest_of(descriptor: int, *, buffer: memoryview, check: Callable[[], None]) -> tuple[str, int]:
