@@ -2,8 +2,9 @@
 
     Template ──fill(identity)──► Pod        rendered once per NodeSet; only names differ from pod to pod
 
-slurmd is process 1 of its container. Its line of settings is one argument, which no shell ever reads. It fetches
-its configuration from slurmctld; the Secret with the cluster's keys and the users are all that is mounted.
+slurmd's line of settings is one argument, which no shell ever reads. It fetches its configuration from slurmctld;
+the Secret with the cluster's keys and the users are all that is mounted. Process 1 of the container is the shell
+that started it and buries the dead: of steps that end, slurmd would leave a zombie each.
 
 A pod is ready when slurmctld has its node in service (asked once per start), and as long as slurmd listens (which
 asks nobody). When a pod is deleted behind our back, slurmctld is told at once, so that its jobs do not wait for a
@@ -45,7 +46,14 @@ answers() {
     return 1
 }
 until answers; do sleep 0.2; done
-exec slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@"
+# A shell has what it starts beside itself ignore Ctrl-C, and so would every job.
+env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@" &
+slurmd=$!
+trap 'kill -TERM "$slurmd" || true' TERM INT
+trap 'kill -HUP "$slurmd" || true' HUP
+# A signal ends the waiting, and not slurmd.
+while code=0; wait "$slurmd" || code=$?; kill -0 "$slurmd" 2> /dev/null; do :; done
+exit "$code"
 """
 """Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
 
@@ -58,10 +66,11 @@ exec $(command -v isthmus-enter) $ISTHMUS_INSIDE -- /usr/bin/su "\$@"
 EOF
 chmod 755 /usr/bin/su.inside
 mv -f /usr/bin/su.inside /usr/bin/su
-[[ -e /opt/slurm_scripts ]] || ln -s {jail.ROOT}/opt/slurm_scripts /opt/slurm_scripts
+[[ -e {jail.SCRIPTS} ]] || ln -s {jail.ROOT}{jail.SCRIPTS} {jail.SCRIPTS}
 """
 
 _REGISTERED: Final = r"""
+[[ -e /run/slurm/conf/slurm.conf ]]
 node=$(scontrol --oneliner show node "$ISTHMUS_NODE")
 [[ $node =~ \ State=([A-Z_+*]+) ]]
 [[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|INVALID|FUTURE|ERROR|\* ]]

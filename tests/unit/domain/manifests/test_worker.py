@@ -1,5 +1,9 @@
 """The pods of a NodeSet."""
 
+import os
+import subprocess
+from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import msgspec
@@ -76,9 +80,36 @@ def test_the_line_of_settings_is_one_argument_and_in_no_script() -> None:
         assert container[part] == plain[part]
 
 
-def test_slurmd_is_process_one() -> None:
-    script = slurmd(made())["command"][2]
-    assert script.rstrip().splitlines()[-1].startswith("exec slurmd -D ")
+def run(place: Path, slurmd: str) -> "subprocess.Popen[str]":
+    """Run the end of the start script, with a slurmd of these words."""
+    (place / "slurmd").write_text(f"#!/bin/bash\n{slurmd}\n")
+    (place / "slurmd").chmod(0o755)
+    _, _, script = worker._START.partition("until answers; do sleep 0.2; done\n")
+    known = {"PATH": f"{place}:{os.environ['PATH']}", "ISTHMUS_NODE": "n", "ISTHMUS_CONF_SERVERS": "c"}
+    return subprocess.Popen(["bash", "-euc", script], stdout=subprocess.PIPE, text=True, env=known)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_how_slurmd_ends_is_how_the_container_ends(tmp_path: Path, code: int) -> None:
+    with run(tmp_path, f"exit {code}") as shell:
+        assert shell.wait(10) == code
+
+
+def test_signals_are_passed_on_and_end_slurmd_only_if_it_wants_to(tmp_path: Path) -> None:
+    slurmd = "trap 'echo again' HUP; trap 'echo ends; exit 5' TERM; echo begun; while :; do sleep 0.1; done"
+    with run(tmp_path, slurmd) as shell:
+        assert shell.stdout
+        for signal, said in ((None, "begun\n"), (Signals.SIGHUP, "again\n"), (Signals.SIGTERM, "ends\n")):
+            if signal:
+                shell.send_signal(signal)
+            assert shell.stdout.readline() == said
+        assert shell.wait(10) == 5
+
+
+def test_jobs_can_be_interrupted(tmp_path: Path) -> None:
+    with run(tmp_path, "exec grep SigIgn /proc/self/status") as shell:
+        assert shell.stdout
+        assert shell.stdout.read().split() == ["SigIgn:", "0" * 16]
 
 
 def test_a_static_node_stands_in_slurm_conf() -> None:
