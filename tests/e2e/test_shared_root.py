@@ -1,6 +1,6 @@
 """The shared root end to end: people over SSH and jobs on two nodes have one file system, and one set of users."""
 
-import json
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ Prolog=/opt/slurm_scripts/prolog.sh
 
 FILL = """
 chmod 755 /mnt/jail
-cp --archive /source/. /mnt/jail/
+cp --archive --one-file-system /. /mnt/jail/
 mkdir -p /mnt/jail/opt/slurm_scripts
 cat > /mnt/jail/opt/slurm_scripts/prolog.sh << 'EOF'
 #!/bin/bash
@@ -47,6 +47,14 @@ printf 'Package: labtool\\nVersion: 1\\nArchitecture: all\\nMaintainer: lab\\nDe
     > tool/DEBIAN/control
 dpkg-deb --build tool labtool.deb
 sudo apt-get install --yes ./labtool.deb
+"""
+
+RSYNC = """
+key=$(mktemp)
+trap 'rm "$key"' EXIT
+cat > "$key"
+rsync --rsh="ssh -i $key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null" \\
+    /etc/hostname /etc/hosts alice@login:by-rsync/
 """
 
 LEFT = "lsns --noheadings --type=mnt --output=NS | wc -l; wc -l < /proc/1/mountinfo; ps -e --no-headers | wc -l"
@@ -100,12 +108,9 @@ def _configmap(name: str, **data: str) -> dict[str, Any]:
 
 def _fill() -> dict[str, Any]:
     """Make the pod that fills the root, as plainly as can be: what is tested here is living in it."""
-    mounts = [{"name": "source", "mountPath": "/source"}, {"name": "root", "mountPath": jail.ROOT}]
+    mounts = [{"name": "root", "mountPath": jail.ROOT}]
     container = {"name": "fill", "image": IMAGE, "command": ["bash", "-euc", FILL], "volumeMounts": mounts}
-    volumes = [
-        {"name": "source", "image": {"reference": IMAGE, "pullPolicy": "IfNotPresent"}},
-        {"name": "root", "persistentVolumeClaim": {"claimName": "root"}},
-    ]
+    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}]
     spec = {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "fill"}, "spec": spec}
 
@@ -202,7 +207,7 @@ def test_a_user_made_by_useradd_runs_jobs_everywhere_at_once(site: Site) -> None
         "sudo groupadd --gid 3100 lab && sudo useradd --uid 3001 --create-home --groups lab --shell /bin/bash carol"
     )
     asked = "cd && srun -N2 id && srun -N1 sh -c 'echo $HOME $USER; touch mine; stat --format=%U:%G mine'"
-    done = site.ssh(f"{made} && sudo -u carol -H bash -c {json.dumps(asked)}").splitlines()
+    done = site.ssh(f"{made} && sudo -u carol -H bash -c {shlex.quote(asked)}").splitlines()
     identity = "uid=3001(carol) gid=3001(carol) groups=3001(carol),3100(lab)"
     assert done == [identity, identity, "/home/carol carol", "carol:carol"]
     site.ssh("cd /home/carol && sudo -u carol -H sbatch --wait --output=out --wrap='id -un'")
@@ -219,18 +224,20 @@ def test_a_user_made_by_useradd_runs_jobs_everywhere_at_once(site: Site) -> None
 
 def test_files_are_copied(site: Site, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("and back")
-    shell = ["ssh", *site.options, "-p", str(PORT)]
     remote = f"alice@{site.address}"
     copies: list[list[str | Path]] = [
         ["scp", *site.options, "-P", str(PORT), tmp_path / "there", f"{remote}:by-scp"],
         ["scp", "-O", *site.options, "-P", str(PORT), tmp_path / "there", f"{remote}:by-old-scp"],
-        ["rsync", f"--rsh={' '.join(shell)}", tmp_path / "there", f"{remote}:by-rsync"],
     ]
     for words in copies:
         subprocess.run(words, check=True, timeout=30)
     sftp = ["sftp", *site.options, "-P", str(PORT), "-b", "-", remote]
     subprocess.run(sftp, check=True, timeout=30, text=True, input=f"put {tmp_path}/there by-sftp\n", stdout=-3)
-    assert site.ssh("srun cat by-scp by-old-scp by-rsync by-sftp") == "and back" * 4
+    assert site.ssh("srun cat by-scp by-old-scp by-sftp") == "and back" * 3
+    # From a machine that has it: a worker's container, and alice's key for a moment.
+    rsync = ("exec", "-i", f"--namespace={NAMESPACE}", "worker-0", "--", "bash", "-euc", RSYNC)
+    site.ground.kubectl(*rsync, stdin=(site.home / "id").read_text())
+    assert site.ssh("srun ls by-rsync").split() == ["hostname", "hosts"]
 
 
 def test_a_shell_on_a_node(site: Site) -> None:
@@ -286,7 +293,7 @@ def test_a_hundred_jobs_at_once_leave_nothing_behind(site: Site) -> None:
     site.ssh("srun -N2 true")
     before = left()
     begun = time.monotonic()
-    site.ssh("sbatch --wait --array=1-100 --mem=1 --output=/dev/null --wrap='srun --mem=1 true'")
+    site.ssh("sbatch --wait --array=1-100 --mem=1 --output=/dev/null --wrap=true")
     print(f"100 jobs took {time.monotonic() - begun:.1f} s")  # noqa: T201 - for who watches
     assert "drain" not in site.ssh("sinfo --noheader --format=%T")
     site.ground.eventually(lambda: left() == before, f"the workers to be as before, {before}", within=30)
