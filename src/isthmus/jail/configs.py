@@ -80,7 +80,7 @@ class ConfigWriter:
             else:
                 if changed:
                     log.info("files written", jailedconfig=config.metadata.name, paths=changed)
-                await self._tell(config, _written(made), files_hash=files.hash_of(made))
+                await self._tell(config, _written(made), made)
         if trouble:
             raise trouble
         self.controller.queue.add(group, after=_AGAIN)
@@ -98,8 +98,12 @@ class ConfigWriter:
             raise Terminal(both, remedy="remove it from one of them")
         return files.files_of(config, found)
 
-    async def _tell(self, config: JailedConfig, held: Condition, *, files_hash: str = "") -> None:
-        await self._status.tell(config, {"filesHash": files_hash or config.status.files_hash}, [held])
+    async def _tell(self, config: JailedConfig, held: Condition, made: tuple[File, ...] = ()) -> None:
+        """Tell how it is; without new files, what lay there before still does."""
+        there = {"filesHash": config.status.files_hash, "files": config.status.files}
+        if made:
+            there = {"filesHash": files.hash_of(made), "files": [it.path for it in made]}
+        await self._status.tell(config, there, [held])
 
     def _wake(self, group: Key) -> None:
         self.controller.queue.add(Group(*group))

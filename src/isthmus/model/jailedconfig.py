@@ -67,6 +67,8 @@ class JailedConfigStatus(Data, frozen=True):
 
     files_hash: str = ""
     """Which content lies on the shared root. It is this, and no time, that tells whether Slurm has to read it."""
+    files: tuple[str, ...] = ()
+    """Which files lie there."""
     reconfigured_hash: str = ""
     """For which content Slurm was last told to read its configuration again."""
     reconfigured_at: str = ""

@@ -25,6 +25,7 @@ from isthmus.domain.podtrouble import PATIENCE
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
+from isthmus.model.jailedconfig import JailedConfig
 from isthmus.model.meta import HasMeta, Key, condition
 from isthmus.model.objects import (
     CONFIGMAPS,
@@ -96,6 +97,7 @@ class ClusterSync:
         )
         world.clusters.on_change(self._cluster_changed)
         world.nebius_nodesets.on_change(self._nodeset_changed)
+        world.jailed_configs.on_change(self._config_changed)
         for store in (*self._stores.values(), world.jobs):
             store.on_change(self._part_changed)
         world.pods.on_change(parts_.wakes_instance([populate.COMPONENT], self.controller.queue.add))
@@ -121,6 +123,7 @@ class ClusterSync:
             prefix=prefix,
             settings=self._world.settings,
             drained=self._drained(cluster),
+            written=[path for it in self._world.jailed_configs.by("cluster", key) for path in it.status.files],
         )
         if cluster.status.name_prefix is None:
             # Written before anything is called after it: whoever comes next has to find it decided.
@@ -337,6 +340,13 @@ class ClusterSync:
             cluster = cluster_of(self._world, nodeset) if nodeset else None
             if cluster:
                 self.controller.queue.add(cluster.metadata.key)
+
+    def _config_changed(self, key: Key, old: JailedConfig | None, new: JailedConfig | None) -> None:
+        if (old.status.files if old else ()) != (new.status.files if new else ()):
+            for config in (old, new):
+                if config:
+                    name = config.metadata.labels.get(names.INSTANCE_LABEL, "")
+                    self.controller.queue.add(Key(key.namespace, name))
 
     def _part_changed(self, key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
         for found in (old, new):

@@ -48,7 +48,7 @@ class StatusPart(Generic[T]):
         self._now = now
         self._made: dict[Key, T] = {}
 
-    async def tell(self, about: T, fields: Mapping[str, str], held: Iterable[Condition]) -> T:
+    async def tell(self, about: T, fields: Mapping[str, object], held: Iterable[Condition]) -> T:
         """Say what holds now; empty fields are left out. Return the object as it is then."""
         meta, before = about.metadata, about.status
         told = list(held)
@@ -56,10 +56,9 @@ class StatusPart(Generic[T]):
         known = [it for it in before.conditions if it.type in types]
         fresh = conditions.merged(known, told, generation=meta.generation, now=self._now())
         given = {name: value for name, value in fields.items() if value}
-        there = msgspec.to_builtins(before)
-        if list(fresh) == sorted(known, key=lambda it: it.type) and all(
-            there.get(name, "") == value for name, value in fields.items()
-        ):
+        there = {name: value for name, value in msgspec.to_builtins(before).items() if name in fields}
+        unchanged = msgspec.json.encode(given, order="sorted") == msgspec.json.encode(there, order="sorted")
+        if unchanged and list(fresh) == sorted(known, key=lambda it: it.type):
             return about
         status = {**given, "conditions": [{"reason": "", "message": "", **msgspec.to_builtins(it)} for it in fresh]}
         manifest = {

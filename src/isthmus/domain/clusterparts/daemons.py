@@ -92,7 +92,14 @@ class Maker:
     """Makes the parts of one cluster."""
 
     def __init__(
-        self, cluster: SlurmCluster, nodesets: list[NodeSet], prefix: str, settings: Settings, notes: Notes
+        self,
+        cluster: SlurmCluster,
+        nodesets: list[NodeSet],
+        prefix: str,
+        settings: Settings,
+        notes: Notes,
+        *,
+        written: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
         self._spec = cluster.spec
@@ -105,6 +112,7 @@ class Maker:
         self._auth = files.auth_type(cluster.spec)
         self._jail = jail_source(cluster, prefix, notes)
         self._shared = root.shares(cluster)
+        self._written = tuple(sorted(written))
         self.worker_count = worker_count(cluster, nodesets)
 
     # What others need
@@ -422,7 +430,8 @@ class Maker:
         """Tell where volumes are mounted, as Slurm sees it on a worker, and as jobs do."""
         outer, inner = [it.mount_path for it in custom], [it.mount_path for it in sub_mounts]
         if self._shared:
-            return files.Places((*outer, inside.ROOT), tuple(inner))
+            scripts = (it for it in self._written if it.startswith(f"{inside.SCRIPTS}/"))
+            return files.Places((*outer, inside.ROOT, *scripts), (*inner, *self._written), shared=True)
         return files.Places((*outer, *inner), (*outer, *inner))
 
 

@@ -90,6 +90,8 @@ class Places(NamedTuple):
 
     outside: tuple[str, ...]
     inside: tuple[str, ...]
+    shared: bool = False
+    """Whether there is a shared root, on which JailedConfigs can put scripts."""
 
 
 def custom_config(spec: SlurmClusterSpec, notes: Notes) -> Config:
@@ -130,6 +132,8 @@ def slurm_lines(
             why = "inside the shared root alone" if elsewhere else "on no volume of the workers"
             where = "jailSubMounts" if key in _INSIDE else "customMounts"
             hint = f": give the volume in {where}, too" if elsewhere and key not in _INSIDE else ""
+            if not elsewhere and all(it.shared for it in mounts):
+                hint = ": let a JailedConfig put it there"
             notes.ignored.append(f"{field} ({value} is {why}, and jobs would fail without it{hint})")
             continue
         lines += _line({key: value}, notes)
@@ -219,7 +223,7 @@ def _on_every_worker(path: str, mounts: Sequence[Sequence[str]]) -> bool:
     if not path.startswith("/") or path.startswith(_IN_IMAGE):
         return True
     return bool(mounts) and all(
-        any(path.startswith(f"{place.rstrip('/')}/") for place in places) for places in mounts
+        any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places) for places in mounts
     )
 
 

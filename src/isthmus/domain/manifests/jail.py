@@ -18,6 +18,8 @@ from isthmus.model.slinky import SharedRoot, SubMount
 ROOT: Final = "/mnt/jail"
 READY: Final = f"{ROOT}/.isthmus/ready"
 VOLUME: Final = "jail"
+SCRIPTS: Final = "/opt/slurm_scripts"
+"""The directory of the shared root that workers see at the same place, where scripts run outside."""
 
 _TMP: Final = "/tmp"  # noqa: S108 - each pod's own, which is a volume
 _TMP_VOLUME: Final = "tmp"

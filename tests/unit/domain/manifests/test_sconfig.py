@@ -9,15 +9,16 @@ from isthmus.domain.clusterparts.cluster import Parts
 from isthmus.domain.manifests.common import Settings
 from isthmus.model.base import Kind
 from isthmus.model.objects import DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from isthmus.model.slinky import CONTROLLERS
 from isthmus.model.soperator import NodeSet, SlurmCluster
 
 SETTINGS = Settings(isthmus_image="isthmus:1")
 
 
-def parts(*nodesets: NodeSet, prefix: str = "", **spec: Any) -> Parts:
+def parts(*nodesets: NodeSet, prefix: str = "", written: tuple[str, ...] = (), **spec: Any) -> Parts:
     wish = {"populateJail": {}, **spec}
     cluster = msgspec.convert({"metadata": {"name": "demo", "namespace": "ns"}, "spec": wish}, SlurmCluster)
-    return parts_of(cluster, nodesets, prefix=prefix, settings=SETTINGS)
+    return parts_of(cluster, nodesets, prefix=prefix, settings=SETTINGS, written=written)
 
 
 def made(kind: Kind[Any], found: Parts) -> dict[str, Any]:
@@ -119,6 +120,32 @@ def test_wishes_for_it_count_or_are_named() -> None:
         "sConfigController.runAsUid",
         "sConfigController.serviceAccountName",
     ]
+
+
+def test_slurm_runs_a_script_when_it_lies_on_the_shared_root_and_not_before() -> None:
+    wish: dict[str, Any] = {
+        "slurmConfig": {
+            "prolog": "/opt/slurm_scripts/prolog.sh",
+            "epilog": "/etc/epilog.sh",
+            "taskProlog": "/etc/task_prolog.sh",
+        },
+        "slurmNodes": {"worker": {"size": 1}},
+    }
+    scripts = ("/opt/slurm_scripts/prolog.sh", "/etc/epilog.sh", "/etc/task_prolog.sh")
+
+    def lines(found: Parts) -> str:
+        text: str = made(CONTROLLERS, found)["spec"]["extraConf"]
+        return text
+
+    before, after = parts(**wish), parts(written=scripts, **wish)
+    assert "prolog" not in lines(before).lower()
+    told = "slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is on no volume of the workers, and jobs would fail without"
+    assert f"{told} it: let a JailedConfig put it there)" in before.ignored
+    assert "Prolog=/opt/slurm_scripts/prolog.sh" in lines(after)
+    assert "TaskProlog=/etc/task_prolog.sh" in lines(after)
+    # slurmd runs this one, and sees of the shared root only what is in /opt/slurm_scripts.
+    assert "Epilog" not in lines(after)
+    assert [it.partition(" ")[0] for it in after.ignored] == ["slurmConfig.epilog"]
 
 
 def test_there_is_none_without_a_shared_root_and_none_at_work_while_the_cluster_rests() -> None:
