@@ -152,7 +152,7 @@ async def test_one_leads_although_the_answer_to_the_first_claim_was_lost(through
 
 async def test_a_lease_that_cannot_be_made_is_asked_for_at_a_measured_pace(through: Through) -> None:
     async with through() as (proxy, config), Client(config) as client, asyncio.TaskGroup() as tasks:
-        candidate = Contender(client, Key("no-such-namespace", "leader"), proxy)
+        candidate = Contender(client, Key("no-such-namespace", "leader"), proxy, SHORT)
         began = clock()
         running = tasks.create_task(candidate.election.run(candidate.work))
         await proxy.until_seen(method="POST", times=3)
