@@ -126,12 +126,12 @@ def test_slurm_runs_a_script_when_it_lies_on_the_shared_root_and_not_before() ->
     wish: dict[str, Any] = {
         "slurmConfig": {
             "prolog": "/opt/slurm_scripts/prolog.sh",
-            "epilog": "/etc/epilog.sh",
-            "taskProlog": "/etc/task_prolog.sh",
+            "epilog": "/srv/epilog.sh",
+            "taskProlog": "/srv/task_prolog.sh",
         },
         "slurmNodes": {"worker": {"size": 1}},
     }
-    scripts = ("/opt/slurm_scripts/prolog.sh", "/etc/epilog.sh", "/etc/task_prolog.sh")
+    scripts = ("/opt/slurm_scripts/prolog.sh", "/srv/epilog.sh", "/srv/task_prolog.sh")
 
     def lines(found: Parts) -> str:
         text: str = made(CONTROLLERS, found)["spec"]["extraConf"]
@@ -139,10 +139,10 @@ def test_slurm_runs_a_script_when_it_lies_on_the_shared_root_and_not_before() ->
 
     before, after = parts(**wish), parts(written=scripts, **wish)
     assert "prolog" not in lines(before).lower()
-    told = "slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is on no volume of the workers, and jobs would fail without"
-    assert f"{told} it: let a JailedConfig put it there)" in before.ignored
+    told = "slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is on no volume of the workers, and jobs would fail"
+    assert f"{told} without it: let a JailedConfig put it there)" in before.ignored
     assert "Prolog=/opt/slurm_scripts/prolog.sh" in lines(after)
-    assert "TaskProlog=/etc/task_prolog.sh" in lines(after)
+    assert "TaskProlog=/srv/task_prolog.sh" in lines(after)
     # slurmd runs this one, and sees of the shared root only what is in /opt/slurm_scripts.
     assert "Epilog" not in lines(after)
     assert [it.partition(" ")[0] for it in after.ignored] == ["slurmConfig.epilog"]
