@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from isthmus.domain.manifests import jail, login, worker
-from isthmus.domain.manifests.common import Settings
+from isthmus.domain.manifests.common import Settings, hash_of
 from isthmus.domain.nodeset.identity import numbered
 from isthmus.model.slinky import LoginSet, NodeSet, SubMount
 from tests.unit.domain.manifests.test_login import container, loginset, mounted
+from tests.unit.domain.manifests.test_login import controller as login_controller
 from tests.unit.domain.manifests.test_login import pod as login_pod
 from tests.unit.domain.manifests.test_worker import controller, slurmd
 from tests.unit.domain.nodeset.views import nodeset
@@ -142,7 +143,9 @@ def test_the_directory_is_reached_inside_too() -> None:
 
 
 def test_who_has_no_shared_root_is_not_touched_by_all_this() -> None:
-    """A new version of the operator makes no pod anew."""
+    """A new version of the operator makes no pod anew: these hashes are those of the versions before."""
+    assert worker.revision(nodeset(1), controller(), {}) == "7694813442"
+    assert hash_of(login.wishes(loginset(), login_controller(), settings=Settings())) == "8c1a38f60661418e"
     plain = login_pod()
     assert "securityContext" not in container(plain, "login")
     assert container(plain, "login")["command"] == ["bash", "-euc", login._START]
