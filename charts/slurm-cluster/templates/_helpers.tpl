@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $found = append $found $key -}}
 {{- end -}}
 {{- end -}}
-{{- range $image := list "munge" "sssd" "populateJail" "populateJailRepository" "populateJailTag" "soperatorExporter" "sConfigController" "nodeExporter" -}}
+{{- range $image := list "munge" "sssd" "populateJailRepository" "populateJailTag" "soperatorExporter" "sConfigController" "nodeExporter" -}}
 {{- if index ($.Values.images | default dict) $image -}}
 {{- $found = append $found (printf "images.%s" $image) -}}
 {{- end -}}

@@ -14,7 +14,7 @@ from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
 from isthmus.model import slinky
 from isthmus.model.meta import Key
-from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail, SlurmCluster
 from tests.bed.control_plane import ControlPlaneBed
 
 if TYPE_CHECKING:
@@ -123,6 +123,26 @@ async def test_values_of_soperator_s_chart_work(helm: Helm, kube: Client, namesp
         "persistentVolumeClaim": {"claimName": "slurm1-controller-spool"},
     }
     assert nodes.worker.size == 2  # a default cluster has nodes
+
+
+async def test_the_shared_root_is_on_unless_it_is_turned_off(helm: Helm, kube: Client, namespace: str) -> None:
+    def wish(*words: str) -> Any:
+        (manifest,) = rendered(helm, *words)
+        return manifest
+
+    cluster = await taken(kube, wish(), namespace)
+    assert cluster.spec.populate_jail == PopulateJail()
+    given = (
+        "--set=images.populateJail=root:1",
+        "--set=imagePullPolicy=Always",
+        "--set=populateJail.priorityClass=p",
+    )
+    cluster = await taken(kube, wish(*given), namespace)
+    assert cluster.spec.populate_jail == PopulateJail(
+        image="root:1", image_pull_policy="Always", priority_class="p"
+    )
+    cluster = await taken(kube, wish("--set=populateJail=null"), namespace)
+    assert cluster.spec.populate_jail is None
 
 
 @pytest.mark.parametrize("cpu", ["1", "0.5", "500m", "2k"])
