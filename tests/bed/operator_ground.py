@@ -72,9 +72,14 @@ class OperatorGround:
         )
         assert done.returncode == 0, f"{what} is not ready: {done.stderr}\n{self.story(namespace)}"
 
-    def eventually(self, condition: Callable[[], object], what: str, *, within: float = 90.0) -> None:
-        """Wait for a condition."""
-        eventually(condition, what, within=within)
+    def eventually(
+        self, condition: Callable[[], object], what: str, *, within: float = 90.0, namespace: str = ""
+    ) -> None:
+        """Wait for a condition; show what is in that namespace when it does not come."""
+        try:
+            eventually(condition, what, within=within)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story(namespace)}" if namespace else str(error)) from None
 
     def story(self, namespace: str) -> str:
         """Tell all that helps to see what went wrong in a namespace."""
@@ -83,6 +88,11 @@ class OperatorGround:
             ("get", kinds, "-o", "wide", f"--namespace={namespace}"),
             ("get", "events", "--sort-by=.metadata.creationTimestamp", f"--namespace={namespace}"),
             ("logs", f"--namespace={NAMESPACE}", "deployment/isthmus-operator", "--tail=60"),
+            *(
+                ("logs", f"--namespace={namespace}", f"--selector=app.kubernetes.io/component={it}", "--tail=40")
+                for it in ("controller", "worker")
+            ),
+            ("exec", f"--namespace={namespace}", "login-0", "--", "scontrol", "show", "nodes"),
         )
         return "\n".join(self.attempt(*words).stdout for words in questions)
 
