@@ -3,6 +3,10 @@
 
 start  one job after the other, from `srun` to its end
 steps  1,000 short steps in one allocation
+
+and a change of a ConfigMap, from `kubectl apply` until every node of a whole cluster in pods has it
+
+config  a few changes, one after the other
 """
 
 import statistics
@@ -12,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Self
 
+from bench import jail_cluster
 from bench.harness import Figure, Options, figure, main, note
 from tests.bed.jail import OPTIONS, JailBed
 from tests.bed.slurm import VERSIONS
@@ -42,6 +47,15 @@ def steps(options: Options) -> Iterator[Figure]:
         note(f"Slurm {version}, medians of {_CHUNK} steps: {without:.2f} s without, {inside:.2f} s inside")
         name = f"{count:,} short steps inside the shared root, Slurm {version}: more than without"
         yield figure(name, "≤ 5 %", (inside / without - 1) * 100)
+
+
+def config(options: Options) -> Iterator[Figure]:
+    """Change configuration on the shared root."""
+    count = 2 if options.quick else 10
+    with jail_cluster.cluster() as ground:
+        taken = [jail_cluster.change(ground, str(turn)) for turn in range(1, count + 1)]
+    note(f"{count} changes: {min(taken):.1f} to {max(taken):.1f} s")
+    yield figure("A configuration change on every node, the slowest", "≤ 10 s", max(taken))
 
 
 class _Pair:
@@ -89,4 +103,4 @@ def _timed(bed: JailBed, *command: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main({"start": start, "steps": steps}, about=__doc__))
+    sys.exit(main({"start": start, "steps": steps, "config": config}, about=__doc__))
