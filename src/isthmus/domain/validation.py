@@ -136,6 +136,12 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
     if workload is not None and not _LABEL.fullmatch(workload):
         found.refuse(f"metadata.annotations[{names.WORKLOAD_NAME_ANNOTATION}]", "is no name for pods")
     _users(spec.users, found)
+    monitor = spec.metrics.service_monitor
+    _without_effect(
+        found,
+        ("logfile", spec.logfile, _LOGS),
+        ("metrics.serviceMonitor", monitor.enabled, "name the port of slurmctld in one of your own"),
+    )
     _pod(spec.template, {"slurmctld": spec.slurmctld, "reconfigure": spec.reconfigure}, found)
     _service(spec.service, found)
 
@@ -154,6 +160,12 @@ def _accounting(accounting: slinky.Accounting, found: Findings) -> None:
 
 def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
     spec = nodeset.spec
+    _without_effect(
+        found,
+        ("ssh", spec.ssh.enabled, "log in on login nodes, and use srun --pty from there"),
+        ("logfile", spec.logfile, _LOGS),
+        ("revisionHistoryLimit", spec.revision_history_limit, "pods carry a hash; there are no revisions to keep"),
+    )
     if not _pod(spec.template, {"slurmd": spec.slurmd, "logfile": spec.logfile}, found):
         return
     # The last of its nodes has the longest name; for the lines, one node says as much as all.
@@ -178,6 +190,11 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
 def _loginset(loginset: slinky.LoginSet, found: Findings) -> None:
     spec = loginset.spec
     _public_keys("spec.rootSshAuthorizedKeys", spec.root_ssh_authorized_keys.splitlines(), found)
+    _without_effect(
+        found,
+        ("initconf", spec.initconf, "sackd fetches the configuration"),
+        ("strategy.rollingUpdate", spec.strategy.get("rollingUpdate"), "pods are replaced one by one"),
+    )
     _pod(spec.template, {"login": spec.login, "initconf": spec.initconf}, found)
     _service(spec.service, found)
 
@@ -241,6 +258,16 @@ _CHECKS: Final[Mapping[Kind[Any], Callable[[Any, Findings], None]]] = {
 
 
 # What several have
+
+
+_LOGS: Final = "daemons write to the logs of their containers"
+
+
+def _without_effect(found: Findings, *fields: tuple[str, object, str]) -> None:
+    """Name fields that were set and change nothing, each with what is there instead."""
+    told = [f"spec.{name} ({instead})" for name, given, instead in fields if given]
+    if told:
+        found.warnings.append(f"fields that have no effect: {', '.join(told)}")
 
 
 def _made(parts: Parts, found: Findings) -> None:

@@ -714,7 +714,6 @@ INERT: Final = frozenset(
         "slurmConfig.suspendTime",
         "slurmConfig.topologyParam",
         "slurmConfig.topologyPlugin",
-        "slurmNodes.accounting.externalDB.tls",
         "slurmNodes.accounting.mariadbOperator.metrics",
         "slurmNodes.accounting.mariadbOperator.port",
         "slurmNodes.accounting.mariadbOperator.protectedSecret",

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from isthmus.domain.clusterparts import Child, Parts, nodeset_part, parts_of, prefix
+from isthmus.domain.manifests import accounting as slurmdbd
 from isthmus.domain.manifests import worker
 from isthmus.domain.manifests.common import Settings
 from isthmus.model.slinky import (
@@ -637,6 +638,31 @@ def test_gres_lines_of_one_set_do_not_take_the_devices_of_another() -> None:
     assert lines[-1] == "NodeName=with-0 Name=gpu Count=1 File=/dev/nvidia0"
     assert lines[0].startswith("NodeName=plain-[0-")
     assert lines[0].endswith("Name=gpu Count=2")
+
+
+def test_certificates_of_a_database_reach_slurmdbd() -> None:
+    password = {"name": "db", "key": "pass"}
+    tls = {"serverCASecretRef": "db-ca", "clientCertSecretRef": "db-client"}
+    external = {"enabled": True, "host": "db", "user": "u", "passwordSecretKeyRef": password, "tls": tls}
+    parts = made(cluster(slurmNodes={"accounting": {"enabled": True, "externalDB": external}}))
+    (child,) = (it for it in parts.children if it.kind is ACCOUNTINGS)
+    accounting = msgspec.convert(child.manifest, Accounting)
+    conf = slurmdbd.slurmdbd_conf(accounting)
+    (line,) = (it for it in conf.splitlines() if it.startswith("StorageParameters="))
+    pod = slurmdbd.statefulset(accounting, settings=Settings(), files={}, hash_="x")["spec"]["template"]["spec"]
+    secrets = {it["name"]: it["secret"] for it in pod["volumes"] if "secret" in it}
+    found = {
+        f"{place['mountPath']}/{item['path']}": secrets[place["name"]]["secretName"]
+        for place in pod["containers"][0]["volumeMounts"]
+        for item in secrets.get(place["name"], {}).get("items", ())
+    }
+    told = dict(entry.split("=") for entry in line.removeprefix("StorageParameters=").split(","))
+    assert {key: found[path] for key, path in told.items()} == {
+        "SSL_CA": "db-ca",
+        "SSL_CERT": "db-client",
+        "SSL_KEY": "db-client",
+    }
+    assert "slurmNodes.accounting.externalDB.tls" not in parts.ignored
 
 
 def test_a_claim_below_spool_is_made_for_each_worker() -> None:

@@ -168,6 +168,19 @@ WARNED = {
         cluster(plugStackConfig={"pyxis": {"required": True}}, topology={"blockSize": 4}),
         r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.topology",
     ),
+    "a ServiceMonitor": (
+        slinky("Controller", metrics={"enabled": True, "serviceMonitor": {"enabled": True}}),
+        r"no effect: spec\.metrics\.serviceMonitor \(",
+    ),
+    "logs of slurmctld": (slinky("Controller", logfile={"image": "alpine"}), r"no effect: spec\.logfile \("),
+    "sshd on workers, logs, revisions": (
+        slinky("NodeSet", ssh={"enabled": True}, logfile={"image": "alpine"}, revisionHistoryLimit=3),
+        r"no effect: spec\.ssh \(.*\), spec\.logfile \(.*\), spec\.revisionHistoryLimit \(",
+    ),
+    "how login nodes get their configuration": (
+        slinky("LoginSet", initconf={"image": "alpine"}, strategy={"rollingUpdate": {"maxSurge": 1}}),
+        r"no effect: spec\.initconf \(.*\), spec\.strategy\.rollingUpdate \(",
+    ),
     "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
 }
 

@@ -7,7 +7,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import partnames, slurmfiles
-from isthmus.domain.clusterparts import files, pods, root
+from isthmus.domain.clusterparts import certificates, files, pods, root
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.clusterparts.pods import Wish
 from isthmus.domain.clusterparts.workers import home, nodeset_workers, own_workers
@@ -211,15 +211,19 @@ class Maker:
         node = self._spec.slurm_nodes.accounting
         if not node.enabled:
             return
+        external = node.external_db
+        volumes, places = certificates.mounted(external)
+        container = pods.container(node.slurmdbd, node.resources)
+        if places:
+            container["volumeMounts"] = places
         spec: Wish = {
             "slurmKeyRef": self._slurm_key,
             "jwtKeyRef": self._jwt_key,
             "authType": self._auth,
-            "slurmdbd": pods.container(node.slurmdbd, node.resources),
-            "template": {"spec": self._pod(node, "slurmNodes.accounting", (node.slurmdbd, node.munge))},
+            "slurmdbd": container,
+            "template": {"spec": self._pod(node, "slurmNodes.accounting", (node.slurmdbd, node.munge), volumes)},
             "extraConf": files.slurmdbd_lines(node, self._notes),
         }
-        external = node.external_db
         if external.enabled:
             if not external.host or not external.password_secret_key_ref.name:
                 self._notes.refuse("slurmNodes.accounting.externalDB: give host and passwordSecretKeyRef")

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from isthmus.domain import slurmconf
+from isthmus.domain.clusterparts import certificates
 from isthmus.domain.clusterparts.notes import Notes
 from isthmus.domain.manifests.common import Settings
 from isthmus.domain.slurmconf import Config, ConfigError, Directive, SpankPlugin, Value
@@ -166,8 +167,9 @@ def slurmdbd_lines(accounting: AccountingNode, notes: Notes) -> str:
         for key, value, _ in _settings(accounting.slurmdbd_config, _DBD_KEYS, "")
         for line in _line({key: value}, notes)
     ]
-    parameters = accounting.external_db.storage_parameters
-    if accounting.external_db.enabled and parameters:
+    database = accounting.external_db
+    parameters = {**database.storage_parameters, **certificates.parameters(database)}
+    if database.enabled and parameters:
         text = ",".join(f"{key}={value}" for key, value in sorted(parameters.items()))
         lines += _line({"StorageParameters": text}, notes)
     return "".join(f"{line}\n" for line in lines)
