@@ -1,6 +1,5 @@
 """The shared root end to end: people over SSH and jobs on two nodes have one file system, and one set of users."""
 
-import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -81,14 +80,16 @@ class Site:
             *("-o", "LogLevel=ERROR"),
         ]
 
-    def attempt(self, command: str, *options: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        """Run a command over SSH as alice, which may fail."""
-        words = ["ssh", *self.options, *options, "-p", str(PORT), f"alice@{self.address}", command]
+    def attempt(
+        self, command: str, *options: str, stdin: str = "", user: str = "alice"
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command over SSH, which may fail."""
+        words = ["ssh", *self.options, *options, "-p", str(PORT), f"{user}@{self.address}", command]
         return subprocess.run(words, check=False, capture_output=True, text=True, timeout=120, input=stdin)
 
-    def ssh(self, command: str, *options: str, stdin: str = "") -> str:
-        """Run a command over SSH as alice."""
-        done = self.attempt(command, *options, stdin=stdin)
+    def ssh(self, command: str, *options: str, stdin: str = "", user: str = "alice") -> str:
+        """Run a command over SSH."""
+        done = self.attempt(command, *options, stdin=stdin, user=user)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.ground.story(NAMESPACE)}"
         return done.stdout
 
@@ -202,22 +203,21 @@ def test_what_is_compiled_on_the_login_node_runs_in_jobs(site: Site) -> None:
     assert site.ssh("srun ./program") == "compiled\n"
 
 
-def test_a_user_made_by_useradd_runs_jobs_everywhere_at_once(site: Site) -> None:
-    made = (
-        "sudo groupadd --gid 3100 lab && sudo useradd --uid 3001 --create-home --groups lab --shell /bin/bash carol"
-    )
-    asked = "cd && srun -N2 id && srun -N1 sh -c 'echo $HOME $USER; touch mine; stat --format=%U:%G mine'"
-    done = site.ssh(f"{made} && sudo -u carol -H bash -c {shlex.quote(asked)}").splitlines()
-    identity = "uid=3001(carol) gid=3001(carol) groups=3001(carol),3100(lab)"
-    assert done == [identity, identity, "/home/carol carol", "carol:carol"]
-    site.ssh("cd /home/carol && sudo -u carol -H sbatch --wait --output=out --wrap='id -un'")
-    assert site.ssh("sudo cat /home/carol/out") == "carol\n"
+def test_a_user_made_by_useradd_logs_in_and_runs_jobs_everywhere_at_once(site: Site) -> None:
+    site.ssh("sudo groupadd --gid 3100 lab")
+    site.ssh("sudo useradd --uid 3001 --create-home --groups lab --shell /bin/bash carol")
+    place = "sudo -u carol install -D -m 600 /dev/stdin /home/carol/.ssh/authorized_keys"
+    site.ssh(place, stdin=(site.home / "id.pub").read_text())
+    identity = "uid=3001(carol) gid=3001(carol) groups=3001(carol),3100(lab)\n"
+    assert site.ssh("id; srun -N2 id", user="carol") == identity * 3
+    asked = "echo $HOME $USER; touch mine; stat --format=%U:%G mine"
+    assert site.ssh(f"srun sh -c '{asked}'", user="carol").split() == ["/home/carol", "carol", "carol:carol"]
+    site.ssh("sbatch --wait --output=out --wrap='srun id'", user="carol")
+    assert site.ssh("cat out", user="carol") == identity
 
     def accounted() -> bool:
-        return set(site.ssh("sacct --allusers --uid=3001 --noheader -X --format=user,state%20").split()) == {
-            "carol",
-            "COMPLETED",
-        }
+        found = site.ssh("sacct --noheader -X --format=user,state%20", user="carol")
+        return found.split() == ["carol", "COMPLETED"] * 3
 
     site.ground.eventually(accounted, "carol's jobs in the accounts", within=30)
 
