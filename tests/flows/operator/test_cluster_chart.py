@@ -12,7 +12,7 @@ import yaml
 from isthmus.kube.client import Client
 from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
-from isthmus.model import slinky
+from isthmus.model import jailedconfig, slinky
 from isthmus.model.meta import Key
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail, SlurmCluster
 from tests.bed.control_plane import ControlPlaneBed
@@ -208,6 +208,7 @@ async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
             slinky.ACCOUNTINGS,
             slinky.RESTAPIS,
             slinky.TOKENS,
+            jailedconfig.JAILED_CONFIGS,
         )
     }
     files = [it for it in sorted(EXAMPLES.glob("*.yaml")) if not it.name.startswith("values-")]
