@@ -1,6 +1,6 @@
 """What `isthmus jail` does, told to people and to Kubernetes while it is done."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -10,13 +10,15 @@ import msgspec
 from isthmus.domain.jail.planning import Summary
 from isthmus.domain.jail.space import readable
 from isthmus.errors import IsthmusError
-from isthmus.jail import running
+from isthmus.jail import looking, running
+from isthmus.jail.looking import Status, Verified
 from isthmus.jail.own import Ready
 from isthmus.jail.running import Done, Progress
 
 # Kubernetes shows what is in there when a container has failed.
 _TERMINATION_LOG: Final = Path("/dev/termination-log")
 _FIRST: Final = 20
+_TELL_EVERY: Final = 2.0
 
 
 def populate(source: str, root: str, *, image: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
@@ -33,10 +35,19 @@ def populate(source: str, root: str, *, image: str, say: Callable[[str], None], 
     say(f"{root} is filled: {_sum(done, clock() - begun)}")
 
 
-def refresh(source: str, root: str, *, image: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+def refresh(
+    source: str,
+    root: str,
+    *,
+    image: str,
+    say: Callable[[str], None],
+    clock: Callable[[], float],
+    restored: Iterable[str] = (),
+) -> None:
     """Bring a root to another image."""
     begun = clock()
-    done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    wanted = frozenset(path.strip("/") for path in restored)
+    done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock), restored=wanted)
     tell_kubernetes(done.ready)
     for line in _notes(done):
         say(line)
@@ -62,6 +73,51 @@ def plan_lines(summary: Summary, *, all_paths: bool) -> Iterator[str]:
         yield f"kept as they are: {len(summary.kept):,}"
         yield from _some([f"/{path}: {why}" for path, why in summary.kept.items()], all_paths=all_paths)
     yield f"unchanged: {counts.unchanged:,}; to be written: {readable(counts.written)}"
+
+
+def verify(root: str, *, say: Callable[[str], None], clock: Callable[[], float]) -> Verified:
+    """Compare a root with its manifest."""
+    told = clock()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if clock() - told >= _TELL_EVERY:
+            told = clock()
+            say(f"{done:,} of {total:,} paths")
+
+    return looking.verify(root, told=tell)
+
+
+def verified_lines(found: Verified, *, all_paths: bool) -> Iterator[str]:
+    """Write what differs for people: the gravest first."""
+    yield f"Filled from {found.image or 'an image that is not known'}: {sum(found.counts.values()):,} paths"
+    for verdict, count in sorted(found.counts.items(), key=lambda it: (it[0] != "damaged", it[0])):
+        yield f"{verdict}: {count:,}"
+        paths = [f"/{path}" for path, it in found.differing.items() if it == verdict]
+        yield from _some(paths, all_paths=all_paths)
+    if found.lacking:
+        yield f"No job can do without: {', '.join(f'/{path}' for path in found.lacking)}"
+    if not found.well:
+        yield "  → to have a path back as the image has it: isthmus jail refresh --restore PATH"
+
+
+def status(root: str) -> Status:
+    """Look how a root stands."""
+    return looking.status(root)
+
+
+def status_lines(found: Status) -> Iterator[str]:
+    """Write it for people."""
+    if found.ready:
+        yield f"Filled from {found.ready.image}, on {found.ready.when}"
+        yield f"  {found.paths:,} paths, {readable(found.size)}; manifest {found.ready.revision[:12]}"
+    else:
+        yield "Not filled: no job enters it. Fill it: isthmus jail populate"
+    if found.holder:
+        yield f"Being worked on: {found.holder}"
+    elif found.unfinished:
+        yield "A run was ended before it was done. Start it again: it goes on where it was"
+    yield f"{readable(found.free)} are free"
 
 
 def tell_kubernetes(told: IsthmusError | Ready) -> None:

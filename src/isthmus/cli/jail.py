@@ -1,4 +1,4 @@
-"""`isthmus jail populate|plan|refresh`: the shared root and the image it comes from.
+"""`isthmus jail populate|plan|refresh|verify|status`: the shared root and the image it comes from.
 
 Exit codes are for the Job that runs this: 1 is worth another try, 3 is not before somebody has changed something.
 """
@@ -20,6 +20,7 @@ app = typer.Typer(
 _REFUSED: Final = 3
 _Source = Annotated[str, typer.Option(help="The image, unpacked or mounted.", metavar="DIR")]
 _Root = Annotated[str, typer.Option(help="The shared root.", metavar="DIR")]
+_All = Annotated[bool, typer.Option("--all", help="Show every path, not only the first.")]
 _Image = Annotated[str, typer.Option(help="What the image is called. [default: its directory]", metavar="NAME")]
 
 
@@ -39,7 +40,7 @@ def plan(
     source: _Source = "/source",
     root: _Root = "/mnt/jail",
     *,
-    all_paths: Annotated[bool, typer.Option("--all", help="Show every path, not only the first.")] = False,
+    all_paths: _All = False,
     json: Json = False,
 ) -> None:
     """Show what a refresh would do, without doing it."""
@@ -48,27 +49,75 @@ def plan(
     with _exit_codes():
         summary = jail.plan(source, root)
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(summary)).decode())
+        _print_json(summary)
     else:
         for line in jail.plan_lines(summary, all_paths=all_paths):
             typer.echo(line)
 
 
 @app.command()
-def refresh(source: _Source = "/source", root: _Root = "/mnt/jail", image: _Image = "") -> None:
+def refresh(
+    source: _Source = "/source",
+    root: _Root = "/mnt/jail",
+    image: _Image = "",
+    restore: Annotated[
+        list[str] | None,
+        typer.Option(help="Make this as the image has it, whatever users did there; repeatable.", metavar="PATH"),
+    ] = None,
+) -> None:
     """Bring a root to another image: keeps homes, accounts and what users changed. See first: isthmus jail plan."""
     import time
 
     from isthmus.apps import jail
 
     with _exit_codes():
-        jail.refresh(source, root, image=image, say=_say, clock=time.monotonic)
+        jail.refresh(source, root, image=image, say=_say, clock=time.monotonic, restored=restore or ())
+
+
+@app.command()
+def verify(root: _Root = "/mnt/jail", *, all_paths: _All = False, json: Json = False) -> None:
+    """Read the whole root and compare it with its manifest: what users changed, and what is damaged."""
+    import time
+
+    from isthmus.apps import jail
+
+    with _exit_codes():
+        found = jail.verify(root, say=_complain, clock=time.monotonic)
+    if json:
+        _print_json(found)
+    else:
+        for line in jail.verified_lines(found, all_paths=all_paths):
+            typer.echo(line)
+    if not found.well:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(root: _Root = "/mnt/jail", *, json: Json = False) -> None:
+    """Show whether a root is filled, from what, and who works on it."""
+    from isthmus.apps import jail
+
+    with _exit_codes():
+        found = jail.status(root)
+    if json:
+        _print_json(found)
+    else:
+        for line in jail.status_lines(found):
+            typer.echo(line)
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print_json(found: object) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 
 @contextmanager

@@ -195,7 +195,7 @@ class Filler:
                 elif unchanged(step.root, directory):
                     os.unlink(step.root.name, dir_fd=directory)
                 else:
-                    self.kept[step.path] = "changed just now"
+                    self.kept[step.path] = "changed by somebody just now"
         except OSError as error:
             if error.errno not in _STAYS:
                 raise

@@ -3,7 +3,7 @@
 What users have elsewhere is never looked at: a root with millions of files in its home directories costs nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 
 import msgspec
@@ -44,16 +44,27 @@ def image_of(source: Tree) -> dict[str, Entry]:
     return {entry.path: entry for entry in source.walk() if entry.kind != "other"}
 
 
-def gather(source: Tree, root: Tree, knowledge: Knowledge, *, image: dict[str, Entry], reader: Reader) -> Gathered:
+def gather(
+    source: Tree,
+    root: Tree,
+    knowledge: Knowledge,
+    *,
+    image: dict[str, Entry],
+    reader: Reader,
+    restored: Collection[str] = (),
+) -> Gathered:
     """Read as much as the decisions need, and decide."""
     there = root.look(planning.paths_of(image, knowledge))
     _read(source, root, knowledge, image, there, reader=reader)
-    plan = planning.plan(image, there, knowledge)
+    if restored:
+        wanted = [path for path, it in there.items() if it.kind == "file" and planning.is_below(path, restored)]
+        reader.read(root, there, wanted)
+    plan = planning.plan(image, there, knowledge, restored=restored)
     laid = root.look(step.path + BESIDE for step in plan.of("beside"))
     if laid:
         there.update(laid)
         reader.read(root, there, (path for path, it in laid.items() if it.kind == "file"))
-        plan = planning.plan(image, there, knowledge)
+        plan = planning.plan(image, there, knowledge, restored=restored)
     return Gathered(image, there, knowledge, plan)
 
 

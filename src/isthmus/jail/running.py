@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus.domain.jail import fitness, planning, space
 from isthmus.domain.jail.deciding import IN_THE_WAY
-from isthmus.domain.jail.entry import Entry, to_line
+from isthmus.domain.jail.entry import Entry, shown, to_line
 from isthmus.domain.jail.known import Knowledge
 from isthmus.domain.jail.planning import Plan, Summary
 from isthmus.domain.jail.space import readable
@@ -27,7 +27,7 @@ from isthmus.jail.own import JOURNAL, MANIFEST, READY, Own, Ready
 from isthmus.jail.tree import OWN, Tree
 
 # More than cores: most of the time each of them waits for a disk or for a server.
-_THREADS: Final = 4
+THREADS: Final = 4
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
@@ -67,12 +67,14 @@ def populate(source: str, root: str, *, image: str, now: str, tell: Tell) -> Don
         return run.fill(doing="isthmus jail populate", image=image, now=now, tell=tell)
 
 
-def refresh(source: str, root: str, *, image: str, now: str, tell: Tell) -> Done:
-    """Bring a filled root to another image."""
+def refresh(
+    source: str, root: str, *, image: str, now: str, tell: Tell, restored: frozenset[str] = frozenset()
+) -> Done:
+    """Bring a filled root to another image; what is `restored` becomes as the image has it in any case."""
     with _Run(source, root) as run:
         if run.ready() is None:
             raise Terminal(f"{root} is not filled, or not completely", remedy="fill it: isthmus jail populate")
-        return run.fill(doing="isthmus jail refresh", image=image, now=now, tell=tell)
+        return run.fill(doing="isthmus jail refresh", image=image, now=now, tell=tell, restored=restored)
 
 
 def plan(source: str, root: str) -> Summary:
@@ -93,10 +95,10 @@ class _Run:
     def __enter__(self) -> Self:
         source, root = self._names
         with ExitStack() as stack:
-            stack.enter_context(_explained(root))
-            self._root = _opened(root, "the root", stack)
-            self._source = _opened(source, "the image", stack)
-            self._threads = stack.enter_context(ThreadPoolExecutor(_THREADS))
+            stack.enter_context(explained(root))
+            self._root = opened(root, "the root", stack)
+            self._source = opened(source, "the image", stack)
+            self._threads = stack.enter_context(ThreadPoolExecutor(THREADS))
             stack.callback(self._threads.shutdown, cancel_futures=True)
             stack.callback(self._ended.set)
             self._stack = stack.pop_all()
@@ -122,7 +124,7 @@ class _Run:
             knowledge = Knowledge()
         return self._gather(knowledge, self._fit_image())
 
-    def fill(self, *, doing: str, image: str, now: str, tell: Tell) -> Done:
+    def fill(self, *, doing: str, image: str, now: str, tell: Tell, restored: frozenset[str] = frozenset()) -> Done:
         """Make a plan and carry it out, alone."""
         entries = self._fit_image()
         os.fchown(self._root.top, os.geteuid(), os.getegid())
@@ -132,7 +134,7 @@ class _Run:
             if before is not None and doing.endswith("populate"):
                 return Done(before, planning.summary(Plan(())))  # somebody else did it while we waited for the lock
             own.mend_journal()
-            gathered = self._gather(own.knowledge(), entries)
+            gathered = self._gather(own.knowledge(), entries, restored)
             self._check_essentials(gathered.plan)
             self._check_room(gathered.plan)
             before_us = self._there_before(gathered)
@@ -144,20 +146,22 @@ class _Run:
             manifest = planning.manifest(gathered.image, gathered.plan, gathered.knowledge)
             ready = self._finish(own, manifest, image=image, now=now)
             summary = planning.summary(gathered.plan)
-            taken = dict.fromkeys(copier.tally.taken, "made by somebody just now")
+            found = {**filler.kept, **dict.fromkeys(copier.tally.taken, "changed by somebody just now")}
             return Done(
                 ready,
                 summary,
                 files=copier.tally.files,
                 size=copier.tally.size,
-                kept={**summary.kept, **filler.kept, **taken},
+                kept={**summary.kept, **{shown(path): why for path, why in found.items()}},
                 there_before=before_us,
-                bare=tuple(sorted(set(copier.tally.bare))),
+                bare=tuple(sorted(map(shown, set(copier.tally.bare)))),
             )
 
-    def _gather(self, knowledge: Knowledge, image: dict[str, Entry]) -> Gathered:
+    def _gather(
+        self, knowledge: Knowledge, image: dict[str, Entry], restored: frozenset[str] = frozenset()
+    ) -> Gathered:
         reader = Reader(self._threads, check=self._check)
-        return gather(self._source, self._root, knowledge, image=image, reader=reader)
+        return gather(self._source, self._root, knowledge, image=image, reader=reader, restored=restored)
 
     def _fit_image(self) -> dict[str, Entry]:
         image = image_of(self._source)
@@ -202,7 +206,7 @@ class _Run:
         ours = {*gathered.image, *gathered.knowledge, OWN}
         fresh = not gathered.knowledge.has_manifest
         there = os.listdir(self._root.top)  # noqa: PTH208 - paths know no open directories
-        return tuple(sorted(set(there) - ours)) if fresh else ()
+        return tuple(sorted(map(shown, set(there) - ours))) if fresh else ()
 
     def _finish(self, own: Own, manifest: list[Entry], *, image: str, now: str) -> Ready:
         """Say that it is done, in an order in which every half of it is true."""
@@ -222,7 +226,8 @@ def _total(made: Plan) -> tuple[int, int]:
     return len(copied), sum(it.size for it in copied)
 
 
-def _opened(path: str, what: str, stack: ExitStack) -> Tree:
+def opened(path: str, what: str, stack: ExitStack) -> Tree:
+    """Open a tree for as long as the stack lasts."""
     try:
         tree = Tree(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -238,7 +243,7 @@ def _went_away(path: str) -> Retry:
 
 
 @contextmanager
-def _explained(root: str) -> Iterator[None]:
+def explained(root: str) -> Iterator[None]:
     """Say what an error of the operating system means for the root."""
     try:
         yield

@@ -95,6 +95,20 @@ def decide(image: Entry | None, root: Entry | None, known: Known) -> Step:  # no
     return Step(path, "beside", goal=image, root=root, why=why)
 
 
+def restore(image: Entry, root: Entry | None) -> Step:
+    """Decide about a path that somebody wants back as the image has it, whatever became of it. Both were read."""
+    path = image.path
+    if root is None:
+        return Step(path, "place", goal=image)
+    if path in accounts.FILES or _is_identity(path):
+        return Step(path, "leave", root=root, why=IDENTITY)
+    if image.same_content(root):
+        return Step(path, "leave" if image.same_attributes(root) else "attributes", goal=image, root=root)
+    if "directory" in {image.kind, root.kind}:
+        return Step(path, "leave", root=root, why=IN_THE_WAY)
+    return Step(path, "replace", goal=image, root=root)
+
+
 def _without_image(root: Entry | None, known: Known) -> Step:
     entry = known.listed or known.begun[-1]
     if root is None:

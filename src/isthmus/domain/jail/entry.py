@@ -93,7 +93,7 @@ _DECODER: Final = msgspec.json.Decoder(Entry)
 
 def to_line(entry: Entry) -> bytes:
     """Write an entry as a line of the manifest."""
-    fields = {name: _to_text(getattr(entry, name)) for name in ("path", "target", "leader")}
+    fields = {name: shown(getattr(entry, name)) for name in ("path", "target", "leader")}
     if fields["path"] != entry.path or fields["target"] != entry.target or fields["leader"] != entry.leader:
         entry = msgspec.structs.replace(entry, **fields)
     return _ENCODER.encode(entry) + b"\n"
@@ -112,7 +112,8 @@ def from_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
         yield entry
 
 
-def _to_text(name: str) -> str:
+def shown(name: str) -> str:
+    """Write a name so that any program can print it."""
     escaped = name.replace("\\", "\\x5c")
     return escaped.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 

@@ -1,11 +1,11 @@
 """What is done with all paths, in an order in which it can be done, and how much of what kind."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from isthmus.domain.jail.deciding import BESIDE, Step, decide
-from isthmus.domain.jail.entry import Entry
+from isthmus.domain.jail.deciding import BESIDE, Step, decide, restore
+from isthmus.domain.jail.entry import Entry, shown
 from isthmus.domain.jail.known import Knowledge
 
 
@@ -26,8 +26,26 @@ def paths_of(image: Mapping[str, Entry], knowledge: Knowledge) -> list[str]:
     return sorted({*image, *knowledge})
 
 
-def plan(image: Mapping[str, Entry], root: Mapping[str, Entry], knowledge: Knowledge) -> Plan:
-    """Decide about everything. Files that matter must have been read; linear in the number of paths."""
+def is_below(path: str, tops: Collection[str]) -> bool:
+    """Whether a path is one of these, or below one."""
+    while path:
+        if path in tops:
+            return True
+        path = path.rpartition("/")[0]
+    return False
+
+
+def plan(
+    image: Mapping[str, Entry],
+    root: Mapping[str, Entry],
+    knowledge: Knowledge,
+    *,
+    restored: Collection[str] = (),
+) -> Plan:
+    """Decide about everything. Files that matter must have been read; linear in the number of paths.
+
+    What is `restored` comes back as the image has it, whatever users did there.
+    """
     steps: list[Step] = []
     closed: set[str] = set()
     unplaced: set[str] = set()
@@ -40,7 +58,10 @@ def plan(image: Mapping[str, Entry], root: Mapping[str, Entry], knowledge: Knowl
                 closed.add(path)
                 unplaced.add(path)
             continue
-        step = decide(entry, root.get(path), knowledge[path])
+        if entry is not None and restored and is_below(path, restored):
+            step = restore(entry, root.get(path))
+        else:
+            step = decide(entry, root.get(path), knowledge[path])
         steps.append(step)
         if entry is not None and entry.kind == "directory" and step.action == "leave" and _is_no_directory(step):
             closed.add(path)
@@ -102,10 +123,10 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summary(made: Plan) -> Summary:
     """Sum a plan up."""
-    new = tuple(step.path for step in made.of("place"))
-    changed = tuple(step.path for step in made.of("replace", "merge", "attributes"))
-    removed = tuple(step.path for step in made.of("remove"))
-    kept = {step.path: step.why for step in made.steps if step.why}
+    new = tuple(shown(step.path) for step in made.of("place"))
+    changed = tuple(shown(step.path) for step in made.of("replace", "merge", "attributes"))
+    removed = tuple(shown(step.path) for step in made.of("remove"))
+    kept = {shown(step.path): step.why for step in made.steps if step.why}
     written = sum(step.goal.size for step in made.of("place", "replace") if step.goal and not step.goal.leader)
     unchanged = len(made.steps) - len(new) - len(changed) - len(removed) - len(kept)
     counts = Counts(len(new), len(changed), len(removed), len(kept), unchanged, written)
