@@ -21,7 +21,7 @@ from isthmus.domain.diagnosis.facts import (
     SlurmNodeFact,
 )
 from isthmus.domain.diagnosis.reading import read_answers, read_inside, read_jobs, read_nodes
-from isthmus.model.meta import Key
+from isthmus.model.meta import Condition, Key
 
 ALIVE = OperatorFact(holder="isthmus-operator-1", renewed=2.0)
 PARTS = tuple(PartFact(kind=kind, name="demo") for kind in ("SlurmCluster", "Controller", "RestApi"))
@@ -386,3 +386,71 @@ def test_nodes_as_scontrol_shows_them() -> None:
 
 def test_jobs_are_counted_by_state() -> None:
     assert read_jobs("RUNNING\nPENDING\nRUNNING\n") == {"running": 2, "pending": 1}
+
+
+# The shared root
+
+
+def with_root(status: str, reason: str, message: str) -> tuple[PartFact, ...]:
+    held = Condition(type="JailPopulated", status=status, reason=reason, message=message)  # type: ignore[arg-type]
+    return (PartFact(kind="SlurmCluster", name="demo", conditions=(held,)), *PARTS[1:])
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("pod x: container image: ErrImagePull: not found", "spec.populateJail.image"),
+        ("/mnt/jail is too small: 2 GB are needed", "spec.resources.requests.storage"),
+        ("pod x finds no node: 0/3 nodes", "kubectl get nodes --show-labels"),
+        ("Kubernetes has made no pod of its Job yet", "kubectl describe -n hpc job populate-jail"),
+        ("the image cannot be a shared root: it has no Slurm", "kubectl logs -n hpc job/populate-jail"),
+    ],
+)
+def test_a_root_that_is_not_filled(message: str, hint: str) -> None:
+    jail = PodFact(
+        name="populate-jail-x1",
+        component="jail",
+        phase="Pending",
+        unplaced="0/3 nodes",
+        holds=(Hold(container="image", reason="ErrImagePull"),),
+    )
+    waiting = changed("worker-1", ready=False, age=300.0, host="worker-9")
+    finding = only(healthy(parts=with_root("False", "Failed", message), pods=(*waiting, jail)))
+    assert finding.area == "root"
+    assert finding.why == message
+    assert any(hint in it for it in finding.remedy), finding.remedy
+
+
+def test_a_root_that_is_being_filled_is_nothing_wrong() -> None:
+    assert found(healthy(parts=with_root("False", "Filling", "the shared root is being filled"))) == ()
+
+
+@pytest.mark.parametrize("reason", ["RefreshDue", "RefreshFailed"])
+def test_a_root_of_an_older_image_is_worth_knowing(reason: str) -> None:
+    finding = only(healthy(parts=with_root("True", reason, "root:2 is wanted")))
+    assert not finding.grave
+    assert finding.remedy == ("isthmus cluster refresh demo -n hpc",)
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("shared root /mnt/jail is not filled, or not mounted: it has no .isthmus/ready", "job/populate-jail"),
+        ("shared root /mnt/jail is stale: its volume must be mounted again", "kubectl delete -n hpc pod worker-0"),
+        ("shared root /mnt/jail is not root's alone: it needs owner root and mode 755", "chmod 755 /mnt/jail"),
+        ("plugstack.conf: unknown argument x=y", "spec.plugStackConfig"),
+        ("/run/x, which jobs are to see, cannot be opened on this node", "isthmus-enter root=/mnt/jail"),
+    ],
+)
+def test_nodes_that_the_plugin_drained(reason: str, hint: str) -> None:
+    nodes = tuple(SlurmNodeFact(name=f"worker-{it}", states=("IDLE", "DRAIN"), reason=reason) for it in (0, 1))
+    finding = only(healthy(nodes=nodes))
+    assert finding.area == "root"
+    assert finding.what == "worker-[0-1] cannot let jobs into the shared root"
+    assert hint in finding.remedy[0]
+    assert "scontrol update nodename=worker-[0-1] state=resume" in finding.remedy[1]
+
+
+def test_a_shared_root_that_is_full() -> None:
+    insides = (*seen("worker-0", disks=(DiskFact(path="/mnt/jail", space=99),)),)
+    assert "/mnt/jail of worker-0 is full" in only(healthy(insides=insides)).what

@@ -9,6 +9,7 @@ be placed is not also reported as missing in Slurm.
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.rooting import check_root
 from isthmus.domain.diagnosis.running import check_running
 from isthmus.domain.diagnosis.serving import check_serving
 from isthmus.domain.diagnosis.starting import check_starting
@@ -20,6 +21,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Find what is wrong, in the order in which it should be mended."""
     found = list(check_serving(facts))
     for cluster in facts.clusters:
+        found += check_root(cluster)
         found += check_starting(cluster, facts)
         found += check_running(cluster)
     return tuple(found)

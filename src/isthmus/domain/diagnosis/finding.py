@@ -12,6 +12,7 @@ Area = Literal[
     "placing",
     "images",
     "storage",
+    "root",
     "starting",
     "names",
     "auth",

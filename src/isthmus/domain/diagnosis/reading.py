@@ -21,7 +21,7 @@ done
 for file in /etc/slurm/slurm.conf /run/slurm/conf/slurm.conf /var/spool/slurmd/conf-cache/slurm.conf; do
     [ -r "$file" ] && { printf 'conf\t%s\n' "$(sha256sum < "$file" | cut -d ' ' -f 1)"; break; }
 done
-for path in /home /var/spool/slurmctld /var/spool/slurmd /var/lib/mysql; do
+for path in /mnt/jail /home /var/spool/slurmctld /var/spool/slurmd /var/lib/mysql; do
     [ -d "$path" ] || continue
     printf 'disk\t%s\t%s\t%s\n' "$path" "$(df -P "$path" | awk 'END { print $5 }')" \
         "$(df -Pi "$path" | awk 'END { print $5 }')"

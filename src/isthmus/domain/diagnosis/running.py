@@ -6,6 +6,7 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, InsideFact, PodFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.rooting import refused_by_plugin, waits_for_root
 from isthmus.domain.hostlist import fold
 from isthmus.model.meta import condition
 
@@ -156,7 +157,7 @@ def _disks(cluster: ClusterFacts) -> Iterator[Finding]:
     seen: set[str] = set()
     for inside in cluster.insides:
         for disk in inside.disks:
-            shared = disk.path.startswith("/home")
+            shared = disk.path in {"/home", "/mnt/jail"}
             if max(disk.space, disk.files) < _FULL or (shared and disk.path in seen):
                 continue
             seen.add(disk.path)
@@ -166,7 +167,7 @@ def _disks(cluster: ClusterFacts) -> Iterator[Finding]:
                 what=f"{disk.path} of {inside.pod} is full: {max(disk.space, disk.files)} % of its {what}",
                 where=f"pod {cluster.key.namespace}/{inside.pod}",
                 why=(
-                    "users' files"
+                    "users' files, and what is installed for all"
                     if shared
                     else "slurmctld stops when it cannot write its state; slurmd drains its node"
                 ),
@@ -212,7 +213,7 @@ def _configuration(cluster: ClusterFacts) -> Iterator[Finding]:
 
 def _registration(cluster: ClusterFacts) -> Iterator[Finding]:
     """Find workers that run and that Slurm does not know."""
-    if cluster.nodes is None:
+    if cluster.nodes is None or waits_for_root(cluster):
         return
     known = {node.name for node in cluster.nodes}
     missing = [
@@ -251,6 +252,9 @@ def _states(cluster: ClusterFacts) -> Iterator[Finding]:
             groups.setdefault((trouble, node.reason), []).append(node)
     run = f"isthmus cluster exec {cluster.key.name} -n {cluster.key.namespace} --"
     for (trouble, reason), nodes in sorted(groups.items()):
+        if trouble == "drained" and (refused := refused_by_plugin(nodes, reason, cluster)):
+            yield refused
+            continue
         listed = fold(tuple(node.name for node in nodes))
         state, why, grave = {
             "invalid": (
