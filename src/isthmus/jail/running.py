@@ -13,7 +13,7 @@ from typing import Final, Self
 import msgspec
 
 from isthmus.domain.jail import fitness, planning, space
-from isthmus.domain.jail.deciding import IN_THE_WAY
+from isthmus.domain.jail.deciding import IN_THE_WAY, NOT_OURS
 from isthmus.domain.jail.entry import Entry, shown, to_line
 from isthmus.domain.jail.known import Knowledge
 from isthmus.domain.jail.planning import Plan, Summary
@@ -185,6 +185,12 @@ class _Run:
                 raise Terminal(
                     f"{self._root.path}/{step.path} is no directory, and not ours: nothing can be laid down there",
                     remedy="look at what it is, and move it away",
+                )
+            if step.why == NOT_OURS and step.path == fitness.RELEASE:
+                # Two of them in each other's directories would be none.
+                raise Terminal(
+                    f"{self._root.path} holds another Linux already: its /{step.path} is not the image's",
+                    remedy="give an empty volume, and mount the old one's /home into it (jailSubMounts)",
                 )
 
     def _check_room(self, made: Plan) -> None:

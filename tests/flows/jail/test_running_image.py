@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.domain.jail.entry import Entry
-from isthmus.errors import Retry
+from isthmus.errors import Retry, Terminal
 from isthmus.jail import gathering, running
 from isthmus.jail.own import Ready
 from isthmus.jail.running import Done
@@ -30,6 +30,7 @@ def image(tmp_path: Path) -> Path:
         "usr/bin/sbatch": "sbatch",
         "usr/lib/slurm/isthmus_jail.so": "plugin",
         "srv/kept": "kept",
+        "usr/lib/os-release": "ID=debian\n",
     }.items():
         file = made / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -112,3 +113,17 @@ def test_a_container_that_ends_while_it_is_read_has_not_removed_anything(
         with pytest.raises(Retry, match="went away"):
             running.refresh(str(link), str(root), image="login:2", now=NOW, tell=lambda _: None)
     assert (root / "srv/kept").read_text() == "kept"
+
+
+def test_another_linux_that_is_there_already_is_not_mixed_with_ours(image: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "usr/lib").mkdir(parents=True)
+    (root / "usr/lib/os-release").write_text("ID=ubuntu\n")
+    (root / "home").mkdir()
+    with pytest.raises(Terminal, match="another Linux") as refused:
+        fill(image, root)
+    assert "jailSubMounts" in refused.value.remedy
+    assert not (root / "srv").exists()
+    # The same one, perhaps from a backup, is welcome.
+    (root / "usr/lib/os-release").write_text("ID=debian\n")
+    assert isinstance(fill(image, root), Done)

@@ -7,6 +7,8 @@ from typing import Final
 _COMMAND: Final = "usr/bin/sbatch"
 _PLUGIN: Final = "/isthmus_jail.so"
 _ACCOUNTS: Final = "etc/passwd"
+RELEASE: Final = "usr/lib/os-release"
+"""What a Linux says that it is."""
 _REMEDY: Final = "use the login image of the cluster's Slurm version, or one made from it"
 
 
