@@ -126,6 +126,17 @@ def test_it_waits_for_slurmctld(bed: SlurmBed, started: Callable[..., Pod]) -> N
     pod.await_start()
 
 
+def test_it_registers_again_where_it_was_forgotten(bed: SlurmBed, started: Callable[..., Pod]) -> None:
+    pod = started()
+    wait_until(lambda: NODE in bed.scontrol("--oneliner", "show", "nodes"), what="the node is known", within=20)
+    bed.kill("slurmctld")
+    for state in bed.path("/var/lib/slurm/slurmctld").glob("node_state*"):
+        state.unlink()  # as if it had crashed before it was written
+    bed.start("slurmctld")
+    assert NODE not in bed.scontrol("--oneliner", "show", "nodes")
+    pod.await_start()
+
+
 def test_a_drained_node_is_in_service(bed: SlurmBed, started: Callable[..., Pod]) -> None:
     pod = started()
     pod.await_start()

@@ -49,6 +49,7 @@ until answers; do sleep 0.2; done
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every job.
 env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@" &
 slurmd=$!
+echo "$slurmd" > /run/slurm/slurmd.pid
 trap 'kill -TERM "$slurmd" || true' TERM INT
 trap 'kill -HUP "$slurmd" || true' HUP
 # A signal ends the waiting, and not slurmd.
@@ -71,11 +72,25 @@ mv -f /usr/bin/su.inside /usr/bin/su
 
 _REGISTERED: Final = r"""
 [[ -e /run/slurm/conf/slurm.conf ]]
-node=$(scontrol --oneliner show node "$ISTHMUS_NODE")
+unknown=/run/slurm/unknown
+if ! node=$(scontrol --oneliner show node "$ISTHMUS_NODE" 2>&1); then
+    [[ $node == *' not found'* ]] || exit 1
+    echo >> $unknown
+    if (($(wc -l < $unknown) > 10)); then
+        rm $unknown
+        kill -HUP "$(< /run/slurm/slurmd.pid)"
+    fi
+    exit 1
+fi
+rm -f $unknown
 [[ $node =~ \ State=([A-Z_+*]+) ]]
 [[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|INVALID|FUTURE|ERROR|\* ]]
 """
-"""A node that is drained is in service, too: somebody has shut it, and that is not for a probe to judge."""
+"""A node that is drained is in service, too: somebody has shut it, and that is not for a probe to judge.
+
+A slurmctld that crashes within seconds forgets who registered meanwhile, and slurmd does not notice. So one that is
+not known for a while is made to register again.
+"""
 
 _LISTENS: Final = r"""
 printf -v port '%04X' 6818
