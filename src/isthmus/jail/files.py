@@ -127,9 +127,9 @@ class _Walker:
         except FileNotFoundError:
             if not make:
                 return None
+            # Its mode is not looked at again: in a user's directory, another one may be in its place already.
             os.mkdir(names[-1], 0o755, dir_fd=above)
             opened = os.open(names[-1], _DIRECTORY, dir_fd=above)
-            os.fchmod(opened, 0o755)
         except OSError as error:
             if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
                 raise

@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain import gotime
+from isthmus.domain import conditions, gotime
 from isthmus.domain.jailedconfigs import updates
 from isthmus.domain.nodeset import identity
 from isthmus.domain.slurmfiles import delivery
 from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
-from isthmus.model.meta import Key, condition
+from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.operator.applying import Applier
 from isthmus.operator.controllers.delivering import is_ready
 from isthmus.operator.reporting import Reporter
@@ -31,6 +31,9 @@ from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.statusparts import StatusPart
+
+if TYPE_CHECKING:
+    from isthmus.kube.store import Store
 
 log = structlog.get_logger()
 
@@ -62,6 +65,14 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _no_cluster(cluster: Key) -> Condition:
+    what = (
+        f"there is no SlurmCluster {cluster.name} in this namespace" if cluster.name else "it names no SlurmCluster"
+    )
+    text = f"{what}; its label {names.INSTANCE_LABEL} says whose shared root it is"
+    return conditions.no(updates.COMPLETED, "Init", text)
+
+
 class JailedConfigSync:
     """The controller of what follows from JailedConfigs; `workers` are for the leader."""
 
@@ -85,8 +96,11 @@ class JailedConfigSync:
         self.controller: Controller[Key] = Controller(
             "jailedconfigs", self.reconcile, metrics=metrics, workers=_WORKERS
         )
+        stores: tuple[Store[Any], ...] = (world.clusters, world.controllers)
         world.jailed_configs.on_change(self._config_changed)
         world.slurms.on_change(self._slurm_changed)
+        for store in stores:
+            store.on_change(self._cluster_changed)
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -101,6 +115,10 @@ class JailedConfigSync:
             return
         if not self._world.in_touch:
             raise Wait("Kubernetes does not answer", after=_SOON)
+        if not self._is_there(cluster):
+            for config in configs:
+                await self._status.tell(config, {}, [_no_cluster(cluster)])
+            return
         memory = self._memories.setdefault(cluster, _Memory())
         start = self._has_settled(cluster, configs, memory)
         seen = await self._seen(cluster, configs, memory)
@@ -115,6 +133,10 @@ class JailedConfigSync:
             await self._reconfigure(cluster, memory)
         if plan.under_way:
             self.controller.queue.add(cluster, after=_SOON)
+
+    def _is_there(self, cluster: Key) -> bool:
+        world = self._world
+        return cluster in world.clusters or cluster in world.controllers or world.slurms.of(cluster) is not None
 
     def _has_settled(self, cluster: Key, configs: tuple[JailedConfig, ...], memory: _Memory) -> bool:
         """Whether what is due has been the same for a moment; if not, look again then."""
@@ -214,6 +236,10 @@ class JailedConfigSync:
             if config:
                 meta = config.metadata
                 self.controller.queue.add(Key(meta.namespace, meta.labels.get(names.INSTANCE_LABEL, "")))
+
+    def _cluster_changed(self, key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
+        if (old is None) != (new is None) and self._world.jailed_configs.by("cluster", key):
+            self.controller.queue.add(key)
 
     def _slurm_changed(self, controller: Key, _: str | None) -> None:
         if controller in self._memories:

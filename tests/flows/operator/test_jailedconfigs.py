@@ -218,6 +218,14 @@ async def test_what_changes_together_is_read_once(jailed: JailedBed, slurm_here:
 
 
 @NEWEST
+async def test_who_names_no_cluster_is_told(jailed: JailedBed, slurm_here: SlurmBed) -> None:
+    async with jailed.operator(slurm_here):
+        await jailed.config("a", "/etc/a", cluster="typo", **RECONFIGURE)
+        said = "there is no SlurmCluster typo in this namespace; its label app.kubernetes.io/instance says whose"
+        await jailed.until("a", COMPLETED, "False", saying=said)
+
+
+@NEWEST
 async def test_a_restart_of_either_side_is_no_reason(
     jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
 ) -> None:
