@@ -177,3 +177,38 @@ def test_a_cluster_that_does_not_exist(isthmus: Run) -> None:
         code, said = isthmus("cluster", *words)
         assert code == 1
         assert "there is no cluster 'nobody'" in said
+
+
+# The shared root
+
+
+def test_one_root_is_shared_unless_somebody_does_not_want_it(
+    isthmus: Run, plane: ControlPlaneBed, name: str
+) -> None:
+    make(isthmus, name, "--no-shared-root")
+    assert "populateJail" not in cluster(plane, name)["spec"]
+    code, said = isthmus("cluster", "refresh", name, "--yes")
+    assert code == 1
+    assert "has no shared root" in said
+
+
+def test_a_root_that_is_not_filled_cannot_be_refreshed_and_its_filling_is_shown(
+    isthmus: Run, plane: ControlPlaneBed, name: str
+) -> None:
+    make(isthmus, name)
+    assert cluster(plane, name)["spec"]["populateJail"] == {}
+    code, said = isthmus("cluster", "refresh", name, "--yes")
+    assert code == 1
+    assert "is not filled yet" in said
+    held = {
+        "type": "JailPopulated",
+        "status": "False",
+        "reason": "Filling",
+        "message": "the shared root is being filled from login:1",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = json.dumps({"status": {"conditions": [held]}})
+    words = ("slurmcluster", name, "-n", name, "--subresource=status", "--type=merge", f"-p={status}")
+    plane.kubectl("patch", *words)
+    _, said = isthmus("cluster", "status", name)
+    assert "Root: the shared root is being filled from login:1" in said
