@@ -49,7 +49,6 @@ until answers; do sleep 0.2; done
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every job.
 env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@" &
 slurmd=$!
-echo "$slurmd" > /run/slurm/slurmd.pid
 trap 'kill -TERM "$slurmd" || true' TERM INT
 trap 'kill -HUP "$slurmd" || true' HUP
 # A signal ends the waiting, and not slurmd.
@@ -78,7 +77,7 @@ if ! node=$(scontrol --oneliner show node "$ISTHMUS_NODE" 2>&1); then
     echo >> $unknown
     if (($(wc -l < $unknown) > 10)); then
         rm $unknown
-        kill -HUP "$(< /run/slurm/slurmd.pid)"
+        pkill -HUP --oldest --exact slurmd
     fi
     exit 1
 fi
