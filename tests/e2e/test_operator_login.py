@@ -186,3 +186,35 @@ def test_an_image_without_sssd_is_named(site: Site) -> None:
 
     site.ground.eventually(says_so, "the LoginSet to say what is wrong", within=60)
     site.ground.kubectl("delete", "loginset/directory", f"--namespace={NAMESPACE}")
+
+
+def test_workers_join_a_slurmctld_that_is_run_elsewhere(site: Site) -> None:
+    # To these parts, the slurmctld of this very cluster is somebody else's: they know its address and its keys.
+    away = {
+        "external": True,
+        "externalConfig": {"host": f"slurm-controller.{NAMESPACE}.svc", "port": 6817},
+        "clusterName": "login-test_slurm",
+        "slurmKeyRef": {"name": "slurm-auth", "key": "slurm.jwks"},
+        "jwtKeyRef": KEYS["jwtKeyRef"],
+    }
+    of_away = {"controllerRef": {"name": "away"}}
+    apply(
+        site.ground,
+        NAMESPACE,
+        part("Controller", "away", **away),
+        part("RestApi", "away", **of_away),
+        part("NodeSet", "guest", **of_away, replicas=1, slurmd={"resources": SMALL}),
+    )
+    site.ground.ready("nodeset.slinky.slurm.net/guest", NAMESPACE)
+    assert site.ssh("srun -w guest-0 hostname").strip() == "guest-0"
+    # It is drained before it goes, also from there.
+    site.ground.kubectl(
+        *(
+            "delete",
+            "nodeset.slinky.slurm.net/guest",
+            "controller/away",
+            f"--namespace={NAMESPACE}",
+            "--timeout=60s",
+        )
+    )
+    assert "guest-0" not in site.ssh("sinfo -hN -t idle,alloc,mix -o %N")
