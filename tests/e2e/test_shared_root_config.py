@@ -10,7 +10,7 @@ from tests.bed.operator_ground import OperatorGround
 
 NAMESPACE = "config-test"
 CLUSTER = "one"
-RESOURCES = {"cpu": "500m", "memory": "512Mi"}
+RESOURCES = {"memory": "512Mi"}
 
 # slurmd runs the prolog outside, and the task prolog is run inside: there the shared root is /.
 PROLOG = """#!/bin/bash
