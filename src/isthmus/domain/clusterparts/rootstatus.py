@@ -86,7 +86,7 @@ def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troub
         return _failed_view(job, seen)
     if not image:
         return _filling_view(job, wanted, seen, trouble)
-    if image != wanted.image and not image.startswith("volume:"):
+    if image != wanted.image:
         text = (
             f"the shared root is of {image}, and {wanted.image} is wanted: see what would change, and go on, by"
             f" isthmus cluster refresh {cluster.metadata.name} -n {cluster.metadata.namespace}"
