@@ -283,7 +283,8 @@ def delete(
             typer.echo("Its data are deleted.")
         elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
             kept = ", ".join(it.metadata.name for it in left)
-            typer.echo(f"Kept: volume claims {kept}. Delete them: kubectl delete pvc -n {place} -l '{selector}'")
+            typer.echo(f"Kept: volume claims {kept}, and what opens them.")
+            typer.echo(f"Delete them: kubectl delete pvc,secret -n {place} -l '{selector}'")
 
     reach.with_client(remove, kubeconfig)
 
