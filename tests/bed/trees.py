@@ -44,6 +44,7 @@ class Hard:
 @dataclass(frozen=True)
 class Fifo:
     mode: int = 0o600
+    mtime: int = 1_700_000_000
 
 
 Node = File | Dir | Link | Hard | Fifo
@@ -82,6 +83,7 @@ def _make(top: Path, path: Path, node: Node) -> None:
     elif isinstance(node, Fifo):
         os.mkfifo(path)
         path.chmod(node.mode)
+        os.utime(path, (node.mtime, node.mtime))
     elif isinstance(node, Dir):
         path.mkdir(exist_ok=True)
         os.chown(path, node.owner, node.owner)

@@ -124,7 +124,8 @@ class Copier:
 
     def dress(self, descriptor: int, entry: Entry) -> None:
         """Give an open file or directory the owner, mode and attributes of an entry."""
-        if (entry.uid, entry.gid) != (os.geteuid(), os.getegid()):
+        status = os.fstat(descriptor)
+        if (entry.uid, entry.gid) != (status.st_uid, status.st_gid):
             os.fchown(descriptor, entry.uid, entry.gid)
         # After the owner: a change of owner takes setuid and capabilities away.
         os.fchmod(descriptor, entry.mode)
@@ -165,22 +166,26 @@ class Copier:
         return Staged(name, step, entry)
 
     def _copy(self, reading: int, writing: int, *, sparse: bool) -> tuple[str, int]:
+        """Copy an open file, and its holes as holes: its digest and size."""
         digest, size, buffer = hashlib.sha256(), 0, self._buffer()
-        if sparse:
-            buffer = buffer[: len(_ZEROS)]
-        while count := os.readv(reading, [buffer]):
-            piece = buffer[:count]
-            digest.update(piece)
-            size += count
-            if sparse and bytes(piece) == _ZEROS[:count]:
-                os.lseek(writing, count, os.SEEK_CUR)
-            else:
+        for hole, length in _segments(reading) if sparse else [(0, None)]:
+            self._add_zeros(digest, hole)
+            size = os.lseek(writing, hole, os.SEEK_CUR) if hole else size
+            while count := os.readv(reading, [buffer if length is None else buffer[: length - size]]):
+                piece = buffer[:count]
+                digest.update(piece)
+                size += count
                 while piece:
                     piece = piece[os.write(writing, piece) :]
-            self._check()
+                self._check()
         if sparse:
             os.ftruncate(writing, size)  # a hole at the end is not written by anybody
         return digest.hexdigest(), size
+
+    def _add_zeros(self, digest: "hashlib._Hash", count: int) -> None:
+        for start in range(0, count, len(_ZEROS)):
+            digest.update(_ZEROS[: count - start])
+            self._check()
 
     def _verify(self, staged: Staged) -> None:
         """Read a file back from the disk. Its pages are clean after the sync, so the cache gives them up."""
@@ -216,6 +221,22 @@ def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _segments(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield where data ends, each with the size of the hole before; leave the file to be read from there."""
+    offset, end = 0, os.fstat(descriptor).st_size
+    while offset < end:
+        try:
+            data = os.lseek(descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            data = end  # nothing but a hole is left
+        until = os.lseek(descriptor, data, os.SEEK_HOLE) if data < end else end
+        os.lseek(descriptor, data, os.SEEK_SET)
+        yield data - offset, until
+        offset = until
 
 
 def _origin(step: Step) -> str:
