@@ -117,7 +117,8 @@ class JailedConfigSync:
             raise Wait("Kubernetes does not answer", after=_SOON)
         if not self._is_there(cluster):
             for config in configs:
-                await self._status.tell(config, {}, [_no_cluster(cluster)])
+                # What was told stays told: the cluster may be back in a moment.
+                await self._tell(config, updates.kept(config, _no_cluster(cluster)))
             return
         memory = self._memories.setdefault(cluster, _Memory())
         start = self._has_settled(cluster, configs, memory)
@@ -126,9 +127,7 @@ class JailedConfigSync:
         # Written down before Slurm is told: see `updates`.
         for config in configs:
             if told := plan.told.get(config.metadata.name):
-                fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at}
-                self._record(config, told)
-                await self._status.tell(config, fields, [told.completed])
+                await self._tell(config, told)
         if plan.reconfigure:
             await self._reconfigure(cluster, memory)
         if plan.under_way:
@@ -216,6 +215,11 @@ class JailedConfigSync:
             return
         memory.refusal = ""
         slurm.hurry()
+
+    async def _tell(self, config: JailedConfig, told: updates.Told) -> None:
+        self._record(config, told)
+        fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at}
+        await self._status.tell(config, fields, [told.completed])
 
     def _record(self, config: JailedConfig, told: updates.Told) -> None:
         """Record for people what they wait for, or should look at."""

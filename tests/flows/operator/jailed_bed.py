@@ -15,6 +15,7 @@ from isthmus.kube.config import load
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Key, condition
 from isthmus.model.objects import CONFIGMAPS, ROLE_BINDINGS, ROLES
+from isthmus.model.slinky import CONTROLLERS
 from isthmus.operator.jailedconfigs import JailedConfigSync
 from isthmus.operator.slurms import Address
 from isthmus.runtime.manager import Manager
@@ -22,7 +23,7 @@ from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import Bed, working
+from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY_REF, Bed, working
 
 CLUSTER = "slurm"
 WRITTEN = "FilesWritten"
@@ -119,6 +120,9 @@ class JailedBed:
     @asynccontextmanager
     async def operator(self, slurm: SlurmBed, url: str = "") -> AsyncIterator[Bed]:
         """Run what lets Slurm read them, by way of this URL."""
+        spec = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
+        made = {"metadata": {"namespace": self.namespace, "name": CLUSTER}, "spec": spec}
+        await self.kube.apply(CONTROLLERS, made, manager="test")
         async with working(self._control_plane, self.namespace, JailedConfigSync) as bed:
             address = Address((url or slurm.rest_url,), slurm.jwt_key.read_bytes())
             bed.world.slurms.follow(self.key(CLUSTER), address)

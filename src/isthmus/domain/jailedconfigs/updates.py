@@ -108,24 +108,24 @@ def plan(configs: Iterable[JailedConfig], slurm: Slurm, *, start: bool) -> Plan:
                 done = conditions.yes(COMPLETED, "MissingAction", "no updateActions are asked for")
                 told[it.metadata.name] = Told(done)
             elif not _is_written(it):
-                told[it.metadata.name] = _kept(it, _waits_for_files(it))
+                told[it.metadata.name] = kept(it, _waits_for_files(it))
             elif status.files_hash == status.reconfigured_hash:
                 since = seconds(status.reconfigured_at)
                 if _is_complete(it) and (since < last or not behind):
-                    told[it.metadata.name] = _kept(it, _same(it))
+                    told[it.metadata.name] = kept(it, _same(it))
                     continue
                 verdict = _judged(slurm, behind, since=since, complete=_is_complete(it))
-                told[it.metadata.name] = _kept(it, verdict.condition)
+                told[it.metadata.name] = kept(it, verdict.condition)
                 tell_again |= verdict.tell_again
                 under_way |= verdict.condition.status != "True"
             elif missing:
-                told[it.metadata.name] = _kept(it, _waits_for(missing))
+                told[it.metadata.name] = kept(it, _waits_for(missing))
             elif slurm.trouble:
-                told[it.metadata.name] = _kept(it, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble))
+                told[it.metadata.name] = kept(it, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble))
             else:
                 under_way = True
                 starting |= start
-                told[it.metadata.name] = _begun(it, slurm.now) if start else _kept(it, _about_to_begin())
+                told[it.metadata.name] = _begun(it, slurm.now) if start else kept(it, _about_to_begin())
     return Plan(told, reconfigure=starting or (tell_again and not slurm.trouble), under_way=under_way)
 
 
@@ -139,7 +139,7 @@ def owing(nodes: Mapping[str, Node], *, told_at: float | None = None, only_away:
         for name, node in nodes.items()
         if "EXTERNAL" not in node.state
         and _started(node)
-        and (told_at is None or _started(node) < int(told_at))
+        and (told_at is None or _started(node) <= int(told_at))
         and not (only_away and _AWAY.isdisjoint(node.state))
     }
 
@@ -160,10 +160,11 @@ def _judged(slurm: Slurm, behind: list[str], *, since: float, complete: bool) ->
         return _Verdict(conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble))
     waited = slurm.now - (since if slurm.told_at is None else slurm.told_at)
     late = slurm.now - since >= slurm.timeout
-    if not complete and (slurm.read_at is None or slurm.read_at < int(since)):
-        if slurm.refusal:
-            why = f"Slurm does not read its configuration again: {slurm.refusal}"
-            return _Verdict(conditions.no(COMPLETED, "Refused", why), tell_again=waited >= TELL_AGAIN)
+    is_read = complete or _is_read(slurm, since)
+    if slurm.refusal and (behind or not is_read):
+        why = f"Slurm does not read its configuration again: {slurm.refusal}"
+        return _Verdict(conditions.no(COMPLETED, "Refused", why), tell_again=waited >= TELL_AGAIN)
+    if not is_read:
         # Nobody has told it, if it was not us.
         again = slurm.told_at is None or waited >= TELL_AGAIN
         return _Verdict(_under_way("slurmctld has not read it yet", late=late), tell_again=again)
@@ -175,6 +176,14 @@ def _judged(slurm: Slurm, behind: list[str], *, since: float, complete: bool) ->
         again = waited >= TELL_AGAIN and len(silent) < len(behind)
         return _Verdict(_under_way(text, late=late), tell_again=again)
     return _Verdict(_success(slurm))
+
+
+def _is_read(slurm: Slurm, since: float) -> bool:
+    """Whether slurmctld has read its configuration since then; its times have whole seconds.
+
+    What was told by us in that second was told after it. Who was not there cannot know, and tells once more.
+    """
+    return slurm.read_at is not None and slurm.read_at >= int(since) + (slurm.told_at is None)
 
 
 def _runs(node: Node, slurm: Slurm) -> bool:
@@ -213,7 +222,7 @@ def _begun(config: JailedConfig, now: float) -> Told:
     return Told(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
 
 
-def _kept(config: JailedConfig, completed: Condition) -> Told:
+def kept(config: JailedConfig, completed: Condition) -> Told:
     """Say something new about what Slurm was told before."""
     return Told(completed, config.status.reconfigured_hash, config.status.reconfigured_at)
 

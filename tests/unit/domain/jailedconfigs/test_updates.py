@@ -145,11 +145,18 @@ def test_slurmctld_that_nobody_told_is_told() -> None:
     assert not updates.plan([BEGUN], told_just_now, start=False).reconfigure
     assert told(updates.plan([BEGUN], told_just_now, start=False))[2] == "slurmctld has not read it yet"
     assert updates.plan([BEGUN], seen(read=NOW - 100, later=16), start=False).reconfigure
+    # Of the same second, who has told it knows that it was read after that; another one does not.
+    assert told(updates.plan([BEGUN], seen(read=NOW), start=False))[0] == "True"
+    assert updates.plan([BEGUN], seen(read=NOW, told_at=None), start=False).reconfigure
 
 
 def test_what_slurm_says_against_it_is_told() -> None:
     made = updates.plan([BEGUN], seen(read=NOW - 100, refusal="bad line 3"), start=False)
     assert told(made) == ("False", "Refused", "Slurm does not read its configuration again: bad line 3")
+    # An answer may be lost of what was done all the same.
+    assert told(updates.plan([BEGUN], seen(refusal="no answer"), start=False))[0] == "True"
+    still = seen(node("n1"), owing={"n1": 5}, refusal="no answer")
+    assert told(updates.plan([BEGUN], still, start=False))[1] == "Refused"
 
 
 def test_nodes_that_have_not_taken_it_are_named_and_told_again() -> None:
@@ -196,6 +203,8 @@ def test_who_owes_is_known_by_the_start_of_its_slurmd() -> None:
     }
     assert updates.owing(nodes) == {"n1": 5, "n2": 9, "d": 5}
     assert updates.owing(nodes, told_at=8.7) == {"n1": 5, "d": 5}
+    assert updates.owing(nodes, told_at=5.9) == {"n1": 5, "d": 5}
+    assert updates.owing(nodes, told_at=4.9) == {}
     assert updates.owing(nodes, told_at=8.7, only_away=True) == {"d": 5}
     later = nodes | {"n1": node("n1", 6)}
     del later["n2"]
