@@ -128,7 +128,7 @@ def test_a_filling_that_is_killed_at_any_moment_goes_on(site: Site) -> None:
     time.sleep(moment)
     if pod := running():
         site.ground.kubectl("delete", "pod", pod, f"--namespace={NAMESPACE}", "--grace-period=1")
-    words = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=90s")
+    words = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=180s")
     done = site.ground.attempt("wait", "--for=condition=JailPopulated", *words)
     story = site.ground.story(NAMESPACE)
     assert done.returncode == 0, f"killed after {moment:.2f} s: {site.condition('JailPopulated')}\n{story}"
