@@ -73,6 +73,8 @@ class JailedConfigStatus(Data, frozen=True):
     """For which content Slurm was last told to read its configuration again."""
     reconfigured_at: str = ""
     """When that was."""
+    observed_generation: int = 0
+    """Which specification UpdateActionsCompleted is about; each condition has its own, too."""
     conditions: Conditions = ()
 
 

@@ -218,7 +218,8 @@ class JailedConfigSync:
 
     async def _tell(self, config: JailedConfig, told: updates.Told) -> None:
         self._record(config, told)
-        fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at}
+        generation = config.metadata.generation
+        fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at, "observedGeneration": generation}
         await self._status.tell(config, fields, [told.completed])
 
     def _record(self, config: JailedConfig, told: updates.Told) -> None:
