@@ -200,7 +200,9 @@ class AccountingSync:
     def _password_version(self, accounting: Accounting) -> str:
         """Tell passwords apart without telling anything about them."""
         meta = accounting.metadata
-        found = self._world.secrets.get(Key(meta.namespace, partnames.database(meta.name)))
+        # By its name alone: one that somebody made, or brought back from a backup, need not look like ours.
+        asker = Asker(self.controller.queue.add, meta.key)
+        found = self._world.references.secret(Key(meta.namespace, partnames.database(meta.name)), asker)
         if found is None:
             raise Wait("the password of the database has not been read yet", after=1.0)
         # A label on it is no reason to restart anything. The password is random, so its hash gives nothing away.

@@ -95,6 +95,18 @@ async def test_the_password_stays_as_long_as_the_data_that_it_opens(bed: Bed) ->
     assert (after.metadata.uid, after.data) == (before.metadata.uid, before.data)
 
 
+async def test_a_password_that_is_there_already_is_taken(bed: Bed) -> None:
+    await bed.keys()
+    await bed.secret("slurm-mariadb", password=b"from-a-backup")
+    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
+    await bed.there(bed.world.statefulsets, "slurm-mariadb")
+    await bed.there(bed.world.statefulsets, "slurm-accounting")
+    assert (await bed.kube.get(SECRETS, bed.key("slurm-mariadb"))).data["password"] == b"from-a-backup"
+    before = _generation(bed, "slurm-mariadb")
+    await bed.secret("slurm-mariadb", password=b"and-another-one")
+    await eventually(lambda: _generation(bed, "slurm-mariadb") > before)
+
+
 async def test_other_changes_leave_the_database_alone(bed: Bed) -> None:
     await bed.keys()
     await bed.make(ACCOUNTINGS, "slurm", **KEYS)
