@@ -206,8 +206,8 @@ def test_what_is_compiled_on_the_login_node_runs_in_jobs(site: Site) -> None:
 def test_a_user_made_by_useradd_logs_in_and_runs_jobs_everywhere_at_once(site: Site) -> None:
     site.ssh("sudo groupadd --gid 3100 lab")
     site.ssh("sudo useradd --uid 3001 --create-home --groups lab --shell /bin/bash carol")
-    place = "sudo -u carol install -D -m 600 /dev/stdin /home/carol/.ssh/authorized_keys"
-    site.ssh(place, stdin=(site.home / "id.pub").read_text())
+    place = "umask 077; mkdir /home/carol/.ssh; cat > /home/carol/.ssh/authorized_keys"
+    site.ssh(f"sudo -u carol sh -c '{place}'", stdin=(site.home / "id.pub").read_text())
     identity = "uid=3001(carol) gid=3001(carol) groups=3001(carol),3100(lab)\n"
     assert site.ssh("id; srun -N2 id", user="carol") == identity * 3
     asked = "echo $HOME $USER; touch mine; stat --format=%U:%G mine"
