@@ -23,7 +23,7 @@ from isthmus.domain.jail.entry import Entry
 from isthmus.jail.copying import Copier, Staged, batches
 from isthmus.jail.gathering import Gathered
 from isthmus.jail.own import Own
-from isthmus.jail.tree import DIRECTORY, Tree, unchanged
+from isthmus.jail.tree import DIRECTORY, Tree, unchanged, xattrs_of
 
 _TELL_EVERY: Final = 2.0
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV})
@@ -51,8 +51,9 @@ class Filler:
     def fill(self, threads: Executor, tell: Callable[[], None]) -> None:
         """Do everything."""
         due = [step for step in self._plan.of("place", "replace") if step.goal is not None]
-        late = [step for step in due if _takes_a_directorys_place(step)]
-        now = [step for step in due if not _takes_a_directorys_place(step)]
+        last = {step.path for step in due if _takes_a_directorys_place(step)}
+        late = [step for step in due if step.path in last or _leader(step) in last]
+        now = [step for step in due if step.path not in last and _leader(step) not in last]
         files = [step for step in now if _kind(step) == "file" and not _leader(step)]
         others = [step for step in now if _kind(step) not in {"file", "directory"} or _leader(step)]
         self._own.begin(self._goal(step) for step in now if _kind(step) == "directory")
@@ -177,6 +178,8 @@ class Filler:
             flags = DIRECTORY if goal.kind == "directory" else os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(goal.name, flags, dir_fd=directory)
         try:
+            for name in xattrs_of(descriptor).keys() - goal.xattrs:
+                os.removexattr(descriptor, name)
             self._copier.dress(descriptor, goal)
         finally:
             os.close(descriptor)
@@ -206,9 +209,11 @@ class Filler:
         """Place what takes the place of a directory, if nothing of users' is left in there."""
         free: list[Step] = []
         for step in steps:
-            self._remove_one(step)
+            if _takes_a_directorys_place(step):
+                self._remove_one(step)
+                step = msgspec.structs.replace(step, root=None)  # noqa: PLW2901 - the same, with its place free
             if step.path not in self.kept:
-                free.append(msgspec.structs.replace(step, root=None))
+                free.append(step)
         files = [step for step in free if _kind(step) == "file" and not _leader(step)]
         if files:
             self._learn(self._copier.carry(files))

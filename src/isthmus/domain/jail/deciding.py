@@ -59,7 +59,7 @@ def root_must_be_read(image: Entry | None, root: Entry | None, known: Known) -> 
     """Whether the decision needs the content of the root's file, once the image's was read."""
     if root is None or root.kind != "file":
         return False
-    if image is None or image.kind != "file":
+    if image is None or image.kind != "file" or image.leader:
         return True
     if image.same(known.listed) and not known.begun:
         return False  # the image has nothing new: whatever is there stays

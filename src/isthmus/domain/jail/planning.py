@@ -65,8 +65,21 @@ def plan(
         steps.append(step)
         if entry is not None and entry.kind == "directory" and step.action == "leave" and _is_no_directory(step):
             closed.add(path)
+    steps = list(_linked_again(steps, image))
     steps += _beside(steps, image, root, knowledge)
     return Plan(tuple(steps), frozenset(unplaced))
+
+
+def _linked_again(steps: list[Step], image: Mapping[str, Entry]) -> Iterator[Step]:
+    """Where a file is placed anew, let its other names follow, though their content is right already."""
+    placed = {step.path for step in steps if step.action in {"place", "replace"}}
+    for step in steps:
+        entry = image.get(step.path)
+        right = step.action in {"leave", "attributes"} and step.root is not None and not step.why
+        if entry is not None and entry.leader in placed and right and entry.same_content(step.root):
+            yield Step(step.path, "replace", goal=entry, root=step.root)
+        else:
+            yield step
 
 
 def _is_no_directory(step: Step) -> bool:
