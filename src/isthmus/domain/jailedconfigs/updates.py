@@ -94,39 +94,29 @@ def is_unfinished(configs: Iterable[JailedConfig]) -> bool:
 
 def plan(configs: Iterable[JailedConfig], slurm: Slurm, *, start: bool) -> Plan:
     """Decide about all JailedConfigs of one cluster. `start`: whether what is due may begin now."""
-    told: dict[str, Told] = {}
-    starting = tell_again = under_way = False
     mine = list(configs)
-    behind = [name for name in slurm.owing if _runs(slurm.nodes[name], slurm)]
     last = max((seconds(it.status.reconfigured_at) for it in mine), default=0.0)
+    behind = [name for name in slurm.owing if _runs(slurm.nodes[name], slurm)]
+    steps: dict[str, _Step] = {}
     for together in _groups(mine):
-        asks = _asks(together)
         missing = next((it for it in together if not _is_written(it)), None)
         for it in together:
-            status = it.status
-            if not asks:
-                done = conditions.yes(COMPLETED, "MissingAction", "no updateActions are asked for")
-                told[it.metadata.name] = Told(done)
+            if not _asks(together):
+                step = _Step(Told(conditions.yes(COMPLETED, "MissingAction", "no updateActions are asked for")))
             elif not _is_written(it):
-                told[it.metadata.name] = kept(it, _waits_for_files(it))
-            elif status.files_hash == status.reconfigured_hash:
-                since = seconds(status.reconfigured_at)
-                if _is_complete(it) and (since < last or not behind):
-                    told[it.metadata.name] = kept(it, _same(it))
-                    continue
-                verdict = _judged(slurm, behind, since=since, complete=_is_complete(it))
-                told[it.metadata.name] = kept(it, verdict.condition)
-                tell_again |= verdict.tell_again
-                under_way |= verdict.condition.status != "True"
+                step = _Step(kept(it, _waits_for_files(it)))
+            elif it.status.files_hash == it.status.reconfigured_hash:
+                step = _followed(it, slurm, behind, last=last)
             elif missing:
-                told[it.metadata.name] = kept(it, _waits_for(missing))
-            elif slurm.trouble:
-                told[it.metadata.name] = kept(it, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble))
+                step = _Step(kept(it, _waits_for(missing)))
             else:
-                under_way = True
-                starting |= start
-                told[it.metadata.name] = _begun(it, slurm.now) if start else kept(it, _about_to_begin())
-    return Plan(told, reconfigure=starting or (tell_again and not slurm.trouble), under_way=under_way)
+                step = _begun(it, slurm, start=start)
+            steps[it.metadata.name] = step
+    return Plan(
+        {name: step.told for name, step in steps.items()},
+        reconfigure=any(step.tell for step in steps.values()),
+        under_way=any(step.under_way for step in steps.values()),
+    )
 
 
 def owing(nodes: Mapping[str, Node], *, told_at: float | None = None, only_away: bool = False) -> dict[str, int]:
@@ -149,33 +139,55 @@ def still_owing(before: Mapping[str, int], nodes: Mapping[str, Node]) -> dict[st
     return {name: start for name, start in before.items() if name in nodes and _started(nodes[name]) <= start}
 
 
-class _Verdict(msgspec.Struct, frozen=True):
-    condition: Condition
-    tell_again: bool = False
+class _Step(msgspec.Struct, frozen=True):
+    """What to say about one JailedConfig, whether to tell Slurm, and whether to look again soon."""
+
+    told: Told
+    tell: bool = False
+    under_way: bool = False
 
 
-def _judged(slurm: Slurm, behind: list[str], *, since: float, complete: bool) -> _Verdict:
-    """Tell how far it has come what Slurm was told then; what was `complete` is not any more for who is behind."""
+def _begun(config: JailedConfig, slurm: Slurm, *, start: bool, why: str = "") -> _Step:
+    """Begin with what Slurm, or one of its nodes, has not been told of."""
     if slurm.trouble:
-        return _Verdict(conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble))
+        return _Step(kept(config, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble)))
+    if not start:
+        text = "files have changed; Slurm is told in a moment"
+        return _Step(kept(config, conditions.no(COMPLETED, "Refresh", text)), under_way=True)
+    at = datetime.fromtimestamp(slurm.now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = f"slurmctld and all nodes are told to read their configuration again{why}"
+    told = Told(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
+    return _Step(told, tell=True, under_way=True)
+
+
+def _followed(config: JailedConfig, slurm: Slurm, behind: list[str], *, last: float) -> _Step:
+    """See how far it has come what Slurm was told."""
+    since = seconds(config.status.reconfigured_at)
+    if _is_complete(config):
+        if since < last or not behind:
+            return _Step(kept(config, _same(config)))
+        return _begun(config, slurm, start=True, why=f": these came back without having done so: {_listed(behind)}")
+    if slurm.trouble:
+        return _Step(kept(config, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble)))
     waited = slurm.now - (since if slurm.told_at is None else slurm.told_at)
-    late = slurm.now - since >= slurm.timeout
-    is_read = complete or _is_read(slurm, since)
-    if slurm.refusal and (behind or not is_read):
-        why = f"Slurm does not read its configuration again: {slurm.refusal}"
-        return _Verdict(conditions.no(COMPLETED, "Refused", why), tell_again=waited >= TELL_AGAIN)
-    if not is_read:
+    is_read = _is_read(slurm, since)
+    if is_read and not behind:
+        return _Step(kept(config, _success(slurm)))
+    reason = "NotTaken" if slurm.now - since >= slurm.timeout else "Refresh"
+    again = waited >= TELL_AGAIN
+    if slurm.refusal:
+        reason, text = "Refused", f"Slurm does not read its configuration again: {slurm.refusal}"
+    elif not is_read:
+        text = "slurmctld has not read it yet"
         # Nobody has told it, if it was not us.
-        again = slurm.told_at is None or waited >= TELL_AGAIN
-        return _Verdict(_under_way("slurmctld has not read it yet", late=late), tell_again=again)
-    if behind:
+        again = again or slurm.told_at is None
+    else:
         text = f"{len(behind)} of {_count(slurm)} nodes have not taken it yet: {_listed(behind)}"
         silent = [name for name in behind if not _SILENT.isdisjoint(slurm.nodes[name].state)]
         if silent:
             text += f"; these do not respond: {_listed(silent)}"
-        again = waited >= TELL_AGAIN and len(silent) < len(behind)
-        return _Verdict(_under_way(text, late=late), tell_again=again)
-    return _Verdict(_success(slurm))
+        again = again and len(silent) < len(behind)
+    return _Step(kept(config, conditions.no(COMPLETED, reason, text)), tell=again, under_way=True)
 
 
 def _is_read(slurm: Slurm, since: float) -> bool:
@@ -206,20 +218,6 @@ def _count(slurm: Slurm) -> int:
 def _listed(nodes: list[str]) -> str:
     folded = hostlist.fold(nodes)
     return folded if len(folded) <= _SHOWN else f"{folded[:_SHOWN]}…"
-
-
-def _under_way(text: str, *, late: bool) -> Condition:
-    return conditions.no(COMPLETED, "NotTaken" if late else "Refresh", text)
-
-
-def _about_to_begin() -> Condition:
-    return conditions.no(COMPLETED, "Refresh", "files have changed; Slurm is told in a moment")
-
-
-def _begun(config: JailedConfig, now: float) -> Told:
-    at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    text = "slurmctld and all nodes are told to read their configuration again"
-    return Told(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
 
 
 def kept(config: JailedConfig, completed: Condition) -> Told:

@@ -190,7 +190,9 @@ def test_a_node_that_comes_back_without_having_been_started_is_told() -> None:
     back = seen(node("n1"), node("n2", 9), owing={"n1": 5}, later=3600)
     made = updates.plan([config(reconfigured="new", done="True")], back, start=False)
     assert made.reconfigure
-    assert told(made)[0] == "False"
+    text = "slurmctld and all nodes are told to read their configuration again"
+    assert told(made) == ("False", "Refresh", f"{text}: these came back without having done so: n1")
+    assert made.told["a"].at == "2027-01-15T09:00:00.000Z"
     older = config("b", reconfigured="new", done="True", at="2027-01-15T07:00:00.000Z")
     both = updates.plan([config(reconfigured="new", done="True"), older], back, start=False)
     assert told(both, "b")[0] == "True"
