@@ -25,7 +25,8 @@ REFUSED: Final = 3
 _IMAGE: Final = "image"
 _SOURCE: Final = "/run/isthmus/source"
 _SOURCE_VOLUME: Final = "source"
-_ASLEEP: Final = f"ln -sfn /proc/$$/root {_SOURCE} && exec sleep infinity"
+# Kubernetes makes one dollar of two, before the shell sees them.
+_ASLEEP: Final = f"ln -sfn /proc/$$$$/root {_SOURCE} && exec sleep infinity"
 _RIGHTS: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP")
 _TRIES: Final = 100
 """Kubernetes waits longer each time, up to six minutes: storage may be away for a night."""

@@ -49,7 +49,7 @@ def test_the_image_sleeps_beside_the_command_that_copies_its_files() -> None:
     (image,), (ours,) = made["initContainers"], made["containers"]
     assert made["shareProcessNamespace"] is True
     assert (image["image"], image["restartPolicy"]) == ("login:1", "Always")
-    assert image["command"] == ["sh", "-c", "ln -sfn /proc/$$/root /run/isthmus/source && exec sleep infinity"]
+    assert image["command"] == ["sh", "-c", "ln -sfn /proc/$$$$/root /run/isthmus/source && exec sleep infinity"]
     assert image["startupProbe"]["exec"] == {"command": ["test", "-L", "/run/isthmus/source"]}
     assert ours["image"] == "isthmus:1"
     assert [*ours["command"], *ours["args"]] == [
