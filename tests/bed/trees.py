@@ -36,7 +36,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Hard:
-    """Another name of a file that comes before it."""
+    """Another name of a file."""
 
     of: str
 
@@ -66,7 +66,7 @@ FIT: dict[str, Node] = {
 def make(top: Path, tree: Mapping[str, Node]) -> Path:
     """Make a tree, parents first; times of directories last, since making what is in them changes them."""
     top.mkdir(exist_ok=True)
-    for name in sorted(tree):
+    for name in sorted(tree, key=lambda it: (isinstance(tree[it], Hard), it)):
         _make(top, top / name, tree[name])
     for name in sorted(tree, reverse=True):
         node = tree[name]

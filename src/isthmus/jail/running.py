@@ -221,8 +221,8 @@ class _Run:
         moving.sync(self._root.top)
         own.write(MANIFEST, text)
         ready = Ready(image or self._source.path, now, len(manifest), hashlib.sha256(text).hexdigest())
-        own.write(READY, msgspec.json.encode(ready) + b"\n")
         own.forget(JOURNAL)
+        own.write(READY, msgspec.json.encode(ready) + b"\n")
         return ready
 
 
