@@ -1,0 +1,129 @@
+"""A small SlurmCluster whose daemons know each other by munge: munged runs beside each of them, with one key.
+
+It is also the one that is sent to rest and deleted, to see what is there when it comes back.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bed.operator_ground import OperatorGround
+
+NAMESPACE = "munge-test"
+NAME = "munged"
+PORT = 30522
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster of one worker with accounting, and the key of alice, who can log in."""
+
+    ground: OperatorGround
+    key: Path
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        user = {"name": "alice", "uid": 2001, "sshPublicKeys": [self.key.with_suffix(".pub").read_text().strip()]}
+        nodes = {
+            "worker": {"size": 1, "resources": {"cpu": "1", "memory": "512Mi"}},
+            "login": {"sshdServiceType": "NodePort", "sshdServiceNodePort": PORT},
+            "accounting": {"enabled": True},
+        }
+        return {
+            "apiVersion": "slurm.nebius.ai/v1",
+            "kind": "SlurmCluster",
+            "metadata": {"name": NAME},
+            "spec": {"customSlurmConfig": "AuthType=auth/munge\n", "slurmNodes": nodes, "users": [user]},
+        }
+
+    def up(self) -> None:
+        """Wait until it works."""
+        self.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
+
+    def ssh(self, command: str) -> str:
+        """Run a command over SSH; the login node has to be the one that it was the first time."""
+        where = "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}"
+        address = self.ground.kubectl("get", "nodes", "-o", where)
+        known = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.key.parent}/known")
+        words = ["ssh", "-q", "-i", str(self.key), "-o", "BatchMode=yes", *known, "-p", str(PORT)]
+        done = subprocess.run(
+            [*words, f"alice@{address}", command], check=False, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}\n{self.ground.story(NAMESPACE)}"
+        return done.stdout
+
+    def ended(self, job: str) -> None:
+        """Wait until the accounts say that a job has ended well."""
+        self.ground.eventually(
+            lambda: self.ssh(f"sacct -nXPj {job} -o state").strip() == "COMPLETED", f"job {job} in the accounts"
+        )
+
+    def records(self) -> set[str]:
+        """All jobs that have ended, as the accounts have them."""
+        return {it for it in self.ssh("sacct -nXP -S now-1days -o jobid,state,end").split() if "|COMPLETED|" in it}
+
+    def pods(self) -> list[str]:
+        return self.ground.kubectl("get", "pods", f"--namespace={NAMESPACE}", "-o", "name").split()
+
+    def maintain(self, mode: str) -> None:
+        patch = json.dumps({"spec": {"maintenance": mode}})
+        what = ("slurmcluster", NAME, f"--namespace={NAMESPACE}")
+        self.ground.kubectl("patch", *what, "--type=merge", f"--patch={patch}")
+
+
+@pytest.fixture(scope="module")
+def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    key = tmp_path_factory.mktemp("home") / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    made = Site(operator_ground, key)
+    with operator_ground.namespace(NAMESPACE):
+        operator_ground.apply(made.manifest, NAMESPACE)
+        made.up()
+        yield made
+        operator_ground.kubectl("delete", f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=60s")
+
+
+def test_people_log_in_and_run_jobs_that_are_accounted_for(site: Site) -> None:
+    assert site.ssh("srun sh -c 'hostname; id -un'").split() == ["worker-0", "alice"]
+    assert "Success (0)" in site.ssh("munge -n | unmunge")
+    assert "auth/munge" in site.ssh("scontrol show config | grep AuthType")
+    site.ended(site.ssh("sbatch --parsable --output=/dev/null --wrap=true").strip())
+
+
+def rest(site: Site) -> None:
+    site.maintain("downscale")
+    site.ground.eventually(lambda: not site.pods(), "all pods to go")
+    site.maintain("none")
+    site.ground.eventually(site.pods, "pods to come back")
+
+
+def delete(site: Site) -> None:
+    """Delete the cluster in the way that begins with the pods; and make it again."""
+    what = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}")
+    done = site.ground.attempt("delete", *what, "--cascade=foreground")
+    assert "its nodes are drained, and then it goes by itself" in done.stderr
+    site.ground.kubectl("wait", *what, "--for=delete", "--timeout=90s")
+    site.ground.apply(site.manifest, NAMESPACE)
+
+
+@pytest.mark.parametrize("way", [rest, delete])
+def test_nothing_is_lost_when_a_cluster_goes_and_comes_back(site: Site, way: Callable[[Site], None]) -> None:
+    site.ended(site.ssh("sbatch --parsable --output=/dev/null --wrap=true").strip())
+    records = site.records()
+    assert records
+    waiting = site.ssh("sbatch --parsable --hold --output=/dev/null --wrap=true").strip()
+    running = site.ssh("sbatch --parsable --output=/dev/null --wrap='sleep 5'").strip()
+    site.ground.eventually(
+        lambda: "RUNNING" in site.ssh(f"squeue -hj {running} -o %T"), f"job {running} to run", within=30
+    )
+    way(site)
+    site.up()
+    assert records <= site.records()
+    site.ended(running)  # it was waited for
+    site.ssh(f"scontrol release {waiting}")
+    site.ended(waiting)
