@@ -63,7 +63,13 @@ def _covered(cluster: SlurmCluster, nodesets: Iterable[NodeSet]) -> Iterable[str
 
 
 def _pod(cluster: SlurmCluster, wish: ConfigWriter, notes: Notes) -> Wish:
-    pod = pods.filter_of(cluster.spec, wish.node.k8s_node_filter_name, f"{_WHERE}.node", notes)
+    # Soperator's own chart names a filter here that nobody has to have made.
+    there = {it.name for it in cluster.spec.k8s_node_filters}
+    name = wish.node.k8s_node_filter_name
+    if name and name not in there:
+        notes.ignored.append(f"{_WHERE}.node.k8sNodeFilterName (there is no node filter {name!r})")
+        name = ""
+    pod = pods.filter_of(cluster.spec, name, f"{_WHERE}.node", notes)
     if wish.node.priority_class:
         pod["priorityClassName"] = wish.node.priority_class
     if wish.host_users is not None:
