@@ -7,6 +7,10 @@ steps  1,000 short steps in one allocation
 and a change of a ConfigMap, from `kubectl apply` until every node of a whole cluster in pods has it
 
 config  a few changes, one after the other
+
+and filling the root
+
+populate  from the login image onto an empty directory, beside `tar | tar` and a sync, in turns
 """
 
 import statistics
@@ -16,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Self
 
-from bench import jail_cluster
+from bench import jail_cluster, jail_filling
 from bench.harness import Figure, Options, figure, main, note
 from tests.bed.jail import OPTIONS, JailBed
 from tests.bed.slurm import VERSIONS
@@ -56,6 +60,14 @@ def config(options: Options) -> Iterator[Figure]:
         taken = [jail_cluster.change(ground, str(turn)) for turn in range(1, count + 1)]
     note(f"{count} changes: {min(taken):.1f} to {max(taken):.1f} s")
     yield figure("A configuration change on every node, the slowest", "≤ 10 s", max(taken))
+
+
+def populate(options: Options) -> Iterator[Figure]:
+    """Fill a root."""
+    rounds = 1 if options.quick else 3
+    by_tar, by_us = jail_filling.medians(rounds)
+    note(f"medians of {rounds}: {by_tar:.1f} s by tar, {by_us:.1f} s by us, with everything read back")
+    yield figure("Fill a shared root from the login image: speed of `tar | tar`", "≥ 70 %", by_tar / by_us * 100)
 
 
 class _Pair:
@@ -103,4 +115,4 @@ def _timed(bed: JailBed, *command: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main({"start": start, "steps": steps, "config": config}, about=__doc__))
+    sys.exit(main({"start": start, "steps": steps, "config": config, "populate": populate}, about=__doc__))

@@ -118,6 +118,7 @@ class Copier:
             os.write(descriptor, content)
             entry = msgspec.structs.replace(goal, digest=hashlib.sha256(content).hexdigest(), size=len(content))
             self.dress(descriptor, entry)
+            os.utime(descriptor)  # it is not what the image has, and should not look like it
         finally:
             os.close(descriptor)
         return Staged(name, step, entry)

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 
 import msgspec
 
-from isthmus.domain.jail import deciding, planning
+from isthmus.domain.jail import accounts, deciding, planning
 from isthmus.domain.jail.deciding import BESIDE
 from isthmus.domain.jail.entry import Entry
 from isthmus.domain.jail.known import Knowledge
@@ -55,6 +55,7 @@ def gather(
 ) -> Gathered:
     """Read as much as the decisions need, and decide."""
     there = root.look(planning.paths_of(image, knowledge))
+    _renumber(source, root, image, there)
     _read(source, root, knowledge, image, there, reader=reader)
     if restored:
         wanted = [path for path, it in there.items() if it.kind == "file" and planning.is_below(path, restored)]
@@ -66,6 +67,19 @@ def gather(
         reader.read(root, there, (path for path, it in laid.items() if it.kind == "file"))
         plan = planning.plan(image, there, knowledge, restored=restored)
     return Gathered(image, there, knowledge, plan)
+
+
+def _renumber(source: Tree, root: Tree, image: dict[str, Entry], there: Mapping[str, Entry]) -> None:
+    """Let the image's files belong to the users and groups of the same names in the root."""
+    maps = []
+    for path in ("etc/passwd", "etc/group"):
+        both = path in image and path in there and image[path].kind == there[path].kind == "file"
+        maps.append(accounts.renumbered(root.content(path), source.content(path)) if both else {})
+    users, groups = maps
+    for path, it in image.items() if users or groups else ():
+        if it.uid in users or it.gid in groups:
+            owner = {"uid": users.get(it.uid, it.uid), "gid": groups.get(it.gid, it.gid)}
+            image[path] = msgspec.structs.replace(it, **owner)
 
 
 def _read(

@@ -287,6 +287,7 @@ def test_what_was_there_before_is_kept_and_told(image: Path, root: Path) -> None
     for path in ("home/alice", "home/alice/thesis", "lost+found"):
         assert now[path] == before[path]
     assert now["home"][:4] == before["home"][:4]
+    assert "changed: 1\n  /etc/passwd" in done(jail("verify", root))
     # The image's accounts have joined those that were there.
     assert (root / "etc/passwd").read_text().splitlines() == [
         "alice:x:1000:1000::/home/alice:",
@@ -402,6 +403,21 @@ def test_a_plan_says_what_a_refresh_then_does(tmp_path: Path, root: Path) -> Non
     assert (root / "etc/mine.isthmus-new").read_bytes() == b"2"
     assert not (root / "etc/gone").exists()
     assert json.loads(done(jail("plan", root, f"--source={new}", "--json")))["counts"]["written"] == 0
+
+
+def test_files_of_a_daemon_stay_its_own_when_a_new_image_numbers_it_differently(tmp_path: Path, root: Path) -> None:
+    def an_image(name: str, number: int, key: bytes) -> Path:
+        accounts = f"root:x:0:0::/root:/bin/sh\nmunge:x:{number}:0::/:/bin/false\n".encode()
+        tree: dict[str, Node] = {**FIT, "etc/passwd": File(accounts), "etc/munge.key": File(key, 0o600)}
+        made = make(tmp_path / name, tree)
+        os.chown(made / "etc/munge.key", number, 0)
+        return made
+
+    done(jail("populate", root, f"--source={an_image('old', 104, b'1')}"))
+    done(jail("refresh", root, f"--source={an_image('new', 101, b'2')}"))
+    assert (root / "etc/munge.key").read_bytes() == b"2"
+    assert (root / "etc/munge.key").stat().st_uid == 104
+    assert "munge:x:104:" in (root / "etc/passwd").read_text()
 
 
 def damage(path: Path) -> None:

@@ -34,6 +34,19 @@ def merged(path: str, root: bytes, image: bytes) -> tuple[bytes, tuple[str, ...]
     return ended + b"".join(added), tuple(refused)
 
 
+def renumbered(root: bytes, image: bytes) -> dict[int, int]:
+    """Map the image's numbers of users or groups to those that the same names have in the root, where they differ.
+
+    Two builds of an image may number the users of daemons differently, and the root keeps its own numbers.
+    """
+    ours = dict(_numbers(root))
+    return {theirs: ours[name] for name, theirs in _numbers(image) if ours.get(name, theirs) != theirs}
+
+
+def _numbers(text: bytes) -> Iterator[tuple[bytes, int]]:
+    return ((name, int(number)) for name, number, _ in _lines(text) if number.isdigit())
+
+
 def _lines(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield name, number and the line itself; files without numbers have other things in that place."""
     for line in text.splitlines():

@@ -34,6 +34,11 @@ def test_new_accounts_of_the_image_join_those_of_the_root() -> None:
     assert accounts.merged("etc/passwd", text, image)[0] == text
 
 
+def test_names_keep_the_numbers_that_they_have_in_the_root() -> None:
+    root, image = b"root:x:0:\nmunge:x:104:\nalice:x:1000:\n", b"root:x:0:\nmunge:x:101:\nsshd:x:102:\nbroken\n"
+    assert accounts.renumbered(root, image) == {101: 104}
+
+
 def test_passwords_are_no_numbers() -> None:
     text, refused = accounts.merged("etc/shadow", b"root:*:1:0:::::\n", b"sshd:!:1:0:::::\n")
     assert (text, refused) == (b"root:*:1:0:::::\nsshd:!:1:0:::::\n", ())
