@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity
 from isthmus.cli.goflags import GoCommand
 from isthmus.cli.levels import level
 
@@ -23,17 +24,9 @@ app = typer.Typer(
 Config = Annotated[
     Path | None, typer.Option(help="Settings. [default: /etc/slurm-bridge/config.yaml]", metavar="FILE")
 ]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"),
-]
 SlurmRestApi = Annotated[
     str | None, typer.Option(help="Where slurmrestd is. [default: as in the settings]", metavar="URL")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
-_Metrics = Annotated[str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")]
-_Health = Annotated[str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")]
 _Webhook = Annotated[
     str, typer.Option(help="Where to serve webhooks; 0 for no admission in `all`.", metavar="ADDRESS")
 ]
@@ -41,9 +34,6 @@ _ElectionId = Annotated[str, typer.Option(help="Name of the Lease. [default: by 
 _ElectionNamespace = Annotated[str, typer.Option(help="Namespace of the Lease. [default: our own]", metavar="NAME")]
 _Installation = Annotated[
     str, typer.Option(help="What webhooks and service accounts are called after.", metavar="NAME")
-]
-_Verbosity = Annotated[
-    str, typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL")
 ]
 _LeaderElect = Annotated[
     bool | None,
@@ -65,13 +55,13 @@ def _process(*parts: "Part") -> "Callable[..., None]":
         *,
         config: Config = None,
         kubeconfig: Kubeconfig = None,
-        metrics_bind_address: _Metrics = ":8080",
-        health_probe_bind_address: _Health = ":8081",
+        metrics_bind_address: MetricsAddress = ":8080",
+        health_probe_bind_address: HealthAddress = ":8081",
         webhook_bind_address: _Webhook = ":9443",
         leader_election_id: _ElectionId = "",
         leader_election_namespace: _ElectionNamespace = "",
         name: _Installation = "slurm-bridge",
-        v: _Verbosity = "0",
+        v: Verbosity = "0",
         leader_elect: _LeaderElect = None,
         metrics_secure: _SecureMetrics = None,
         enable_http2: _Http2 = None,

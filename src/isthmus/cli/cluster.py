@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import reach
-from isthmus.cli.bridge import Json, Kubeconfig
+from isthmus.cli.flags import Json, Kubeconfig
 from isthmus.cli.lifecycle import Slurm
 from isthmus.errors import Terminal
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Json, Kubeconfig
+from isthmus.cli.flags import Json, Kubeconfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Config, Json, Kubeconfig, SlurmRestApi
+from isthmus.cli.bridge import Config, SlurmRestApi
+from isthmus.cli.flags import Json, Kubeconfig
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from isthmus.cli.bridge import Json
+from isthmus.cli.flags import Json
 from isthmus.errors import IsthmusError, Terminal
 
 app = typer.Typer(

@@ -1,10 +1,10 @@
 """`isthmus operator`: the process that turns custom resources into Slurm clusters."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress, Verbosity
 from isthmus.cli.levels import level
 
 _Text = Annotated[str, typer.Option()]
@@ -15,18 +15,9 @@ def operator(
     namespaces: Annotated[
         str, typer.Option(help="Look after these only, separated by commas. [default: all]", metavar="NAMES")
     ] = "",
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"
-        ),
-    ] = None,
-    metrics_bind_address: Annotated[
-        str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")
-    ] = ":8080",
-    health_probe_bind_address: Annotated[
-        str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")
-    ] = ":8081",
+    kubeconfig: Kubeconfig = None,
+    metrics_bind_address: MetricsAddress = ":8080",
+    health_probe_bind_address: HealthAddress = ":8081",
     webhook_bind_address: Annotated[
         str, typer.Option(help="Where to serve webhooks; 0 for nowhere.", metavar="ADDRESS")
     ] = ":9443",
@@ -48,10 +39,7 @@ def operator(
     isthmus_image: Annotated[
         str, typer.Option(help="The image of our own commands. [default: of this version]", metavar="IMAGE")
     ] = "",
-    v: Annotated[
-        str,
-        typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL"),
-    ] = "0",
+    v: Verbosity = "0",
 ) -> None:
     """Run the operator: custom resources become Slurm clusters in pods."""
     from isthmus.apps import operator as app

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress, Verbosity
 from isthmus.cli.levels import level
 
 
@@ -21,22 +22,10 @@ def sconfig(
         list[str] | None,
         typer.Option(help="A place on which nodes mount something else; may be repeated.", metavar="PATH"),
     ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"
-        ),
-    ] = None,
-    metrics_bind_address: Annotated[
-        str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")
-    ] = ":8080",
-    health_probe_bind_address: Annotated[
-        str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")
-    ] = ":8081",
-    v: Annotated[
-        str,
-        typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL"),
-    ] = "0",
+    kubeconfig: Kubeconfig = None,
+    metrics_bind_address: MetricsAddress = ":8080",
+    health_probe_bind_address: HealthAddress = ":8081",
+    v: Verbosity = "0",
 ) -> None:
     """Write the files of JailedConfigs onto a cluster's shared root, as they change."""
     from isthmus.apps import sconfig as app
