@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from isthmus.errors import Retry
-from isthmus.jail import lock
+from isthmus.jail import lock, moving, running
 from tests.bed.trees import FIT, Dir, File, Hard, Link, Node, links, make, seen
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
@@ -182,6 +182,23 @@ def test_what_is_right_already_is_not_copied_again(image: Path, root: Path) -> N
     before = {path: (root / path).lstat().st_ino for path in seen(root)}
     done(jail("populate", root, f"--source={image}"))
     assert {path: (root / path).lstat().st_ino for path in before} == before
+
+
+def test_a_file_system_whose_renames_always_replace_is_filled_without_replacing(
+    image: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS."""
+    monkeypatch.setattr(moving, "_rename_new", lambda *_: False)
+    running.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
+    assert seen(root) == seen(image)
+    staged = make(tmp_path / "staged", {"file": File(b"ours"), "link": Link("ours"), "directory": Dir()})
+    there = make(tmp_path / "there", {"file": File(b"his"), "link": Link("his"), "directory": Dir(0o700)})
+    before = seen(there)
+    with opened(staged) as staging, opened(there) as directory:
+        for name in before:
+            with pytest.raises(FileExistsError):
+                moving.put_new(name, name, staging=staging, directory=directory)
+    assert seen(there) == before
 
 
 # Two at a time
