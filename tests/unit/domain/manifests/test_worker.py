@@ -109,7 +109,8 @@ def test_signals_are_passed_on_and_end_slurmd_only_if_it_wants_to(tmp_path: Path
 def test_jobs_can_be_interrupted(tmp_path: Path) -> None:
     with run(tmp_path, "exec grep SigIgn /proc/self/status") as shell:
         assert shell.stdout
-        assert shell.stdout.read().split() == ["SigIgn:", "0" * 16]
+        _, ignored = shell.stdout.read().split()
+        assert not [it for it in (Signals.SIGINT, Signals.SIGQUIT) if int(ignored, 16) >> (it - 1) & 1]
 
 
 def test_a_static_node_stands_in_slurm_conf() -> None:
