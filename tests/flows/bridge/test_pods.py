@@ -42,7 +42,6 @@ from tests.flows.slurm.helpers import eventually
 __all__ = ["through"]
 
 EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "events.k8s.io/v1", "events", "Event")
-WHOLE_PODS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "pods", "Pod")
 
 _serial = itertools.count(1)
 
@@ -159,11 +158,15 @@ class Stage:
 
         return (await eventually(read, bool))[0]
 
-    async def bound_at(self, found: Pod) -> float:
-        """When a pod got its node."""
-        conditions = (await self.kube.get(WHOLE_PODS, found.metadata.key))["status"]["conditions"]
-        (told,) = (it["lastTransitionTime"] for it in conditions if it["type"] == "PodScheduled")
-        return datetime.fromisoformat(told).timestamp()
+    async def was_bound(self, found: Pod, *, at: float) -> None:
+        """Let a pod have got its node at this time."""
+        told = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastTransitionTime": datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        patch = {"status": {"conditions": [told]}}
+        await self.kube.merge_patch(PODS, found.metadata.key, patch, subresource="status")
 
     async def everything_is_looked_at(self) -> None:
         """Wait until a change that is made now has been dealt with, and so whatever was there before it."""
@@ -569,13 +572,9 @@ async def test_weakness_32_a_pod_that_rides_on_a_foreign_job_is_told_so(stage: S
 
 
 async def test_a_pod_stays_if_somebody_writes_over_the_marker_of_its_job(config: Config, stage: Stage) -> None:
-    async def place() -> tuple[Pod, int, bool]:
-        found, job_id = await stage.placed()
-        submitted = (await stage.slurm.job(job_id))[0].submit_time.value
-        return found, job_id, submitted == await stage.bound_at(found)
-
+    found, job_id = await stage.placed()
     # In one second, so that no clock tells which of job and binding was first.
-    found, job_id, _ = await eventually(place, lambda it: it[2])
+    await stage.was_bound(found, at=(await stage.slurm.job(job_id))[0].submit_time.value or 0)
     stage.bed.scontrol("update", f"job={job_id}", "AdminComment=ask me about this one")
     async with syncing(config, stage.bed):
         told = await stage.event(found, "SlurmJobNotItsOwn")
