@@ -13,7 +13,7 @@ demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm pla
 	@scripts/demo
 
 .PHONY: test
-test: lint unit flows e2e ## Run all the checks and tests (as root; about 40 minutes, 60 on the first run).
+test: lint unit flows e2e ## Run all the checks and tests (as root; about 50 minutes, 65 on the first run).
 
 .PHONY: lint
 lint: .venv/ready ## Check style, types and layers.
