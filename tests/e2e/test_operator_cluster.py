@@ -327,7 +327,9 @@ def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -
         # slurmctld itself is made anew meanwhile, since its memory has changed.
         asking = f"exec login-0 -n {namespace} -- sinfo -hN -p main -o%T".split()
         slurm.ground.eventually(
-            lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"], "the second worker to be idle"
+            lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"],
+            "the second worker to be idle",
+            namespace=namespace,
         )
         limit = slurm.ground.kubectl(
             *f"get pod controller-0 -n {namespace} -o".split(),
