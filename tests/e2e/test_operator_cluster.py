@@ -324,7 +324,7 @@ def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -
             *("upgrade", "my-cluster", chart, f"--namespace={namespace}", "--reuse-values"),
             *("--set=slurmNodes.worker.size=2", "--set=slurmNodes.controller.resources.memory=1Gi"),
         )
-        # slurmctld itself is made anew meanwhile, since its memory has changed: who asks the old one, hears nothing.
+        # slurmctld is made anew meanwhile, since its memory has changed. Who asks the old one, hears nothing.
         asking = f"exec login-0 -n {namespace} -- timeout 5 sinfo -hN -p main -o%T".split()
         slurm.ground.eventually(
             lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"],
