@@ -44,16 +44,25 @@ class Site:
     def up(self) -> None:
         """Wait until it works."""
         self.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
+        # Services take a moment to lead to new pods.
+        commands = "sinfo && sacct && scontrol ping"
+        self.ground.eventually(
+            lambda: self.over_ssh(commands).returncode == 0, "Slurm to answer", within=60, namespace=NAMESPACE
+        )
 
-    def ssh(self, command: str) -> str:
-        """Run a command over SSH; the login node has to be the one that it was the first time."""
+    def over_ssh(self, command: str) -> "subprocess.CompletedProcess[str]":
+        """Try a command over SSH; the login node has to be the one that it was the first time."""
         where = "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}"
         address = self.ground.kubectl("get", "nodes", "-o", where)
         known = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.key.parent}/known")
         words = ["ssh", "-q", "-i", str(self.key), "-o", "BatchMode=yes", *known, "-p", str(PORT)]
-        done = subprocess.run(
+        return subprocess.run(
             [*words, f"alice@{address}", command], check=False, capture_output=True, text=True, timeout=60
         )
+
+    def ssh(self, command: str) -> str:
+        """Run a command over SSH."""
+        done = self.over_ssh(command)
         assert done.returncode == 0, f"{command}: {done.stderr}\n{self.ground.story(NAMESPACE)}"
         return done.stdout
 
@@ -117,7 +126,7 @@ def test_nothing_is_lost_when_a_cluster_goes_and_comes_back(site: Site, way: Cal
     records = site.records()
     assert records
     waiting = site.ssh("sbatch --parsable --hold --output=/dev/null --wrap=true").strip()
-    running = site.ssh("sbatch --parsable --output=/dev/null --wrap='sleep 5'").strip()
+    running = site.ssh("sbatch --parsable --output=/dev/null --wrap='sleep 15'").strip()
     site.ground.eventually(
         lambda: "RUNNING" in site.ssh(f"squeue -hj {running} -o %T"), f"job {running} to run", within=30
     )
