@@ -119,9 +119,8 @@ async def test_a_job_that_has_just_begun_is_not_overlooked(
 
 async def test_a_cordon_drains_and_its_end_brings_back(bed: NodeSets, node: str) -> None:
     await brought_up(bed, 2, node=node)
-    await bed.tell_slurm("w-1", "DRAIN", MINE)
-    await bed.in_state("w-1", "DRAIN")
     job = await bed.busy("w-0")
+    await bed.tell_slurm("w-1", "DRAIN", MINE)  # which nobody has told us yet when the cordon comes
     await bed.kube.merge_patch(NODES, node, {"spec": {"unschedulable": True}})
     found = await bed.in_state("w-0", "DRAIN")
     assert found.reason == f"slurm-operator: Node ({node}) was cordoned, Pod ({bed.key('w-0')}) must be cordoned"

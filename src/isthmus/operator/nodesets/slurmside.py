@@ -2,7 +2,8 @@
 
 Before a pod goes or may be evicted, Slurm is asked once more, for all pods together: since it was decided, somebody
 may have taken a node back into service, and it may have begun a job. A job that is suspended does not even show in
-the state of its node, so these are looked for by themselves.
+the state of its node, so these are looked for by themselves. Before a node is shut, Slurm is asked likewise: an
+administrator may have shut it already, for reasons of his own.
 """
 
 import time
@@ -30,7 +31,7 @@ from isthmus.domain.nodeset.actions import (
     Undrain,
     Unprotect,
 )
-from isthmus.domain.nodeset.drains import is_free
+from isthmus.domain.nodeset.drains import is_free, is_ours, is_shut
 from isthmus.domain.nodeset.protection import MARKS
 from isthmus.domain.nodeset.view import View
 from isthmus.errors import Terminal
@@ -81,7 +82,7 @@ class SlurmSide:
                 slurm.hurry()
 
     async def _tell_slurm(self, nodeset: NodeSet, slurm: Slurm, actions: Sequence[Action]) -> None:
-        for action in _together(actions):
+        for action in _together(await _not_for_others(slurm.client, actions)):
             try:
                 reason, note = await _do(slurm.client, action)
             except Terminal as error:
@@ -92,6 +93,21 @@ class SlurmSide:
             log.info("nodeset in Slurm", nodeset=str(nodeset.metadata.key), did=reason, note=note)
             if reason:
                 self._recorder.event(NODESETS, nodeset, reason, note)
+
+
+async def _not_for_others(client: Client, actions: Sequence[Action]) -> list[Action]:
+    """Ask Slurm once more, and leave alone what somebody else has shut since it was decided: his reason stays."""
+    if not any(isinstance(it, Drain | Undrain) for it in actions):
+        return list(actions)
+    listing = await client.nodes()
+    theirs = {it.name for it in listing.nodes if is_shut(it) and not is_ours(it.reason)} if listing else set()
+    kept: list[Action] = []
+    for action in actions:
+        if not isinstance(action, Drain | Undrain):
+            kept.append(action)
+        elif nodes := tuple(name for name in action.slurm_names if name not in theirs):
+            kept.append(msgspec.structs.replace(action, slurm_names=nodes))
+    return kept
 
 
 async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting]) -> list[Parting]:
