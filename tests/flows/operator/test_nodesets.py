@@ -400,8 +400,9 @@ async def test_claims_are_kept_or_go_as_the_policy_says(bed: NodeSets) -> None:
     await bed.settled()
     await bed.change(replicas=1)
     await eventually(lambda: bed.leaving("w-1"))
-    found = bed.world.claims.get(bed.key("scratch-w-1"))
-    assert found
+    await bed.change(minReadySeconds=1)  # another look while the pod takes its time to end
+    await eventually(lambda: bed.status().observed_generation == bed.nodeset().metadata.generation == 3)
+    found = await bed.kube.get(CLAIMS, bed.key("scratch-w-1"))
     assert [it.kind for it in found.metadata.owner_references] == ["Pod"]
     await bed.bury("w-1")
     await gone(bed, bed.key("scratch-w-1"))

@@ -96,13 +96,18 @@ def blocked(nodeset: NodeSet, identity: Identity, claims: Found, *, alive: Itera
 def retention(
     nodeset: NodeSet, claims: Found, pods: Iterable[PodView], *, going: frozenset[str]
 ) -> tuple[SetOwners, ...]:
-    """Bring the owners of claims into step; `going` are pods that go for good, by name."""
+    """Bring the owners of claims into step; `going` are pods that go for good, by name.
+
+    What was said of a pod before it was deleted holds while it ends: it is gone by then, and nobody decides on it.
+    """
     if not nodeset.spec.volume_claim_templates:
         return ()
     policy = nodeset.spec.persistent_volume_claim_retention_policy
     lasting = _lasting(nodeset)
     steps = []
     for pod in pods:
+        if pod.leaving:
+            continue
         scaled = policy.when_scaled == "Delete" and pod.name in going
         wanted = (_pod_owner(pod),) if scaled else lasting
         for key in _keys(nodeset, pod):

@@ -25,8 +25,8 @@ def kept(deleted: str = "Retain", scaled: str = "Retain", **more: Any) -> NodeSe
     return nodeset(1, volumeClaimTemplates=[TEMPLATE], persistentVolumeClaimRetentionPolicy=policy, **more)
 
 
-def with_claim(ordinal: int = 0) -> PodView:
-    made = pod(ordinal)
+def with_claim(ordinal: int = 0, *, leaving: bool = False) -> PodView:
+    made = pod(ordinal, leaving=leaving)
     volume = Volume("scratch", ClaimSource(f"scratch-worker-{ordinal}"))
     return msgspec.structs.replace(
         made, pod=msgspec.structs.replace(made.pod, spec=msgspec.structs.replace(made.pod.spec, volumes=(volume,)))
@@ -50,8 +50,10 @@ OTHER = OwnerReference("example.org/v1", "Backup", "b", "x")
 NOBODY = frozenset[str]()
 
 
-def owners(of: NodeSet, there: dict[Key, Claim], *, going: frozenset[str] = NOBODY) -> list[tuple[str, ...]]:
-    steps = claims.retention(of, there, [with_claim()], going=going)
+def owners(
+    of: NodeSet, there: dict[Key, Claim], *, going: frozenset[str] = NOBODY, leaving: bool = False
+) -> list[tuple[str, ...]]:
+    steps = claims.retention(of, there, [with_claim(leaving=leaving)], going=going)
     return [tuple(owner.kind for owner in step.owners) for step in steps]
 
 
@@ -90,6 +92,11 @@ def test_the_claim_of_a_pod_that_goes_for_good_goes_with_it() -> None:
 def test_a_pod_that_is_wanted_again_keeps_its_claim() -> None:
     assert owners(kept(scaled="Delete"), claim(POD)) == [()]
     assert owners(kept("Delete", "Delete"), claim(POD)) == [("NodeSet",)]
+
+
+def test_a_claim_goes_with_a_pod_that_takes_its_time_to_end() -> None:
+    assert owners(kept("Delete", "Delete"), claim(POD), leaving=True) == []
+    assert owners(kept("Delete", "Delete"), claim(NODESET), leaving=True) == []
 
 
 def test_both_policies_take_turns() -> None:
