@@ -61,6 +61,28 @@ async def test_lost_answers_make_no_pod_twice_and_lose_none(
             assert set(bed.pods()) == {f"w-{n}" for n in range(20)}
 
 
+async def test_what_is_told_is_of_the_specification_that_was_looked_at(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_path: Path
+) -> None:
+    """A look that takes long ends with a status of what it saw, whatever somebody wishes meanwhile."""
+    await make_controller(kube, namespace)
+    kubeconfig = tmp_path / "kubeconfig"
+    told: set[tuple[int, int]] = set()
+    async with before_the_api_server(control_plane, kubeconfig) as proxy:
+        slow = proxy.delay(2.0, method="POST", path=f"*/namespaces/{namespace}/pods*", times=1)
+        async with running(control_plane, namespace, None, kubeconfig=kubeconfig) as bed:
+            bed.world.nodesets.on_change(
+                lambda _key, _old, new: (
+                    told.add((new.status.observed_generation, new.status.desired)) if new else None
+                )
+            )
+            await bed.make(replicas=1)
+            await eventually(lambda: slow.used)
+            await bed.change(replicas=2)
+            await eventually(lambda: (2, 2) in told)
+    assert (2, 1) not in told
+
+
 async def test_a_lost_answer_to_a_drain_costs_nothing(
     control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
 ) -> None:

@@ -330,6 +330,9 @@ class NodeSetSync:
         nodeset = self._world.nodesets.get(view.nodeset.metadata.key)
         if nodeset is None or nodeset.metadata.uid != view.nodeset.metadata.uid:
             return
+        # What is told is of the specification that was looked at, though there may be another by now.
+        meta = msgspec.structs.replace(nodeset.metadata, generation=view.nodeset.metadata.generation)
+        nodeset = msgspec.structs.replace(nodeset, metadata=meta)
         wait = memory.told_at + _STATUS_EVERY - self._clock()
         if wait > 0 and not at_once:
             self.controller.queue.add(nodeset.metadata.key, after=wait)
