@@ -31,7 +31,7 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
 
 PARTITION = "main"
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 def pod(namespace: str, name: str, *, cpu: str = "1", memory: str = "64Mi", **more: Any) -> dict[str, Any]:
@@ -96,13 +96,14 @@ class Bridge:
         pods: list[Pod] = await until(all_bound, within=within)
         return pods
 
-    async def told(self, key: Key, reason: str) -> str:
-        """Wait until a pod is told why it waits; return the message."""
+    async def told(self, key: Key, reason: str, *, containing: str = "") -> str:
+        """Wait until a pod is told why it waits, in a message with these words; return the message."""
 
         def message() -> str | None:
             found = self.world.pods.get(key)
             for condition in found.status.conditions if found else ():
-                if condition.type == "PodScheduled" and condition.reason == reason:
+                told = condition.type == "PodScheduled" and condition.reason == reason
+                if told and containing in condition.message:
                     return condition.message
             return None
 

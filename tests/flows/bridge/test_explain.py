@@ -57,7 +57,8 @@ async def waiting(bridge: Bridge, namespace: str) -> tuple[Key, Key]:
 
     placed: list[Key] = await until(bound)
     (left,) = set(keys) - set(placed)
-    await bridge.told(left, "SlurmPending")
+    # Until slurmctld has tried to start it, the job has another reason, or none.
+    await bridge.told(left, "SlurmPending", containing="(Resources)")
     return placed[0], left
 
 

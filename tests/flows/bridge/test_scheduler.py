@@ -10,7 +10,8 @@ async def test_a_pod_gets_the_node_that_slurm_gives(bridge: Bridge, namespace: s
     key = await bridge.create(pod(namespace, "one"))
     (found,) = await bridge.bound(key)
     job_id = int(found.metadata.labels[names.JOB_ID_LABEL])
-    ours = await until(lambda: bridge.world.jobs.get(job_id))
+    # The cache may know the job's id before it knows its nodes.
+    ours = await until(lambda: (it := bridge.world.jobs.get(job_id)) and it.job.nodes and it)
     assert ours.job.nodes == found.metadata.annotations[names.POD_SLURM_NODE_ANNOTATION]
     assert found.spec.node_name == found.metadata.annotations[names.POD_NODE_ANNOTATION]
     assert ours.marker.uids == (found.metadata.uid,)
