@@ -114,6 +114,8 @@ class Election:
         self._gauge.set(1)
         self._set_fuse()
         try:
+            if not self.leads():
+                return False  # We stood still in the lines above for as long as we might lead: no fuse is set.
             async with asyncio.TaskGroup() as tasks:
                 working = tasks.create_task(work())
                 renewing = tasks.create_task(self._renew())
