@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import until, working
+from tests.flows.bridge.conftest import WITHIN, until, working
 from tests.flows.slurm.helpers import new_key
 
 EXTERNAL = {names.EXTERNAL_NODE_LABEL: ""}
@@ -92,12 +91,16 @@ class Nodes:
     async def settled(self) -> None:
         """Wait until both caches have been read anew and nothing is left to be done."""
         for _ in range(2):
-            listing = await self.world.slurm.nodes()
-            assert listing
-            await until(partial(self._knows, {it.name: it.state for it in listing.nodes}))
+            async with asyncio.timeout(WITHIN):
+                # Asked each time: a node with a slurmd may change by itself while we wait.
+                while not await self._is_up_to_date():  # noqa: ASYNC110 - the condition is one of two worlds
+                    await asyncio.sleep(0.05)
             await until(lambda: not self.sync.controller.queue.taken)
 
-    def _knows(self, states: Mapping[str, tuple[str, ...]]) -> bool:
+    async def _is_up_to_date(self) -> bool:
+        listing = await self.world.slurm.nodes()
+        assert listing
+        states = {it.name: it.state for it in listing.nodes}
         return states == {name: node.state for name, node in self.world.slurm_nodes.items()}
 
     async def cordon(self, name: str, *, shut: bool = True) -> None:
@@ -115,7 +118,7 @@ class Nodes:
 
     async def told(self, name: str, reason: str) -> None:
         """Wait for an Event."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN):
             while reason not in await self.events(name):  # noqa: ASYNC110 - nobody watches Events
                 await asyncio.sleep(0.05)
 
@@ -228,10 +231,12 @@ async def make_many(client: Client, prefix: str, count: int) -> list[str]:
     return made
 
 
-async def time_registration(config: Config, slurm: SlurmBed, names_: list[str]) -> float:
+async def time_registration(
+    config: Config, slurm: SlurmBed | str, names_: list[str], *, key: Path | None = None
+) -> float:
     """Start a controller where Slurm knows none of these nodes; tell after how many seconds it has them all."""
     began = time.perf_counter()
-    async with running_nodes(config, slurm) as nodes:
+    async with running_nodes(config, slurm, key=key) as nodes:
         wanted = frozenset(names_)
 
         def all_there() -> bool:
