@@ -157,6 +157,7 @@ class Informer(Generic[T]):
         self.store.replace(listed, keep=unreadable)
         unreadable.clear()
         self._version = version
+        self.store.version = int(version)
         self._touch()
         self.synced.set()
 
@@ -172,6 +173,7 @@ class Informer(Generic[T]):
         if batch.version != self._version:
             # Only news prove that all is well: a connection that opens, and a list, may be followed by nothing.
             self._version = batch.version
+            self.store.version = int(batch.version)
             self._pause = FIRST_PAUSE
         self._touch()
 

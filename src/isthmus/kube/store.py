@@ -26,6 +26,8 @@ class Store(Generic[T]):
         self._indexes = dict(indexes or {})
         self._filed: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._indexes}
         self._hooks: list[Hook[T]] = []
+        self.version = 0
+        """Of the API server's changes all up to this one are known; an object that a write returned has its own."""
 
     def __repr__(self) -> str:
         return f"Store({len(self)} objects, indexes: {', '.join(self._indexes) or 'none'})"

@@ -1,14 +1,13 @@
 """Makes objects as they should be, and sends nothing when they are.
 
 An object is applied when what we want has changed, or when somebody changed what is there. Both are known without a
-request: the first by a hash, the second by the version in the cache. After a restart everything is applied once,
-which the API server answers without writing anything.
+request: the first by a hash, the second by the version in the cache, once that has heard of our last write. After a
+restart everything is applied once, which the API server answers without writing anything.
 """
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from isthmus import names
 from isthmus.domain.manifests.common import hash_of
@@ -20,17 +19,13 @@ from isthmus.model.meta import HasMeta, Key
 
 T = TypeVar("T", bound=HasMeta)
 
-_LAG: Final = 10.0
-"""Seconds for which a cache may show an object as it was before our last write."""
-
 
 class _Applied(NamedTuple):
-    """What was sent, what was there before and after, and when."""
+    """What was sent, what was there after, and from which version on caches know of it."""
 
     digest: str
-    before: str
     after: str
-    at: float
+    version: int
 
 
 def owner_reference(kind: Kind[Any], owner: HasMeta, *, controller: bool = True) -> dict[str, Any]:
@@ -49,9 +44,8 @@ def owner_reference(kind: Kind[Any], owner: HasMeta, *, controller: bool = True)
 class Applier:
     """Applies manifests by server-side apply, each only when there is a reason."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._clock = clock
         self._applied: dict[tuple[Kind[Any], Key], _Applied] = {}
 
     async def apply(
@@ -68,21 +62,20 @@ class Applier:
             metadata["ownerReferences"] = list(owners)
         wanted = {**manifest, "metadata": metadata}
         key = Key(metadata.get("namespace", ""), metadata["name"])
-        digest, before = hash_of(wanted), _version(there.get(key))
-        known = self._applied.get((kind, key))
-        if known and known.digest == digest and self._unchanged(known, before):
-            if before == known.after:
-                # The cache is past what was there before: if that is there again, somebody has put it back.
-                self._applied[kind, key] = known._replace(before=known.after)
+        digest, known = hash_of(wanted), self._applied.get((kind, key))
+        # What a cache shows from before our write says nothing of what became of it.
+        if (known and known.digest == digest) and (
+            there.version < known.version or _version(there.get(key)) == known.after
+        ):
             return False
         applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=True)
-        self._applied[kind, key] = _Applied(digest, before, _version(applied), self._clock())
+        self._applied[kind, key] = _Applied(digest, _version(applied), int(applied.metadata.resource_version))
         return True
 
-    def _unchanged(self, known: _Applied, version: str) -> bool:
-        if version == known.after:
-            return True
-        return version == known.before and self._clock() - known.at < _LAG
+    def is_shown(self, kind: Kind[T], key: Key, *, there: Store[T]) -> bool:
+        """Whether a cache has heard of what we last applied."""
+        known = self._applied.get((kind, key))
+        return known is None or there.version >= known.version
 
     async def make_once(
         self,

@@ -29,14 +29,11 @@ from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import Asker
 
 _WORKERS: Final = 4
-_LAG: Final = 2.0
-"""Seconds for which caches may not show what was written."""
 
 
 class _Written(NamedTuple):
     uid: str
     text: bytes
-    at: float
 
 
 class TokenSync:
@@ -113,13 +110,14 @@ class TokenSync:
         owners = (owner_reference(TOKENS, token),)
         manifest = _manifest(token, text)
         await self._applier.apply(SECRETS, manifest, there=self._world.secrets, owners=owners)
-        self._written[token.metadata.key] = _Written(token.metadata.uid, text, self._clock())
+        self._written[token.metadata.key] = _Written(token.metadata.uid, text)
 
     def _text(self, token: Token, secret: Secret | None) -> bytes:
-        """Read the token; for a moment after we wrote it, the caches may show an older one, or none."""
+        """Read the token; until the cache has heard of what we wrote, it may show an older one, or none."""
         written = self._written.get(token.metadata.key)
-        if written and written.uid == token.metadata.uid and 0 <= self._clock() - written.at < _LAG:
-            self.controller.queue.add(token.metadata.key, after=_LAG)
+        key = Key(token.metadata.namespace, tokens.secret_name(token))
+        is_shown = self._applier.is_shown(SECRETS, key, there=self._world.secrets)
+        if not is_shown and written and written.uid == token.metadata.uid:
             return written.text
         return secret.data.get(tokens.secret_key(token), b"") if secret else b""
 
