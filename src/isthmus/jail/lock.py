@@ -22,6 +22,7 @@ from isthmus.errors import Retry
 _LOCK: Final = "lock"
 _BEAT: Final = 2.0
 _SILENCE: Final = 7.0
+_NAME_PAUSE: Final = 0.05
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,6 +36,8 @@ class Holder(msgspec.Struct, frozen=True):
     token: str = ""
 
     def __str__(self) -> str:
+        if not self.token:
+            return "a process that has not said yet who it is"
         return f"{self.doing}, process {self.process} on {self.host}, since {self.since}"
 
 
@@ -51,10 +54,7 @@ def held(
     us = Holder(host or socket.gethostname(), os.getpid(), doing, since, secrets.token_hex(8))
     descriptor = os.open(_LOCK, _OPEN, 0o600, dir_fd=directory)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _busy(_holder(descriptor)) from error
+        _take(descriptor, pause)
         _await_silence(directory, us, pause)
         _write(descriptor, us)
         lost, done = threading.Event(), threading.Event()
@@ -101,6 +101,22 @@ def holder(directory: int) -> Holder | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _take(descriptor: int, pause: Callable[[float], object]) -> None:
+    """Take the lock, or say who has it: he writes his name after he took it, and removes it before he lets go."""
+    waited = 0.0
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            other = _holder(descriptor)
+            if other.token or waited >= _SILENCE:
+                raise _busy(other) from error
+        else:
+            return
+        pause(_NAME_PAUSE)
+        waited += _NAME_PAUSE
 
 
 def _await_silence(directory: int, us: Holder, pause: Callable[[float], object]) -> None:
