@@ -241,7 +241,7 @@ def statefulset(loginset: LoginSet, controller: Controller, *, settings: Setting
 
 
 def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
-    listens = {"exec": {"command": ["bash", "-euc", _LISTENS]}}
+    listens = {"exec": {"command": ["bash", "-euc", _LISTENS]}, "timeoutSeconds": 5}
     mounts = common.mounts([("ssh-config", sshdconfig.PLACE), ("ssh-host-keys", sshdconfig.HOST_KEYS)])
     mounts += [users.mount(), *common.mounts([("slurm-sockets", _SOCKETS)])]
     if controller.spec.auth_type == "munge":

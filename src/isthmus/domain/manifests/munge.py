@@ -26,7 +26,12 @@ def sidecar(image: str) -> Manifest:
         "image": image,
         "restartPolicy": "Always",
         "command": ["bash", "-euc", _SCRIPT],
-        "startupProbe": {"exec": {"command": ["munge", "-n"]}, "periodSeconds": 1, "failureThreshold": 60},
+        "startupProbe": {
+            "exec": {"command": ["munge", "-n"]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 60,
+        },
         "volumeMounts": [*common.mounts([("munge-key", _KEY)]), socket_mount(read_only=False)],
     }
 

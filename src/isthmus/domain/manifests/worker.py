@@ -320,7 +320,12 @@ def _munged(image: str) -> Manifest:
         "image": image,
         "restartPolicy": "Always",
         "command": ["bash", "-euc", _MUNGED],
-        "startupProbe": {"exec": {"command": ["munge", "-n"]}, "periodSeconds": 1, "failureThreshold": 60},
+        "startupProbe": {
+            "exec": {"command": ["munge", "-n"]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 60,
+        },
         "volumeMounts": [
             *common.mounts([("munge-key", "/run/secrets/munge")]),
             *common.mounts([("munge-socket", _MUNGE_SOCKET)], read_only=False),
