@@ -12,8 +12,8 @@ from isthmus.local import shell
 from isthmus.local.addresses import Addresses
 
 _MANIFESTS = Path(__file__).parent / "manifests"
-_KUBECTL_TIMEOUT = 60
-_DNS_TIMEOUT = 60
+_KUBECTL_TIMEOUT = 180
+_DNS_TIMEOUT = 180
 
 
 def apply(kubectl: tuple[str, ...], *, control_plane: str, addresses: Addresses, dns_image: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from isthmus.errors import Terminal
 
 _ROOT = Path("/sys/fs/cgroup")
-_GONE_WITHIN = 5
+_GONE_WITHIN = 60
 
 
 def _hierarchies() -> list[Path]:

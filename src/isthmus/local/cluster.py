@@ -29,8 +29,8 @@ from isthmus.local.progress import PlainProgress, Progress
 from isthmus.local.state import Settings
 from isthmus.local.supply import Supply, programs
 
-_PART_READY_WITHIN = 60
-_NODES_READY_WITHIN = 120
+_PART_READY_WITHIN = 180
+_NODES_READY_WITHIN = 300
 STEPS = (
     "Boot the nodes",
     "Start the control plane",
@@ -119,7 +119,7 @@ class Cluster:
     def look(self) -> list[NodeView]:
         """See what runs and what does not."""
         try:
-            listing = shell.run([*self.kubectl, "get", "nodes", "--no-headers", "--request-timeout=3s"])
+            listing = shell.run([*self.kubectl, "get", "nodes", "--no-headers", "--request-timeout=15s"])
             ready = {line.split()[0]: line.split()[1] for line in listing.splitlines()}
         except Terminal:
             ready = {node.name: "API does not answer" for node in self.nodes}
@@ -153,6 +153,7 @@ class Cluster:
             self._start(first.machine, self._provisioner())  # not before it has its role
         with progress.step(ready):
             self._wait_for_nodes("condition=Ready")
+            self._wait_for_account()
             addons.wait_for_names(self.addresses)
 
     def start_node(self, node: Node) -> None:
@@ -233,6 +234,11 @@ class Cluster:
         names = [f"node/{node.name}" for node in self.nodes]
         timeout = f"--timeout={_NODES_READY_WITHIN}s"
         shell.run([*self.kubectl, "wait", f"--for={condition}", timeout, *names], remedy="isthmus logs kubelet")
+
+    def _wait_for_account(self) -> None:
+        """Wait for the account that pods usually run under: before it is there, none can be made."""
+        words = ("wait", "--for=create", f"--timeout={_NODES_READY_WITHIN}s", "serviceaccount/default")
+        shell.run([*self.kubectl, *words], remedy="isthmus logs kube-controller-manager")
 
     def _load_missing(self, node: Node, images: list[Image]) -> None:
         """Bring a node's images up to date; a node that was seeded from the store has them already."""

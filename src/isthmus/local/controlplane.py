@@ -198,7 +198,7 @@ class ControlPlane:
             "--controllers=*,-cloud-node-lifecycle-controller,-node-route-controller,-service-lb-controller",
             # A stopped node is noticed in seconds, as tests and people want it, not after most of a minute.
             "--node-monitor-period=1s",
-            "--node-monitor-grace-period=12s",
+            "--node-monitor-grace-period=20s",
             *extra,
         )
 
@@ -244,7 +244,7 @@ def answers(url: str, context: ssl.SSLContext | None = None) -> bool:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
     try:
-        with opener.open(url, timeout=2) as answer:
+        with opener.open(url, timeout=10) as answer:
             return bool(answer.status == 200)  # noqa: PLR2004 - HTTP's own number
     except (OSError, http.client.HTTPException):
         return False

@@ -28,7 +28,7 @@ def is_ready(runtime: Path) -> bool:
     """Whether the runtime behind this socket tells a kubelet its version."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(2)
+            connection.settimeout(10)
             connection.connect(str(runtime))
             connection.sendall(
                 _PREFACE

@@ -18,7 +18,7 @@ from isthmus.local.paths import cache_dir, state_dir
 from isthmus.local.progress import Progress
 from isthmus.local.state import PublishedPort, Settings
 
-_HALT_WITHIN = 15
+_HALT_WITHIN = 60
 _DEFAULT_WORKERS = 3
 _DEFAULT_SLURM = "26.05"
 _SSH = PublishedPort(30022, 30022)

@@ -20,8 +20,8 @@ from isthmus.local import cgroups, shell
 from isthmus.local.controlplane import Part
 
 IP_BATCH = ("ip", "-batch", "-")
-_BOOT_WITHIN = 10
-_HALT_WITHIN = 10
+_BOOT_WITHIN = 60
+_HALT_WITHIN = 60
 
 # /run, /var/lib and /var/log are the machine's own, so that daemons can use their usual places there. What must
 # be seen all the same (arguments from the fifth on) is put back at its own path. /proc is replaced last: until

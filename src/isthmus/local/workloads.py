@@ -14,7 +14,7 @@ from isthmus.local.parallel import for_each
 from isthmus.local.progress import Progress
 
 _MANIFESTS = Path(__file__).parent / "manifests" / "addons"
-_READY_WITHIN = 120
+_READY_WITHIN = 300
 
 
 @dataclass(frozen=True)
