@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm-for-bridge.yaml"
 PARTITION = "slurm-bridge"
 _PORT = 6820
 _LIFESPAN = 86400
-_READY = "--timeout=180s"
+_READY = "--timeout=240s"
 
 
 @dataclass(frozen=True)

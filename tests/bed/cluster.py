@@ -16,7 +16,7 @@ from tests.bed import logs
 from tests.bed.prepare import prepare
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
-_PATIENCE = 90
+_PATIENCE = 180
 
 
 class ClusterBed:
@@ -48,6 +48,12 @@ class ClusterBed:
         """Make objects from YAML."""
         self.kubectl("apply", "--filename=-", stdin=manifest)
 
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace, and wait until it takes pods: that is when the account is there that they run under."""
+        self.kubectl("create", "namespace", name)
+        account = ("serviceaccount/default", f"--namespace={name}")
+        self.kubectl("wait", *account, "--for=create", f"--timeout={_PATIENCE}s")
+
     def exec(self, pod: str, *words: str, namespace: str = "default") -> str:
         """Run a program in a pod."""
         return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *words)
@@ -60,10 +66,19 @@ class ClusterBed:
 
 
 def eventually(condition: Callable[[], object], what: str, *, within: float = _PATIENCE) -> None:
-    """Wait for a condition; say what was waited for when it does not come."""
+    """Wait for a condition; say what was waited for when it does not come.
+
+    A condition that cannot be asked for is not met: whoever has to answer may be away for a moment.
+    """
     deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within} s: {what}"
+    while True:
+        trouble = ""
+        try:
+            if condition():
+                return
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            trouble = f"\nat last: {error}"
+        assert time.monotonic() < deadline, f"not within {within} s: {what}{trouble}"
         time.sleep(0.2)
 
 
@@ -96,6 +111,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
 def namespace(cluster: ClusterBed, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own, removed with all that is in it."""
     name = f"t-{abs(hash(request.node.nodeid)) % 10**8}"
-    cluster.kubectl("create", "namespace", name)
+    cluster.make_namespace(name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")

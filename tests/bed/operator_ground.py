@@ -65,7 +65,7 @@ class OperatorGround:
         """Run a program in a pod."""
         return self.cluster.exec(pod, *words, namespace=namespace)
 
-    def ready(self, what: str, namespace: str, *, within: int = 120) -> None:
+    def ready(self, what: str, namespace: str, *, within: int = 240) -> None:
         """Wait until an object says that it is ready; show why not."""
         done = self.attempt(
             "wait", what, f"--namespace={namespace}", "--for=condition=Ready", f"--timeout={within}s"
@@ -73,7 +73,7 @@ class OperatorGround:
         assert done.returncode == 0, f"{what} is not ready: {done.stderr}\n{self.story(namespace)}"
 
     def eventually(
-        self, condition: Callable[[], object], what: str, *, within: float = 90.0, namespace: str = ""
+        self, condition: Callable[[], object], what: str, *, within: float = 180.0, namespace: str = ""
     ) -> None:
         """Wait for a condition; show what is in that namespace when it does not come."""
         try:
@@ -99,7 +99,7 @@ class OperatorGround:
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
         """A namespace that goes at the end, with all that is in it."""
-        self.kubectl("create", "namespace", name)
+        self.cluster.make_namespace(name)
         try:
             yield name
         finally:
@@ -125,5 +125,9 @@ def operator_ground(cluster: ClusterBed) -> Iterator[OperatorGround]:
     ground = OperatorGround(cluster)
     chart = str(CHARTS / "isthmus-operator")
     ground.helm("install", "isthmus-operator", chart, f"--namespace={NAMESPACE}", "--create-namespace", "--wait")
+    # Its pods are ready before the API server finds them.
+    probe = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": {"name": "x"}, "spec": {}}
+    tried = ("create", "--namespace=default", "--dry-run=server", "--filename=-")
+    eventually(lambda: ground.kubectl(*tried, stdin=json.dumps(probe)), "the operator's webhooks to be found")
     yield ground
     ground.helm("uninstall", "isthmus-operator", f"--namespace={NAMESPACE}", "--wait")
