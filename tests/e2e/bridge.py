@@ -19,7 +19,7 @@ from tests.e2e.test_command_line import ISTHMUS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "bridge"
-SOON = 15.0
+SOON = 60.0
 _CHART = ROOT / "charts" / "slurm-bridge"
 _ACCOUNT = ("state", "exitcode", "comment", "nodelist", "partition")
 
@@ -61,7 +61,7 @@ class Bridge:
         ground = self.ground
         reach = {"SLURM_REST_API": ground.rest_url, "SLURM_JWT": ground.token, "KUBECONFIG": str(ground.kubeconfig)}
         done = subprocess.run(
-            [ISTHMUS, *words], check=False, capture_output=True, text=True, timeout=60, env={**os.environ, **reach}
+            [ISTHMUS, *words], check=False, capture_output=True, text=True, timeout=180, env={**os.environ, **reach}
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -109,7 +109,7 @@ class Bridge:
 
     def running(self, name: str, *, phase: str = "Running") -> Pod:
         """Wait until a pod runs, or has ended; return it."""
-        self.kubectl("wait", f"--for=jsonpath={{.status.phase}}={phase}", f"pod/{name}", "--timeout=60s")
+        self.kubectl("wait", f"--for=jsonpath={{.status.phase}}={phase}", f"pod/{name}", "--timeout=180s")
         return self.pods(name)[0]
 
     def waits(self, name: str, reason: str) -> None:
@@ -132,7 +132,10 @@ class Bridge:
 
     def clear(self) -> None:
         """Delete all that could have pods, and wait until Slurm knows."""
-        self.kubectl("delete", "jobsets,lws,deployments,statefulsets,jobs,pods", "--all", "--timeout=60s")
+        self.kubectl("delete", "jobsets,lws,deployments,statefulsets,jobs,pods", "--all", "--timeout=180s")
+        # What belonged to these goes after them, and until then may make a pod for one that was deleted.
+        rest = ("get", "replicasets,statefulsets,jobs,pods", "-o", "name")
+        eventually(lambda: not self.kubectl(*rest).strip(), "all pods to go, and whoever makes them")
         self.slurm("scancel", "--me")
         eventually(lambda: not self.queue(), "a queue without jobs")
 
@@ -141,9 +144,12 @@ class Bridge:
 def installed(ground: BridgeGround, namespace: str, *values: str) -> Iterator[Bridge]:
     """Install the bridge for the pods of a namespace; remove it, and all that it made, at the end."""
     bridge = Bridge(ground, namespace)
-    ground.kubectl("create", "namespace", namespace)
+    ground.cluster.make_namespace(namespace)
     told = [f"config.slurmRestApi={ground.rest_url}", f"config.managedNamespaces={{{namespace}}}", *values]
-    _helm(ground, "install", str(_CHART), "--wait", "--timeout=180s", *(f"--set={value}" for value in told))
+    _helm(ground, "install", str(_CHART), "--wait", "--timeout=300s", *(f"--set={value}" for value in told))
+    # Its pods are ready before the API server finds them.
+    tried = ("run", "tried", f"--image={TOOLS}", "--dry-run=server", "-o", "jsonpath={.spec.schedulerName}")
+    eventually(lambda: bridge.kubectl(*tried) == names.SCHEDULER_NAME, "the bridge's webhooks to be found")
     try:
         yield bridge
     finally:

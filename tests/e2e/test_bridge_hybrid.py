@@ -68,7 +68,7 @@ def test_scancel_evicts_the_pod(quiet: Bridge) -> None:
 def test_a_gang_starts_together(quiet: Bridge) -> None:
     manifest = (EXAMPLES / "jobset.yaml").read_text().replace("namespace: slurm-bridge", f"namespace: {NAMESPACE}")
     quiet.kubectl("apply", "--filename=-", stdin=manifest)
-    quiet.kubectl("wait", "--for=condition=Completed", "jobset/train", "--timeout=90s")
+    quiet.kubectl("wait", "--for=condition=Completed", "jobset/train", "--timeout=240s")
     members = quiet.pods()
     (job,) = {job_id(pod) for pod in members}
     assert len({pod["spec"]["nodeName"] for pod in members}) == len(members) == 2
