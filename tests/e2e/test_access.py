@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from isthmus.local.addresses import Addresses
-from tests.bed.cluster import ClusterBed
+from tests.bed.cluster import ClusterBed, eventually
 from tests.e2e.pods import web
 
 
 @pytest.fixture(scope="module")
 def served(cluster: ClusterBed) -> Iterator[str]:
     """A web server in a namespace of this module."""
-    cluster.kubectl("create", "namespace", "access")
+    cluster.make_namespace("access")
     cluster.kubectl("apply", "--namespace=access", "--filename=-", stdin=web("web"))
-    cluster.kubectl("wait", "--namespace=access", "--for=condition=Ready", "pod/web", "--timeout=60s")
+    cluster.kubectl("wait", "--namespace=access", "--for=condition=Ready", "pod/web", "--timeout=180s")
     yield "access"
     cluster.kubectl("delete", "namespace", "access", "--wait=false")
 
@@ -34,7 +34,8 @@ def test_logs_show_what_the_pod_printed(cluster: ClusterBed, served: str) -> Non
     cluster.exec(
         "web", "python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/')", namespace=served
     )
-    assert '"GET / HTTP/1.1" 200' in cluster.kubectl("logs", "web", f"--namespace={served}")
+    logs = ("logs", "web", f"--namespace={served}")
+    eventually(lambda: '"GET / HTTP/1.1" 200' in cluster.kubectl(*logs), "the request in the log")
 
 
 def test_cp_copies_both_ways(cluster: ClusterBed, served: str, tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_port_forward_reaches_the_pod(cluster: ClusterBed, served: str) -> None:
             assert forward.stdout
             found = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
             assert found
-            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
             connection.request("GET", "/")
             assert connection.getresponse().read() == b"web\n"
             connection.close()
@@ -77,7 +78,7 @@ def test_metrics_of_every_part_can_be_read(cluster: ClusterBed) -> None:
         f"http://{dns}:9153/metrics": (None, "coredns_dns_requests_total"),
     }
     for url, (trust, metric) in parts.items():
-        with urllib.request.urlopen(url, timeout=10, context=trust) as answer:  # noqa: S310 - our own servers
+        with urllib.request.urlopen(url, timeout=60, context=trust) as answer:  # noqa: S310 - our own servers
             assert metric in answer.read().decode(), url
 
 
@@ -86,7 +87,7 @@ def test_strangers_read_nothing(cluster: ClusterBed) -> None:
     nobody = ssl.create_default_context(cafile=str(plane.authority.certificate))
     for url in (f"{plane.url}/api/v1/secrets", f"https://{cluster.cluster.nodes[1].address}:10250/pods"):
         with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(url, timeout=10, context=nobody)  # noqa: S310 - our own servers
+            urllib.request.urlopen(url, timeout=60, context=nobody)  # noqa: S310 - our own servers
         assert refused.value.code in (401, 403)
         refused.value.close()
 

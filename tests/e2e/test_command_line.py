@@ -14,7 +14,7 @@ ISTHMUS = Path(__file__).parents[2] / ".venv" / "bin" / "isthmus"
 def isthmus(*words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
     """Run a command as somebody."""
     become = [] if user == "root" else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    return subprocess.run([*become, str(ISTHMUS), *words], check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*become, str(ISTHMUS), *words], check=False, capture_output=True, text=True, timeout=300)
 
 
 def _refused(*words: str, user: str = "root") -> str:

@@ -14,7 +14,7 @@ def test_srun_spans_two_nodes(cluster: ClusterBed, tmp_path: Path) -> None:
     cluster.kubectl("create", "secret", "generic", "slurm-key", f"--from-file={key}")
     cluster.kubectl("apply", f"--filename={_EXAMPLE}")
     try:
-        cluster.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "statefulset/slurmd", "--timeout=120s")
+        cluster.kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "statefulset/slurmd", "--timeout=240s")
         placed = cluster.kubectl("get", "pods", "--selector=app=slurmd", "-o", "jsonpath={.items[*].spec.nodeName}")
         assert len(set(placed.split())) == 2
         printed = cluster.exec("slurmctld-0", "srun", "-N2", "hostname")

@@ -9,7 +9,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.kube.stream import execute, logs
 from isthmus.model.meta import Key
-from tests.bed.cluster import ClusterBed
+from tests.bed.cluster import ClusterBed, eventually
 from tests.e2e.pods import pod
 
 
@@ -24,7 +24,10 @@ def talker(cluster: ClusterBed, namespace: str) -> Key:
     command = "echo one; echo two; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo three"
     manifest = pod("talker", command=command, more="  restartPolicy: Never\n")
     cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=manifest)
-    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/talker", "--timeout=60s")
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/talker", "--timeout=180s")
+    # A container runs before it has said anything, and what it said is in its log still later.
+    said = ("logs", "talker", f"--namespace={namespace}")
+    eventually(lambda: cluster.kubectl(*said) == "one\ntwo\n", "the log of the first words")
     return Key(namespace, "talker")
 
 

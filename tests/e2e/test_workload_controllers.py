@@ -38,7 +38,7 @@ def test_a_jobset_runs_to_its_end_and_its_pods_find_each_other(workload_addons: 
     }
     workload_addons.apply(json.dumps(document))
     workload_addons.kubectl(
-        "wait", f"--namespace={namespace}", "--for=condition=Completed", "jobset/tried", "--timeout=90s"
+        "wait", f"--namespace={namespace}", "--for=condition=Completed", "jobset/tried", "--timeout=240s"
     )
     phases = workload_addons.kubectl(
         "get", "pods", f"--namespace={namespace}", "-o", "jsonpath={.items[*].status.phase}"
@@ -60,11 +60,11 @@ def test_a_leaderworkerset_gets_ready_and_its_workers_know_their_leader(
     }
     workload_addons.apply(json.dumps(document))
     workload_addons.kubectl(
-        "wait", f"--namespace={namespace}", "--for=condition=Available", "lws/tried", "--timeout=90s"
+        "wait", f"--namespace={namespace}", "--for=condition=Available", "lws/tried", "--timeout=240s"
     )
     # That says the leaders are ready; what is asked is a worker.
     workload_addons.kubectl(
-        "wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/tried-1-1", "--timeout=90s"
+        "wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/tried-1-1", "--timeout=240s"
     )
     leader = workload_addons.exec("tried-1-1", "printenv", "LWS_LEADER_ADDRESS", namespace=namespace)
     assert leader == f"tried-1.tried.{namespace}\n"
@@ -95,7 +95,7 @@ def test_slurmrestd_is_reached_from_the_host_with_the_token_of_the_secret(ground
     assert list(json.loads(stored)["data"]) == ["auth-token"]
     where = urlsplit(ground.rest_url)
     assert where.hostname
-    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=10)
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
     try:
         for token, status in ((ground.token, 200), ("nonsense", 511)):
             headers = {"X-SLURM-USER-NAME": "slurm", "X-SLURM-USER-TOKEN": token}
@@ -116,7 +116,7 @@ def test_jobs_outlive_slurmctld(ground: BridgeGround) -> None:
     before = ground.kubectl(*restarts)
     ground.slurm("scontrol", "shutdown", "slurmctld")
     eventually(lambda: ground.kubectl(*restarts) != before, "the container to start again")
-    ground.kubectl("wait", there, "--for=condition=Ready", "pod/slurmctld-0", "--timeout=60s")
+    ground.kubectl("wait", there, "--for=condition=Ready", "pod/slurmctld-0", "--timeout=180s")
     try:
         assert job in ground.slurm("squeue", "--noheader", "--format=%i").split()
     finally:

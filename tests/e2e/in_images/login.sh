@@ -33,7 +33,7 @@ mkdir /run/sshd
 
 ready() { (: < /dev/tcp/127.0.0.1/22) && [[ $(sinfo -h -o %T) == idle ]]; }
 until ready 2> /dev/null; do
-    (( SECONDS < 60 )) || { cat /tmp/*.log; exit 1; }
+    (( SECONDS < 150 )) || { cat /tmp/*.log; exit 1; }
     sleep 0.1
 done
 
