@@ -18,6 +18,14 @@ NAMESPACE = "munge-test"
 NAME = "munged"
 PORT = 30522
 
+# All in one go, since the job is over some seconds later.
+BEGIN = """
+set -e
+job=$(sbatch --parsable --output=/dev/null --wrap='sleep 20')
+until squeue -hj "$job" -o %T | grep -q RUNNING; do sleep 0.2; done
+echo "$job"
+"""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -45,9 +53,9 @@ class Site:
         """Wait until it works."""
         self.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
         # Services take a moment to lead to new pods.
-        commands = "sinfo && sacct && scontrol ping"
+        commands = "timeout 20 sinfo && timeout 20 sacct && timeout 20 scontrol ping"
         self.ground.eventually(
-            lambda: self.over_ssh(commands).returncode == 0, "Slurm to answer", within=60, namespace=NAMESPACE
+            lambda: self.over_ssh(commands).returncode == 0, "Slurm to answer", namespace=NAMESPACE
         )
 
     def over_ssh(self, command: str) -> "subprocess.CompletedProcess[str]":
@@ -55,9 +63,10 @@ class Site:
         where = "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}"
         address = self.ground.kubectl("get", "nodes", "-o", where)
         known = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.key.parent}/known")
-        words = ["ssh", "-q", "-i", str(self.key), "-o", "BatchMode=yes", *known, "-p", str(PORT)]
+        patience = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=30")
+        words = ["ssh", "-q", "-i", str(self.key), *patience, *known, "-p", str(PORT)]
         return subprocess.run(
-            [*words, f"alice@{address}", command], check=False, capture_output=True, text=True, timeout=60
+            [*words, f"alice@{address}", command], check=False, capture_output=True, text=True, timeout=180
         )
 
     def ssh(self, command: str) -> str:
@@ -94,7 +103,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
         operator_ground.apply(made.manifest, NAMESPACE)
         made.up()
         yield made
-        operator_ground.kubectl("delete", f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=60s")
+        operator_ground.kubectl("delete", f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=180s")
 
 
 def test_people_log_in_and_run_jobs_that_are_accounted_for(site: Site) -> None:
@@ -116,7 +125,7 @@ def delete(site: Site) -> None:
     what = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}")
     done = site.ground.attempt("delete", *what, "--cascade=foreground")
     assert "its nodes are drained, and then it goes by itself" in done.stderr
-    site.ground.kubectl("wait", *what, "--for=delete", "--timeout=90s")
+    site.ground.kubectl("wait", *what, "--for=delete", "--timeout=240s")
     site.ground.apply(site.manifest, NAMESPACE)
 
 
@@ -126,10 +135,7 @@ def test_nothing_is_lost_when_a_cluster_goes_and_comes_back(site: Site, way: Cal
     records = site.records()
     assert records
     waiting = site.ssh("sbatch --parsable --hold --output=/dev/null --wrap=true").strip()
-    running = site.ssh("sbatch --parsable --output=/dev/null --wrap='sleep 15'").strip()
-    site.ground.eventually(
-        lambda: "RUNNING" in site.ssh(f"squeue -hj {running} -o %T"), f"job {running} to run", within=30
-    )
+    running = site.ssh(BEGIN).strip()
     way(site)
     site.up()
     assert records <= site.records()
