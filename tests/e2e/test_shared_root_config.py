@@ -66,7 +66,7 @@ def ground(operator_ground: OperatorGround) -> Iterator[OperatorGround]:
         operator_ground.apply({"apiVersion": "v1", "kind": "List", "items": items}, NAMESPACE)
         operator_ground.ready(f"slurmcluster/{CLUSTER}", NAMESPACE)
         yield operator_ground
-        operator_ground.kubectl("delete", f"slurmcluster/{CLUSTER}", f"--namespace={NAMESPACE}", "--timeout=60s")
+        operator_ground.kubectl("delete", f"slurmcluster/{CLUSTER}", f"--namespace={NAMESPACE}", "--timeout=180s")
 
 
 def applied(ground: OperatorGround, name: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def applied(ground: OperatorGround, name: str) -> dict[str, Any]:
         is_read = status.get("filesHash") and status.get("filesHash") == status.get("reconfiguredHash")
         return bool(is_read) and held.get("UpdateActionsCompleted") == "True"
 
-    ground.eventually(done, f"JailedConfig {name} to be applied", within=60)
+    ground.eventually(done, f"JailedConfig {name} to be applied")
     found: dict[str, Any] = ground.get(f"jailedconfig/{name}", NAMESPACE)["status"]
     return found
 
@@ -104,7 +104,9 @@ def test_scripts_of_a_jailedconfig_run_on_every_node_and_follow_its_configmap(gr
         "Slurm to know of the prolog",
     )
     ground.ready("controller/one", NAMESPACE)
-    ground.kubectl("wait", "--for=condition=ConfigApplied", "controller/one", f"--namespace={NAMESPACE}")
+    ground.kubectl(
+        "wait", "--for=condition=ConfigApplied", "controller/one", f"--namespace={NAMESPACE}", "--timeout=180s"
+    )
     run_on_both(ground, "v1")
     before = applied(ground, "scripts")
     ground.apply(scripts("v2"), NAMESPACE)
@@ -138,6 +140,10 @@ def test_who_writes_them_is_root_without_any_of_its_powers(ground: OperatorGroun
     assert status.startswith("0 ")
     caps = {line.split()[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith("Cap")}
     assert set(caps.values()) == {0}
-    cluster = ground.get(f"slurmcluster/{CLUSTER}", NAMESPACE)["status"]
-    assert cluster["readySConfigController"] == 1
-    assert "SConfigControllerAvailable" in json.dumps(cluster["conditions"])
+
+    def told() -> dict[str, Any]:
+        status: dict[str, Any] = ground.get(f"slurmcluster/{CLUSTER}", NAMESPACE)["status"]
+        return status
+
+    ground.eventually(lambda: told().get("readySConfigController") == 1, "the cluster to count it")
+    assert "SConfigControllerAvailable" in json.dumps(told()["conditions"])
