@@ -46,6 +46,26 @@ async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(
         await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"))
 
 
+async def test_a_slurm_that_answers_slowly_is_waited_for(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
+) -> None:
+    """What was asked before a drain and shows it proves nothing; and what is asked after it shows nothing new."""
+    await make_controller(kube, namespace)
+    key = cluster.jwt_key.read_bytes()
+    async with (
+        faults.in_front_of(cluster.rest_url) as proxy,
+        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
+    ):
+        await bed.make(replicas=1)
+        await bed.there("w-0")
+        await bed.up("w-0")
+        await bed.settled()
+        slow = proxy.delay(3.0, path="*/nodes/[?]update_time=*")
+        await eventually(lambda: slow.used)
+        await bed.change(replicas=0)
+        await eventually(lambda: bed.leaving("w-0"))
+
+
 async def test_lost_answers_make_no_pod_twice_and_lose_none(
     control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_path: Path
 ) -> None:

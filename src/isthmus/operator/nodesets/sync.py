@@ -186,7 +186,7 @@ class NodeSetSync:
         if memory.refusal:
             wrong = (*wrong, f"pods cannot be created: {memory.refusal}")
         await self._report(view, decided, msgspec.structs.replace(trouble, wrong=wrong), memory)
-        for pause in (decided.look_again, planned.look_again, self._until_settled(view, memory)):
+        for pause in (decided.look_again, planned.look_again, self._until_settled(view, slurm)):
             if pause is not None:
                 self.controller.queue.add(nodeset.metadata.key, after=pause)
 
@@ -246,11 +246,12 @@ class NodeSetSync:
         found = "" if self._gatherer.has_keys(controller) else parts.no_keys(controller).wrong
         return (found,) if found else ()
 
-    def _until_settled(self, view: View, memory: Memory) -> float | None:
+    def _until_settled(self, view: View, slurm: Slurm | None) -> float | None:
         """Tell when to look again for what nobody will tell us of."""
         waits = any(pod.ready and not pod.available for pod in view.pods)
-        wrote = self._clock() - memory.wrote_slurm_at < _SOON
-        return _SOON if waits or wrote else None
+        # It answers, but not since we wrote to it: an answer that shows nothing new wakes nobody.
+        unread = slurm is not None and slurm.in_touch and not view.slurm_in_touch
+        return _SOON if waits or unread else None
 
     async def _namespace_goes(self, namespace: str) -> bool:
         """Whether the namespace is being deleted, and every pod in it with it, whatever we do."""
