@@ -120,8 +120,9 @@ async def test_nothing_goes_while_slurm_is_away(alone: NodeSets) -> None:
     await alone.up("w-0", "w-1", register=False)
     await alone.settled()
     await alone.change(replicas=1)
-    await eventually(lambda: alone.status().victims)
+    await eventually(lambda: (it := alone.condition("Ready")) is not None and "1 pods are to go" in it.message)
     await alone.quiet()
+    assert not alone.status().victims
     assert set(alone.pods()) == {"w-0", "w-1"}
 
 

@@ -94,7 +94,7 @@ def to_update(
     # What is broken and stays is away as well, without our doing.
     room -= len(broken) + sum(1 for pod in others if not pod.available and pod not in broken)
     going += [pod for pod in others if pod.available][: max(0, room)]
-    return tuple(pod.name for pod in going)
+    return tuple(pod.name for pod in going if pod.name in chosen or not view.unheard_of(pod))
 
 
 def _room(view: View, departing: Collection[str]) -> int:

@@ -39,7 +39,12 @@ def victims(view: View, deadlines: Mapping[str, datetime] | None = None) -> tupl
     surplus = len(candidates) - view.desired
     if surplus <= 0:
         return ()
-    return tuple(pod.name for pod in in_order(candidates, chosen_before(view), deadlines or {})[:surplus])
+    chosen = chosen_before(view)
+    ordered = in_order(candidates, chosen, deadlines)
+    if view.desired:
+        # Who stays is a choice, and is kept to: it waits until Slurm has said who is busy.
+        ordered = [pod for pod in ordered if pod.name in chosen or not view.unheard_of(pod)]
+    return tuple(pod.name for pod in ordered[:surplus])
 
 
 def in_order(

@@ -156,6 +156,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the NodeSet was deleted and waits for its nodes."""
         return self.nodeset.metadata.deletion_timestamp is not None
 
+    def unheard_of(self, pod: PodView) -> bool:
+        """Whether a pod may have jobs of which Slurm has not told us yet, as when we have just started."""
+        return not self.slurm_in_touch and pod.slurm is None and bool(pod.node_name) and not pod.finished
+
     def outdated(self, pod: PodView) -> bool:
         """Whether a pod was made from another specification."""
         return pod.hash != self.hash

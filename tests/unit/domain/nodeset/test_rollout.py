@@ -53,6 +53,11 @@ def test_who_was_chosen_before_the_drain_shows_counts() -> None:
     assert to_update(view(*pods, of=of)) == ("worker-0",)
 
 
+def test_nobody_goes_before_slurm_has_said_who_is_busy() -> None:
+    pods = [pod(n, hash_=OLD, known=False) for n in range(4)]
+    assert to_update(view(*pods, of=rolling(4), in_touch=False)) == ()
+
+
 def test_broken_pods_are_replaced_before_healthy_ones() -> None:
     pods = [pod(0, hash_=OLD, ready=False, known=False), *(pod(n, hash_=OLD) for n in range(1, 8))]
     assert to_update(view(*pods, of=rolling(8))) == ("worker-0", "worker-7")

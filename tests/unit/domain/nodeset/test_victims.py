@@ -98,6 +98,16 @@ def test_who_is_wanted_again_is_the_one_who_costs_most() -> None:
     assert victims(view(*pods, of=nodeset(2, victims=["worker-1", "worker-2"]))) == ("worker-2",)
 
 
+def test_nobody_is_chosen_before_slurm_has_said_who_is_busy() -> None:
+    """Who has just started knows of no job, and a choice is kept."""
+    pods = [pod(n, known=False) for n in range(3)]
+    assert victims(view(*pods, of=nodeset(2), in_touch=False)) == ()
+    assert victims(view(*pods, of=nodeset(2, victims=["worker-1"]), in_touch=False)) == ("worker-1",)
+    assert victims(view(*pods, of=nodeset(0), in_touch=False)) == ("worker-2", "worker-1", "worker-0")
+    waiting = pod(3, bound=False, phase="Pending", known=False)
+    assert victims(view(*pods, waiting, of=nodeset(2), in_touch=False)) == ("worker-3",)
+
+
 def test_pods_that_leave_do_not_count() -> None:
     assert victims(view(pod(0), pod(1), pod(2, leaving=True), of=nodeset(2))) == ()
 
