@@ -1,6 +1,7 @@
 """The webhooks of the bridge, called by a real API server: who is asked about, what is changed, what is refused."""
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -125,14 +126,15 @@ async def door(
 async def until_asked(opened: Door) -> None:
     """Wait until the API server has noticed both registrations and whom to trust."""
     marked = opened.pod("probe", ours=False, labels={names.JOB_ID_LABEL: "1"})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with suppress(ApiError):
-                await opened.client.create(PODS, opened.pod("probe", ours=False), dry_run=True)
+                made = await opened.client.create(PODS, opened.pod("probe", ours=False), dry_run=True)
+                changed = made.spec.scheduler_name == opened.config.scheduler_name
                 try:
                     await opened.client.create(PODS, marked, dry_run=True)
                 except ApiError as error:
-                    if "external jobid label" in error.status.message:
+                    if changed and "external jobid label" in error.status.message:
                         return
             await asyncio.sleep(0.02)
 
@@ -208,18 +210,20 @@ async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
         await opened.create(opened.pod("runs", finalizers=["example.org/mine"]))
         # The server goes, the registration stays: what a crash of every replica leaves.
         await alive.aclose()
+        # Not before the API server has noticed that the old one went: what is said then would be about that.
+        await _until_verdict(client, opened.pod("new", ours=False), "")
         await registration.register(client, opened.config, opened.place)
         try:
-            await _until_verdict(client, opened.pod("new", ours=False), "failed calling webhook")
+            await _until_verdict(client, opened.pod(namespace=elsewhere), 'failed calling webhook "opt-in.pods')
             said = await opened.refusal(opened.pod("new", ours=False))
             assert 'failed calling webhook "pods.slinky.slurm.net"' in said
-            assert 'failed calling webhook "opt-in.pods' in await opened.refusal(opened.pod(namespace=elsewhere))
 
-            clock = asyncio.get_running_loop().time
-            began = clock()
-            await opened.create(opened.pod(namespace=elsewhere, ours=False))
-            await opened.create(opened.pod("other", ours=False, schedulerName="volcano"))
-            assert clock() - began < 5  # which is what one question without an answer would take
+            with socket.create_server((HOST, int(opened.place.url.rpartition(":")[2]))) as ear:
+                await opened.create(opened.pod(namespace=elsewhere, ours=False))
+                await opened.create(opened.pod("other", ours=False, schedulerName="volcano"))
+                ear.setblocking(False)  # noqa: FBT003 - its only form
+                with pytest.raises(BlockingIOError):  # nobody has come to ask
+                    ear.accept()
 
             # What is there already lives and ends as ever.
             await client.merge_patch(PODS, Key(namespace, "runs"), {"metadata": {"finalizers": None}})
@@ -232,7 +236,7 @@ async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
 
 async def _until_verdict(client: Client, body: dict[str, Any], verdict: str) -> None:
     """Wait until the API server says this to a pod; "" if it would take it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             said = ""
             try:
@@ -268,7 +272,7 @@ async def test_namespaces_are_managed_by_label_from_their_first_moment(
         other = await make_namespace(client)
         assert (await opened.create(opened.pod(namespace=other, ours=False))).spec.scheduler_name.startswith("def")
         await client.merge_patch(NAMESPACES, other, {"metadata": {"labels": labels}})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 made = await client.create(PODS, opened.pod("later", namespace=other, ours=False), dry_run=True)
                 if made.spec.scheduler_name == opened.config.scheduler_name:
@@ -297,8 +301,8 @@ async def test_daemons_in_a_managed_namespace_stay_with_the_default_scheduler(op
 
 
 async def pods_of(opened: Door, labels: str, *, number: int = 1) -> tuple[Pod, ...]:
-    """Wait for pods that a controller makes."""
-    async with asyncio.timeout(30):
+    """Wait for pods that a controller makes; each time that it is refused one, it takes longer to try again."""
+    async with asyncio.timeout(120):
         while True:
             found = await opened.client.list(PODS, namespace=opened.managed, labels=labels)
             if len(found.items) >= number:
@@ -338,7 +342,7 @@ async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane:
 
 async def test_weakness_36_a_bad_annotation_of_a_job_is_told_where_people_look(opened: Door) -> None:
     await opened.client.create(RAW_JOBS, job(opened, "bad", {f"{ASK}timelimit": "soon"}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             events = await opened.client.list(RAW_EVENTS, namespace=opened.managed)
             notes = [event.get("note", "") for event in events.items if event.get("reason") == "FailedCreate"]
@@ -449,7 +453,7 @@ async def test_weakness_32_only_the_bridge_says_which_job_a_pod_is(
         ca=config.ca,
     )
     async with Client(as_bridge) as bridge:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:  # the API server takes a moment to know the new role binding
                 try:
                     changed = await bridge.merge_patch(PODS, key, relabel)
@@ -490,8 +494,9 @@ async def test_an_api_server_that_is_slow_to_us_holds_nobody_up_for_long(
         }
         body = opened.pod("member")
         body["metadata"]["ownerReferences"] = [owner]
-        # Our own words: the API server's would say that it waited for its five seconds.
-        assert "whether its pods start together" in await opened.refusal(body)
+        # Our own words: the API server's would say that it waited for its five seconds, as it does when we are held
+        # up ourselves.
+        await _until_verdict(client, body, "whether its pods start together")
         hung.remove()
         # The Job's controller tries again by itself, and then it is what it should be.
         (found, *_) = await pods_of(opened, "job-name=gang")
