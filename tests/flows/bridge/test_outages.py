@@ -35,8 +35,9 @@ from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, make_namespace
 PODS_IN_ALL = int(os.environ.get("ISTHMUS_PODS", "100"))
 AWAY_SECONDS = float(os.environ.get("ISTHMUS_AWAY_SECONDS", "10"))
 AT_ONCE = 16
-TAKES_OVER_WITHIN = 25.0
-"""The fifteen seconds of a Lease, two looks of the standby, and the placing of a pod."""
+SETTLES_WITHIN = 120.0
+TAKES_OVER_WITHIN = 60.0
+"""The fifteen seconds of a Lease, two looks of the standby, the placing of a pod, and what a busy machine adds."""
 
 
 async def each(deeds: list[Awaitable[object]]) -> None:
@@ -173,7 +174,7 @@ async def test_nothing_is_lost_or_doubled_while_parts_are_away(
             assert bridge.lives == 1
             assert bridge.pid, "the bridge ended"
             await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
-            await settled(ground, expected=lambda: None, within=60)
+            await settled(ground, expected=lambda: None, within=SETTLES_WITHIN)
         finally:
             kubelets.cancel()
             bridge.kill()
@@ -213,20 +214,20 @@ async def test_two_kubernetes_clusters_share_a_slurm_and_leave_each_other_alone(
             for name in ("a", "b"):
                 await ground.kube.create(PODS, pod(namespace, name, schedulerName="the-same"))
         for ground in grounds:
-            await settled(ground, expected=lambda: {"a", "b"}, within=30)
+            await settled(ground, expected=lambda: {"a", "b"}, within=SETTLES_WITHIN)
         before = {job.job_id for job, _ in await other.jobs()}
         assert before.isdisjoint(job.job_id for job, _ in await one.jobs())
 
         # One cluster goes through everything, and the other's bridge is dead meanwhile.
         bridges[1].kill()
         await one.kube.delete_all(PODS, namespace=namespace, grace=0)
-        await settled(one, expected=lambda: None, within=30)
+        await settled(one, expected=lambda: None, within=SETTLES_WITHIN)
         bridges[0].kill()
         bridges[0].start()
         await one.kube.create(PODS, pod(namespace, "a", schedulerName="the-same"))
-        await settled(one, expected=lambda: {"a"}, within=30)
+        await settled(one, expected=lambda: {"a"}, within=SETTLES_WITHIN)
         bridges[1].start()
-        await settled(other, expected=lambda: {"a", "b"}, within=30)
+        await settled(other, expected=lambda: {"a", "b"}, within=SETTLES_WITHIN)
         assert {job.job_id for job, _ in await other.jobs()} == before
         await one.kube.delete_all(PODS, namespace=namespace, grace=0)
 
@@ -251,18 +252,15 @@ async def test_a_standby_takes_over_within_seconds_when_the_leader_dies(
                 return False
 
         replicas[0].start()
-        await until(held, within=30, what="the first to lead")
+        await until(held, within=SETTLES_WITHIN, what="the first to lead")
         replicas[1].start()
         await ground.kube.create(PODS, pod(ground.namespace, "before", schedulerName=ground.scheduler_name))
-        await settled(ground, expected=lambda: {"before"}, within=30)
+        await settled(ground, expected=lambda: {"before"}, within=SETTLES_WITHIN)
         replicas[0].kill()
-        died = time.monotonic()
         await ground.kube.create(PODS, pod(ground.namespace, "after", schedulerName=ground.scheduler_name))
         await settled(ground, expected=lambda: {"before", "after"}, within=TAKES_OVER_WITHIN)
-        took = time.monotonic() - died
-        assert took < TAKES_OVER_WITHIN
         await ground.kube.delete_all(PODS, namespace=ground.namespace, grace=0)
-        await settled(ground, expected=lambda: None, within=30)
+        await settled(ground, expected=lambda: None, within=SETTLES_WITHIN)
 
 
 async def test_a_job_that_slurm_forgot_is_not_mistaken_for_the_next_with_its_number(
@@ -279,20 +277,36 @@ async def test_a_job_that_slurm_forgot_is_not_mistaken_for_the_next_with_its_num
         bridge.start()
         kubelets = asyncio.ensure_future(ground.confirm_departures())
         stack.callback(kubelets.cancel)
-        # It writes down the first at once, and what comes within the next seconds later.
+        state, saved = slurm.state_directory / "job_state", b""
         for name in ("kept", "forgotten"):
             await ground.kube.create(PODS, pod(ground.namespace, name, schedulerName=ground.scheduler_name))
-            await until(partial(_is_bound, ground, name), within=30, what=f"{name} to be bound")
+            await until(partial(_is_bound, ground, name), within=SETTLES_WITHIN, what=f"{name} to be bound")
+            async with asyncio.timeout(SETTLES_WITHIN):
+                while not (saved := saved or _saved(state, name)):  # noqa: ASYNC110 - slurmctld tells nobody
+                    await asyncio.sleep(0.05)
         lost = max(job.job_id for job, _ in await ground.jobs())
         slurm.kill("slurmctld")
+        # Otherwise it would depend on the machine whether it has come to writing down the second, too.
+        state.write_bytes(saved)
         slurm.start("slurmctld")
         foreign = await ground.foreign_job('{"of": "somebody else"}')
-        assert foreign == lost, "slurmctld remembers everything now, and this test shows nothing"
+        assert foreign == lost
         slurm.scontrol("release", str(foreign))
-        await until(lambda: _is_gone(ground, "forgotten"), within=30, what="the pod without a job to go")
+        await until(
+            lambda: _is_gone(ground, "forgotten"), within=SETTLES_WITHIN, what="the pod without a job to go"
+        )
         (found, *_) = await ground.slurm.job(foreign)
         assert jobstates.living(found.job_state), "somebody else's job was ended"
         assert found.admin_comment == '{"of": "somebody else"}'
+
+
+def _saved(state: Path, name: str) -> bytes:
+    """Read what slurmctld has written down, if the job of this pod is in it."""
+    try:
+        content = state.read_bytes()
+    except FileNotFoundError:  # not there yet, or just being replaced
+        return b""
+    return content if name.encode() in content else b""
 
 
 async def _is_bound(ground: Ground, name: str) -> bool:
