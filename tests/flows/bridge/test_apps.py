@@ -68,7 +68,7 @@ class Process:
     async def end(self) -> int:
         """Ask it to end, and wait for that."""
         self.popen.send_signal(signal.SIGTERM)
-        return await asyncio.to_thread(self.popen.wait, 30)
+        return await asyncio.to_thread(self.popen.wait, 60)
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def process(*words: str, log: Path, scheme: str = "http", **environ: str) -> Ite
 
 
 async def until_bound(client: Client, key: Key) -> Pod:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (found := await client.get(PODS, key)).bound:  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.05)
     return found
@@ -103,7 +103,7 @@ async def until_known(slurm: SlurmBed, node: str, *, known: bool = True) -> None
     def look() -> bool:
         return node in slurm.command("sinfo", "-h", "-N", "-o", "%N").split()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await asyncio.to_thread(look) != known:  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.1)
 

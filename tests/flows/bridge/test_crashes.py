@@ -42,7 +42,7 @@ from tests.flows.bridge.conftest import make_node, pod
 from tests.flows.bridge.crash_bed import Ground, Process, before_the_api_server, settings_file, settled
 
 NODES_THERE = 8
-SETTLES_WITHIN = 60.0
+SETTLES_WITHIN = 180.0
 STRIKES_WITHIN = 3.0
 
 
