@@ -23,11 +23,14 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Wait until no other thread or process is in here with this path: a directory, or a file made for it."""
+def locked(path: Path) -> Iterator[int]:
+    """Wait until no other thread or process is in here with this path: a directory, or a file made for it.
+
+    Yields the descriptor of the lock: whoever inherits it holds the lock as well, also when we are gone.
+    """
     descriptor = os.open(path, os.O_RDONLY | (0 if path.is_dir() else os.O_CREAT), 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

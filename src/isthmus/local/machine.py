@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.errors import Terminal
-from isthmus.local import cgroups, shell
+from isthmus.local import cgroups, files, shell
 from isthmus.local.controlplane import Part
 
 IP_BATCH = ("ip", "-batch", "-")
@@ -154,11 +154,14 @@ class Machine:
 
     def start(self, part: Part) -> None:
         """Start a daemon inside, unless it runs."""
-        if self.runs(part.name):
-            return
-        log = self.logs / f"{part.name}.log"
-        script = ("sh", "-c", _START, "start", self._groups(), log, self._part(part.name))
-        shell.run([*self._enter(network=not part.on_host_network), *script, *part.argv])
+        enter = self._enter(network=not part.on_host_network)
+        # Whoever is killed here leaves a shell behind that has not noted the daemon down yet: that holds the lock.
+        with files.locked(self.directory / "lock") as lock:
+            if self.runs(part.name):
+                return
+            log = self.logs / f"{part.name}.log"
+            script = ("sh", "-c", _START, "start", self._groups(), log, self._part(part.name))
+            shell.run([*enter, *script, *part.argv], stdin=lock)
 
     def runs(self, name: str) -> bool:
         """Whether the daemon is alive."""

@@ -15,17 +15,19 @@ def run(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    stdin: str | None = None,
+    stdin: str | int | None = None,
     log: Path | None = None,
     timeout: float = 3600,
     remedy: str = "",
 ) -> str:
     """Run a program to its end and return what it printed on standard output.
 
-    `env` is added to our own environment. With `log`, everything that it prints is kept there instead (and
-    nothing is returned); the end of it is in the error all the same.
+    `env` is added to our own environment. `stdin` is a text, or the descriptor of an open file. With `log`,
+    everything that it prints is kept there instead (and nothing is returned); the end of it is in the error all
+    the same.
     """
     words = [os.fspath(word) for word in argv]
+    text = stdin if isinstance(stdin, str) else None
     try:
         with log.open("ab") if log else open(os.devnull, "ab") as sink:  # noqa: PTH123 - devnull is not a path of ours
             done = subprocess.run(
@@ -33,8 +35,8 @@ def run(
                 check=False,
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
-                input=stdin,
-                stdin=subprocess.DEVNULL if stdin is None else None,
+                input=text,
+                stdin=None if text is not None else subprocess.DEVNULL if stdin is None else int(stdin),
                 stdout=sink if log else subprocess.PIPE,
                 stderr=subprocess.STDOUT if log else subprocess.PIPE,
                 text=True,

@@ -9,7 +9,7 @@ from isthmus.local import cgroups, host, state
 from isthmus.local.progress import PlainProgress
 
 
-def eventually(condition: Callable[[], object], *, within: float = 10) -> None:
+def eventually(condition: Callable[[], object], *, within: float = 60) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + within
     while not condition():

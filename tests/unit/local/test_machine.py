@@ -1,6 +1,8 @@
 """Machines are real here: namespaces, mounts and processes, made as root and gone within a second."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -66,6 +68,29 @@ def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Mach
     machine.kill("sleeper")
     machine.start(SLEEPER)
     assert machine.runs("sleeper")
+
+
+def test_a_daemon_that_somebody_was_starting_when_he_was_killed_is_not_started_twice(machine: Machine) -> None:
+    machine.boot()
+    slow = "_START.replace('cat \"/proc', 'sleep 2; cat \"/proc')"
+    script = f"""
+from pathlib import Path
+from isthmus.local import machine
+from isthmus.local.controlplane import Part
+machine._START = machine.{slow}
+found = machine.Machine(Path({str(machine.directory)!r}), hostname="unit-machine", group={machine.group!r})
+found.start(Part("tail", ("tail", "--follow", "/dev/null"), lambda: True))
+"""
+
+    def tails() -> list[str]:
+        return machine.run("sh", "-c", "ps -C tail -o comm= || true").split()
+
+    with subprocess.Popen([sys.executable, "-c", script]) as starter:
+        eventually(tails)
+        starter.kill()
+    machine.start(Part("tail", ("tail", "--follow", "/dev/null"), lambda: True))
+    assert machine.runs("tail")
+    assert tails() == ["tail"]
 
 
 def test_groups_of_what_ended_with_a_machine_are_gone_when_it_boots_again(machine: Machine) -> None:
