@@ -83,6 +83,14 @@ def applied(ground: OperatorGround, name: str) -> dict[str, Any]:
     return found
 
 
+def config_applied(ground: OperatorGround) -> bool:
+    """Whether every daemon runs with the files that follow from the Controller as it is now."""
+    found = ground.get("controller/one", NAMESPACE)
+    held = next((it for it in found["status"]["conditions"] if it["type"] == "ConfigApplied"), {})
+    seen = int(held.get("observedGeneration", 0)) >= int(found["metadata"]["generation"])
+    return seen and held.get("status") == "True"
+
+
 def on_login(ground: OperatorGround, *words: str) -> str:
     return ground.exec("login-0", *words, namespace=NAMESPACE)
 
@@ -104,9 +112,7 @@ def test_scripts_of_a_jailedconfig_run_on_every_node_and_follow_its_configmap(gr
         "Slurm to know of the prolog",
     )
     ground.ready("controller/one", NAMESPACE)
-    ground.kubectl(
-        "wait", "--for=condition=ConfigApplied", "controller/one", f"--namespace={NAMESPACE}", "--timeout=180s"
-    )
+    ground.eventually(lambda: config_applied(ground), "every node to know of it")
     run_on_both(ground, "v1")
     before = applied(ground, "scripts")
     ground.apply(scripts("v2"), NAMESPACE)
