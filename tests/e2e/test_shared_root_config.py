@@ -86,7 +86,7 @@ def applied(ground: OperatorGround, name: str) -> dict[str, Any]:
 def config_applied(ground: OperatorGround) -> bool:
     """Whether every daemon runs with the files that follow from the Controller as it is now."""
     found = ground.get("controller/one", NAMESPACE)
-    held = next((it for it in found["status"]["conditions"] if it["type"] == "ConfigApplied"), {})
+    held: dict[str, Any] = next((it for it in found["status"]["conditions"] if it["type"] == "ConfigApplied"), {})
     seen = int(held.get("observedGeneration", 0)) >= int(found["metadata"]["generation"])
     return seen and held.get("status") == "True"
 
