@@ -1,5 +1,6 @@
 """Gangs on a real API server and a real Slurm, made by the real controllers of JobSet and LeaderWorkerSet."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,10 +14,17 @@ from isthmus.domain.hostlist import expand
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
-from isthmus.model.workload import BUILTIN_POD_GROUPS, JOBS, JOBSETS, LEADER_WORKER_SETS, POD_GROUPS
+from isthmus.model.workload import (
+    BUILTIN_POD_GROUPS,
+    JOBS,
+    JOBSETS,
+    LEADER_WORKER_SETS,
+    POD_GROUPS,
+    STATEFUL_SETS,
+)
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import Bridge, pod, until
+from tests.flows.bridge.conftest import WITHIN, Bridge, pod, until
 from tests.flows.bridge.whole import whole
 from tests.flows.kube.conftest import make_namespace
 
@@ -87,6 +95,14 @@ async def gangs(bridge: Bridge, namespace: str, workload_controllers: ControlPla
     del workload_controllers
     async with whole(bridge):
         yield Gangs(bridge, namespace)
+    # Their controllers would replace the pods that are deleted next, and the following test would meet those.
+    kube = bridge.world.kube
+    kinds: tuple[Kind[Any], ...] = (LEADER_WORKER_SETS, JOBSETS, STATEFUL_SETS, JOBS)
+    for kind in kinds:
+        await kube.delete_all(kind, namespace=namespace, propagation="Background")
+        async with asyncio.timeout(WITHIN):
+            while (await kube.list(kind, namespace=namespace)).items:  # noqa: ASYNC110 - controllers let go of them
+                await asyncio.sleep(0.05)
 
 
 def template(**more: Any) -> dict[str, Any]:
