@@ -19,7 +19,7 @@ from isthmus.slurm.client import Client, connect
 from isthmus.slurm.errors import Refused, Unsupported
 from isthmus.slurm.versions import Feature
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import job_in_state, new_key
+from tests.flows.slurm.helpers import eventually, job_in_state, new_key
 
 MIB = 1 << 20
 POD = Shape(1500, 512 * MIB)
@@ -28,6 +28,7 @@ SETTINGS = {
     "AccountingStorageTRES": "gres/gpu,gres/gpu:a100,gres/gpu:mig-1g.5gb,gres/slice",
     "Licenses": "matlab:4",
 }
+ENDED = ("CANCELLED",)
 GPU_NODES = ("g1", "g2")
 # slurmctld leaves GPUs without a device file out, also those of nodes that have no slurmd to open it.
 GRES_CONF = "Name=gpu Type=a100 File=/dev/a[0-1]\nName=gpu Type=mig-1g.5gb File=/dev/b[0-1]\n"
@@ -87,7 +88,8 @@ async def world(slurm_version: str, shared_slurm: Callable[..., SlurmBed]) -> As
         for job in await slurm.jobs():
             if not job.has_ended:
                 await slurm.cancel_job(job.job_id)
-                await job_in_state(slurm, job.job_id, "CANCELLED")
+        # Nodes of a job that is still being ended can neither be deleted nor be given to the next test.
+        await eventually(slurm.jobs, lambda jobs: all(it.job_state == ENDED for it in jobs), within=60)
         if external:
             for name in GPU_NODES:
                 await slurm.delete_node(name)
