@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -31,6 +31,8 @@ from tests.flows.kube.waiting import eventually
 
 T = TypeVar("T", bound=HasMeta)
 
+LIMIT = 90.0
+
 SLURM_KEY = b"s" * 1024
 JWT_KEY = b"j" * 32
 SLURM_KEY_REF = {"name": "slurm-key", "key": "slurm.key"}
@@ -40,6 +42,32 @@ JWT_KEY_REF = {"name": "jwt-key", "key": "jwt.key"}
 def a_minute_later() -> datetime:
     """Be a clock for controllers that are to have lost patience already."""
     return datetime.now(UTC) + timedelta(minutes=1)
+
+
+async def caught_up(world: World) -> bool:
+    """Whether every cache shows what the API server has."""
+    informers = (*world._informers.values(), *(it.informer for it in world.references._known.values()))
+    for informer in informers:
+        listing = await world.kube.list(informer.kind, **informer._selected)
+        there = {it.metadata.key: it.metadata.resource_version for it in listing.items}
+        if there != {it.metadata.key: it.metadata.resource_version for it in informer.store.values()}:
+            return False
+    return True
+
+
+async def until_quiet(world: World, rests: Callable[[], bool], writes: list[str]) -> None:
+    """Wait until controllers have nothing to do, though they have heard of everything."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            before = len(writes)
+            if rests() and await caught_up(world) and rests() and len(writes) == before:
+                return
+            await asyncio.sleep(0.02)
+
+
+def a_minute_before() -> datetime:
+    """Be a clock for controllers that are not to lose patience, however slow the machine is."""
+    return datetime.now(UTC) - timedelta(minutes=1)
 
 
 class Bed:
@@ -112,7 +140,7 @@ class Bed:
             return now == status and saying in message
 
         try:
-            await eventually(holds)
+            await eventually(holds, within=LIMIT)
         except AssertionError:
             raise AssertionError(f"{type_} is {self.condition(store, name, type_)}") from None
 
@@ -121,23 +149,32 @@ class Bed:
         queue = self.sync.controller.queue
 
         def rests() -> bool:
+            now = queue._clock()
             due = queue._backlog.next_due()
-            return not queue.taken and (due is None or due > queue._clock() + 1)
+            return not queue.taken and not queue._backlog.ready_count(now) and (due is None or due > now + 1)
 
-        await eventually(rests)
+        await until_quiet(self.world, rests, self.writes)
 
-    async def events(self, name: str) -> set[str]:
-        listing = await self.kube.list(EVENTS, namespace=self.namespace)
-        return {it.metadata.name for it in listing.items if it.metadata.name.startswith(name)}
+    async def told_of(self, name: str) -> None:
+        """Wait for an Event about an object; they are sent beside everything else."""
+        async with asyncio.timeout(LIMIT):
+            while True:
+                listing = await self.kube.list(EVENTS, namespace=self.namespace)
+                if any(it.metadata.name.startswith(name) for it in listing.items):
+                    return
+                await asyncio.sleep(0.02)
 
     async def gone(self, kind: Kind[Any], name: str) -> None:
-        async with asyncio.timeout(20):
+        """Wait until an object is gone, and the cache knows: the garbage collector may take half a minute."""
+        store: Store[Any] = next(it.store for it in self.world._informers.values() if it.kind == kind)
+        async with asyncio.timeout(LIMIT):
             while True:
                 try:
                     await self.kube.get(kind, self.key(name))
                 except NotFound:
-                    return
+                    break
                 await asyncio.sleep(0.02)
+        await eventually(lambda: self.key(name) not in store)
 
 
 @asynccontextmanager

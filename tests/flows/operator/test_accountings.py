@@ -12,17 +12,22 @@ import pytest
 from isthmus.domain import authkeys, partnames
 from isthmus.domain.authkeys import AuthKey, KeySet
 from isthmus.kube.client import Client
-from isthmus.kube.recorder import Recorder
 from isthmus.model.objects import SECRETS, STATEFULSETS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS
 from isthmus.operator.accountings import AccountingSync
-from isthmus.operator.accountusers import AccountUsers
 from isthmus.operator.slurms import Address
-from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, a_minute_later, working
+from tests.flows.operator.parts_bed import (
+    JWT_KEY_REF,
+    LIMIT,
+    SLURM_KEY,
+    SLURM_KEY_REF,
+    Bed,
+    a_minute_later,
+    working,
+)
 
 KEYS: dict[str, Any] = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
 
@@ -151,10 +156,10 @@ async def test_bad_configuration_is_named_and_nothing_is_restarted(bed: Bed) -> 
     await bed.keys()
     await bed.make(ACCOUNTINGS, "slurm", **KEYS)
     await bed.there(bed.world.statefulsets, "slurm-accounting")
-    before = _generation(bed, "slurm-accounting")
+    before = await generation(bed, "slurm-accounting")
     await bed.kube.merge_patch(ACCOUNTINGS, bed.key("slurm"), {"spec": {"extraConf": "StoragePass=x"}})
     await bed.until(bed.world.accountings, "slurm", "Degraded", "True", saying="passwordKeyRef")
-    assert _generation(bed, "slurm-accounting") == before
+    assert await generation(bed, "slurm-accounting") == before
 
 
 async def test_slurmdbd_takes_old_and_new_keys_while_a_cluster_changes_its_own(bed: Bed) -> None:
@@ -193,21 +198,21 @@ async def test_users_of_a_cluster_get_an_account_and_keep_what_they_have(
     await bed.keys()
     users = [{"name": "alice", "uid": 2001}, {"name": "bob", "uid": 2002}]
     await bed.make(CONTROLLERS, "slurm", **KEYS, clusterName="bed", accountingRef={"name": "slurm"}, users=users)
-    await eventually(lambda: bed.key("slurm") in bed.world.controllers)
-    sync = AccountUsers(
-        bed.world, recorder=Recorder(bed.kube, controller="test", instance="test"), metrics=Metrics()
-    )
+
+    async def known(*names: str) -> None:
+        """Wait until the controller has seen to these users."""
+        done = bed.sync._users._done
+        await eventually(lambda: done.get(bed.key("slurm"), ("",))[0] == frozenset(names), within=LIMIT)
+
     async with connected(bed, slurm):
-        await sync.reconcile(bed.key("slurm"))
+        await known("alice", "bob")
         assert associations(slurm) == {("root", "root"), ("users", "alice"), ("physics", "bob")}
         carol = {"name": "carol", "uid": 2003}
         await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"users": [*users, carol]}})
-        await eventually(lambda: any(len(it.spec.users) == 3 for it in bed.world.controllers.values()))
-        await sync.reconcile(bed.key("slurm"))
+        await known("alice", "bob", "carol")
         assert ("users", "carol") in associations(slurm)
         await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"users": [carol]}})
-        await eventually(lambda: any(len(it.spec.users) == 1 for it in bed.world.controllers.values()))
-        await sync.reconcile(bed.key("slurm"))
+        await known("carol")
         assert ("users", "alice") in associations(slurm)
 
 

@@ -53,7 +53,9 @@ async def test_a_controller_becomes_slurmctld_with_all_that_it_needs(bed: Bed) -
     assert await bed.there(bed.world.secrets, "slurm-auth")
     raw = await bed.raw(STATEFULSETS, "slurm-controller")
     assert [it["metadata"]["name"] for it in raw["spec"]["volumeClaimTemplates"]] == ["statesave"]
-    await bed.until(bed.world.controllers, "slurm", "Ready", "False", saying="0 of 1 pods are ready")
+    await bed.until(
+        bed.world.controllers, "slurm", "Ready", "False", saying="pod slurm-controller-0 is not ready yet"
+    )
     assert bed.world.controllers.get(bed.key("slurm")).status.ready == "0/1"  # type: ignore[union-attr]
 
 
@@ -189,16 +191,40 @@ async def test_a_controller_waits_for_nodesets_that_are_being_drained(bed: Bed) 
     await bed.keys()
     await make(bed)
     await bed.make(NODESETS, "w", controllerRef={"name": "slurm"})
-    held = {"metadata": {"finalizers": [names.DRAIN_FINALIZER]}}
-    await bed.kube.merge_patch(NODESETS, bed.key("w"), held)
-    await eventually(
-        lambda: names.CONTROLLER_FINALIZER in bed.world.controllers.get(bed.key("slurm")).metadata.finalizers  # type: ignore[union-attr]
-    )
+    await hold(bed)
     await bed.kube.delete(NODESETS, bed.key("w"))
     await bed.kube.delete(CONTROLLERS, bed.key("slurm"))
     await shows(bed, "NodeSet=w Feature=w")
     await bed.quiet()
     assert bed.key("slurm") in bed.world.controllers
+    await bed.kube.merge_patch(NODESETS, bed.key("w"), {"metadata": {"finalizers": None}})
+    await bed.gone(CONTROLLERS, "slurm")
+
+
+async def hold(bed: Bed) -> None:
+    """Let the NodeSet w be one that is drained before it goes, and the Controller one that waits for such."""
+    held = {"metadata": {"finalizers": [names.DRAIN_FINALIZER]}}
+    await bed.kube.merge_patch(NODESETS, bed.key("w"), held)
+    await bed.there(bed.world.controllers, "slurm")
+    await eventually(
+        lambda: names.CONTROLLER_FINALIZER in bed.world.controllers.get(bed.key("slurm")).metadata.finalizers  # type: ignore[union-attr]
+    )
+
+
+async def test_a_controller_waits_for_nodesets_of_whose_end_it_has_not_heard(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bed.keys()
+    await make(bed)
+    await bed.make(NODESETS, "w", controllerRef={"name": "slurm"})
+    await hold(bed)
+    await bed.quiet()
+    monkeypatch.setattr(bed.world.nodesets, "put", lambda _: None)  # as when its watch is behind
+    await bed.kube.delete(NODESETS, bed.key("w"))
+    await bed.kube.delete(CONTROLLERS, bed.key("slurm"))
+    await eventually(lambda: all(it.metadata.deletion_timestamp for it in bed.world.controllers.values()))
+    await bed.sync.reconcile(bed.key("slurm"))
+    assert (await bed.kube.get(CONTROLLERS, bed.key("slurm"))).metadata.finalizers == (names.CONTROLLER_FINALIZER,)
     await bed.kube.merge_patch(NODESETS, bed.key("w"), {"metadata": {"finalizers": None}})
     await bed.gone(CONTROLLERS, "slurm")
 

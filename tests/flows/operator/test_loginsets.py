@@ -13,7 +13,7 @@ from isthmus.model.slinky import CONTROLLERS, LOGINSETS
 from isthmus.operator.loginsets import LoginSetSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import Bed, a_minute_later, working
+from tests.flows.operator.parts_bed import Bed, a_minute_before, a_minute_later, working
 
 OF_SLURM = {"name": "slurm"}
 
@@ -76,7 +76,7 @@ async def test_a_missing_controller_is_named_and_picked_up_when_it_comes(bed: Be
     await bed.controller()
     await bed.there(bed.world.statefulsets, "login")
     await bed.until(bed.world.loginsets, "login", "Degraded", "False")
-    assert await bed.events("login")
+    await bed.told_of("login")
 
 
 async def test_a_slurmctld_of_somebody_else_is_joined_with_its_key(bed: Bed) -> None:
@@ -106,6 +106,7 @@ async def test_w29_sssd_is_optional_and_its_secret_is_followed(bed: Bed) -> None
     spec = (await bed.raw(STATEFULSETS, "login"))["spec"]["template"]["spec"]
     assert [it["name"] for it in spec["initContainers"]] == ["sackd", "sssd"]
     await eventually(lambda: stamp(bed))
+    await bed.quiet()
     before = stamp(bed)
     await bed.secret("sssd", sssd_conf=b"[sssd]\nservices = nss\n")
     await eventually(lambda: stamp(bed) != before)
@@ -115,6 +116,7 @@ async def test_settings_of_sshd_reach_running_pods_and_restart_none(bed: Bed) ->
     await bed.controller()
     await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
     await eventually(lambda: stamp(bed))
+    await bed.quiet()
     before, generation = stamp(bed), (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.generation
     pod = bed.world.pods.get(bed.key("login-0"))
     patch = {"spec": {"extraSshdConfig": "MaxSessions 3", "rootSshAuthorizedKeys": "ssh-ed25519 AAAA root"}}
@@ -141,6 +143,7 @@ async def test_bad_settings_of_sshd_are_named_and_the_good_ones_stay(bed: Bed) -
 
 async def test_pods_begin_when_the_keys_of_the_cluster_are_there(bed: Bed) -> None:
     await bed.controller()
+    await bed.there(bed.world.secrets, "slurm-auth")
     await bed.kube.delete(SECRETS, bed.key("slurm-auth"))
     await eventually(lambda: bed.key("slurm-auth") not in bed.world.secrets)
     await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
@@ -169,7 +172,7 @@ async def test_a_missing_controller_is_waited_for_at_first(
     control_plane: ControlPlaneBed, kube: Client, namespace: str
 ) -> None:
     del kube
-    async with working(control_plane, namespace, LoginSetSync) as bed:
+    async with working(control_plane, namespace, LoginSetSync, now=a_minute_before) as bed:
         await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
         await bed.until(bed.world.loginsets, "login", "Progressing", "True", saying="there is no Controller slurm")
         assert bed.condition(bed.world.loginsets, "login", "Degraded")[0] == "False"

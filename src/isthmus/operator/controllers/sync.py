@@ -26,7 +26,7 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Condition, HasMeta, Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import Pod
-from isthmus.model.slinky import CONTROLLERS, NodeSet
+from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts
 from isthmus.operator.applying import Applier, owner_reference
@@ -141,7 +141,8 @@ class ControllerSync:
             for it in self._world.nodesets_of(controller.metadata.key)
             if it.metadata.deletion_timestamp is not None
         ]
-        if going:
+        # The cache of NodeSets may be behind the one of Controllers.
+        if going := going or await self._going_unnoticed(controller):
             note = f"it goes when the nodes of these NodeSets are drained: {', '.join(sorted(going))}"
             self._recorder.event(CONTROLLERS, controller, "WaitingForNodeSets", note, action="Delete")
             return True
@@ -149,6 +150,15 @@ class ControllerSync:
         if kept != controller.metadata.finalizers:
             await self._finalizers(controller, kept)
         return False
+
+    async def _going_unnoticed(self, controller: ControllerPart) -> list[str]:
+        listing = await self._world.kube.list(NODESETS, namespace=controller.metadata.namespace)
+        return [
+            it.metadata.name
+            for it in listing.items
+            if it.metadata.deletion_timestamp is not None
+            and self._world.controller_key(it) == controller.metadata.key
+        ]
 
     async def _finalizers(self, controller: ControllerPart, finalizers: tuple[str, ...]) -> None:
         meta = controller.metadata
@@ -245,7 +255,7 @@ class ControllerSync:
         wrong = rejected or found.wrong or "; ".join(problems)
         asked = await self._asked(controller)
         if not asked.all_answer:
-            # Nobody tells us when a standby takes over, or when the first is back.
+            # Nobody tells us when a standby takes over, or when one that did not answer is back.
             self.controller.queue.add(controller.metadata.key, after=_LATER)
         held = [
             *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {asked.active}"),
@@ -292,7 +302,7 @@ class ControllerSync:
             pings = await slurm.client.ping()
             answering = [it.hostname for it in pings if it.answers]
             return _Asked(version, answering[0] if answering else "", all_answer=len(answering) == len(pings))
-        return _Asked(version, controller.status.active or first, all_answer=not several)
+        return _Asked(version, controller.status.active or first, all_answer=False)
 
     def _look_again(self, key: Key, verdict: Verdict) -> None:
         """Ask again soon while something is on its way. While Slurm cannot be asked, its answer wakes us."""
