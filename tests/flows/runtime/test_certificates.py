@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -75,7 +76,7 @@ class Bed:
     def url(self, path: str) -> str:
         return f"https://{HOST}:{self.port}{path}"
 
-    async def register(self, kind: Kind[Any], path: str) -> None:
+    async def register(self, kind: Kind[Any], path: str, *, name: str = "", **more: Any) -> None:
         """Have the ConfigMaps of our namespace reviewed."""
         rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
         webhook = {
@@ -85,9 +86,10 @@ class Bed:
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}},
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 10,
+            "timeoutSeconds": 30,
+            **more,
         }
-        await self.client.create(kind, {"metadata": {"name": self.name}, "webhooks": [webhook]})
+        await self.client.create(kind, {"metadata": {"name": name or self.name}, "webhooks": [webhook]})
 
     async def shown(self) -> x509.Certificate:
         """Make a new connection and look at the certificate."""
@@ -100,17 +102,26 @@ class Bed:
 
     async def verdict(self, name: str) -> str:
         """What the API server says to a ConfigMap of this name; nothing if it would take it."""
+        manifest = config_map(self.namespace, name)
+        manifest["metadata"]["labels"] = {"called": name}
         try:
-            await self.client.create(CONFIG_MAPS, config_map(self.namespace, name), dry_run=True)
+            await self.client.create(CONFIG_MAPS, manifest, dry_run=True)
         except ApiError as error:
             return error.what
         return ""
 
     async def until_verdict(self, name: str, verdict: str) -> None:
         """Wait for what the API server will say once it has noticed what was registered."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while verdict not in await self.verdict(name):  # noqa: ASYNC110 - another process makes it true
                 await asyncio.sleep(0.01)
+
+    async def until_noticed(self) -> None:
+        """Wait until the API server goes by what was changed so far: it learns of one change after the other."""
+        name = f"{self.name}-last"
+        await self.register(VALIDATING, "/", name=name, objectSelector={"matchLabels": {"called": "last"}})
+        await self.until_verdict("last", NOT_REACHED)
+        await self.client.delete(VALIDATING, name)
 
     async def shake_hands(self) -> None:
         """Connect anew, trusting what the API server was told to trust and nothing else."""
@@ -178,7 +189,7 @@ async def test_a_mutating_webhook_changes_what_is_stored(bed: Bed) -> None:
     await bed.register(MUTATING, "/mutate")
     await bed.until_verdict("some", NOT_REACHED)
     await bed.keeper.refresh()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await bed.verdict("some"):  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.01)
     stored = await bed.client.create(CONFIG_MAPS, config_map(bed.namespace, "some"))
@@ -211,14 +222,15 @@ async def test_objects_are_converted_between_versions(bed: Bed) -> None:
         two = Kind(dict[str, Any], f"{bed.group}/v2", "things", "Thing")
         key = Key(bed.namespace, "it")
         body = {"metadata": {"namespace": bed.namespace, "name": "it"}, "spec": {"size": 7}}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:  # the API server takes a moment to serve a new kind, and another to learn the bundle
                     await bed.client.create(one, body)
                     assert (await bed.client.get(two, key))["spec"] == {"extent": 7}
                     break
                 except ApiError:
-                    await bed.client.delete_all(one, namespace=bed.namespace)
+                    with suppress(ApiError):
+                        await bed.client.delete_all(one, namespace=bed.namespace)
     finally:
         await bed.client.delete(DEFINITIONS, bed.crd)
 
@@ -251,6 +263,7 @@ async def test_authority_and_certificate_are_replaced_while_the_api_server_goes_
     assert await bed.shown() == second
     assert await bed.authorities() == 2
 
+    await bed.until_noticed()
     bed.clock.set(days_ago=0)  # the new authority has settled
     await bed.keeper.refresh()
     for _ in range(10):
