@@ -59,7 +59,7 @@ async def node(client: Client) -> AsyncIterator[str]:
     await client.delete(NODES, name)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 30) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
     async with asyncio.timeout(within):
         while not await condition():  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.02)
@@ -90,11 +90,13 @@ async def test_the_example_counts_and_ends_in_order(
             metrics = await scraped.text()
     assert 'leader_election_master_status{name="pod-counter"} 1.0' in metrics
     assert 'controller_runtime_reconcile_errors_total{controller="pod-counter"} 0.0' in metrics
-    assert re.search(r'rest_client_requests_total\{code="200",host=".*",method="PATCH"\} [3-9]', metrics)
+    patched = re.search(r'rest_client_requests_total\{code="200",host=".*",method="PATCH"\} (\S+)', metrics)
+    assert patched
+    assert float(patched[1]) >= 3
 
     assert (await client.get(LEASES, LEASE)).spec.holder_identity
     counter.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(counter.wait, 20) == 0
+    assert await asyncio.to_thread(counter.wait, 60) == 0
     assert not (await client.get(LEASES, LEASE)).spec.holder_identity, "the lease was not given back"
 
 
