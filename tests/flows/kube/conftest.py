@@ -49,7 +49,7 @@ async def make_namespace(client: Client) -> str:
     """Make a namespace in which pods can be created: one whose service account is there."""
     name = f"test-{uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": name}})
-    async with aclosing(watch(client, ACCOUNTS, initial=True, namespace=name, duration=30)) as batches:
+    async with aclosing(watch(client, ACCOUNTS, initial=True, namespace=name, duration=120)) as batches:
         async for batch in batches:
             if any(isinstance(found, Partial) and found.metadata.name == "default" for found in batch.changes):
                 return name

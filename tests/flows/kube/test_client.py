@@ -197,7 +197,7 @@ async def test_delete_can_leave_the_owned_objects(client: Client, namespace: str
     owned["metadata"]["ownerReferences"] = [reference]
     await client.create(CONFIG_MAPS, owned)
     await client.delete(CONFIG_MAPS, Key(namespace, "owner"), propagation="Orphan")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while "ownerReferences" in (await client.get(CONFIG_MAPS, Key(namespace, "owned")))["metadata"]:  # noqa: ASYNC110 - the server is asked: nobody tells us
             await asyncio.sleep(0.05)
 

@@ -1,5 +1,6 @@
 """Definitions made from structs, accepted and enforced by a real API server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from enum import Enum
@@ -11,7 +12,7 @@ from msgspec import Meta, field
 
 from isthmus.kube.client import Client
 from isthmus.kube.crd import DEFINITIONS, Column, Conversion, ScalePaths, Version, definition, install
-from isthmus.kube.errors import Invalid
+from isthmus.kube.errors import Invalid, NotFound
 from isthmus.model.base import EMPTY, Data, Kind
 from isthmus.model.meta import Condition, Key, ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, nullable, rules
@@ -94,8 +95,20 @@ def pools(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[None]:
     await install(client, pools(), manager="test")
+    # It is established; kubectl learns of it by these, which the API server makes a moment later.
+    async with asyncio.timeout(60):
+        for path in (f"/apis/{GROUP}/v1/pools", f"/apis/{GROUP}/v1", f"/openapi/v3/apis/{GROUP}/v1"):
+            while not await answered(client, path):  # noqa: ASYNC110 - another process makes it true
+                await asyncio.sleep(0.05)
     yield
     await client.delete_all(RAW_POOLS, namespace="default")
+
+
+async def answered(client: Client, path: str) -> bool:
+    try:
+        return b"Pool" in await client.raw(path)
+    except NotFound:
+        return False
 
 
 async def make(client: Client, **spec: Any) -> dict[str, Any]:

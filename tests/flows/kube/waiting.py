@@ -10,7 +10,7 @@ from isthmus.kube.informer import Informer
 I = TypeVar("I", bound=Informer[Any])  # noqa: E741 - as in Informer
 
 
-async def eventually(what: Callable[[], object], *, within: float = 30) -> None:
+async def eventually(what: Callable[[], object], *, within: float = 60) -> None:
     """Wait until `what` is true."""
     try:
         async with asyncio.timeout(within):
@@ -26,7 +26,7 @@ async def running(informer: I) -> AsyncIterator[I]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(informer.run())
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await informer.synced.wait()
             yield informer
         finally:
