@@ -152,7 +152,7 @@ class LoginNode:
             own_directory="/run/slurm",
         )
         socket = Path(f"/proc/{self._sackd.pid}/root/run/slurm/sack.socket")
-        wait_until(lambda: listens(socket), what="sackd listens", within=10)
+        wait_until(lambda: listens(socket), what="sackd listens", within=60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,7 +173,7 @@ class LoginNode:
             f"cd; {script}",
         )
         done = subprocess.run(
-            [*entering, *inside, *person], check=False, capture_output=True, text=True, timeout=60
+            [*entering, *inside, *person], check=False, capture_output=True, text=True, timeout=120
         )
         if done.returncode:
             raise RuntimeError(f"{script} ended with {done.returncode}: {done.stderr.strip()}")

@@ -17,7 +17,7 @@ def state(bed: JailBed, job: str) -> str:
     return " ".join(sorted(set(bed.command("squeue", "-h", "-tall", "-j", job, "-o%T").split())))
 
 
-def wait_for(bed: JailBed, job: str, wanted: str, *, within: float = 30) -> None:
+def wait_for(bed: JailBed, job: str, wanted: str, *, within: float = 60) -> None:
     """Wait until a job, and each task of an array, is in this state; notice when it ended in another."""
 
     def there_or_ended() -> bool:
@@ -49,7 +49,7 @@ def wait_for_second_try(bed: JailBed, job: str) -> None:
             bed.scontrol("update", f"jobid={job}", "starttime=now")
         return state(bed, job) == "COMPLETED"
 
-    wait_until(hurried, what=f"job {job} is COMPLETED", within=30)
+    wait_until(hurried, what=f"job {job} is COMPLETED", within=60)
 
 
 def srun(bed: JailBed, script: str, *options: str, user: str = "alice") -> str:

@@ -140,7 +140,7 @@ def test_what_the_node_mounts_later_is_seen_by_a_running_job(jail: JailBed) -> N
     job = submit(jail, "until [ -e /media/late ]; do sleep 0.02; done; ls /media", "--nodelist=n1")
     try:
         wait_for(jail, job, "RUNNING")
-        wait_until(lambda: jail.path(f"{JAIL}{HOME}/job_{job}.out").exists(), what="the job runs", within=10)
+        wait_until(lambda: jail.path(f"{JAIL}{HOME}/job_{job}.out").exists(), what="the job runs", within=60)
         jail.on_node("n1", "mount", "-t", "tmpfs", "late", f"{JAIL}/media")
         jail.on_node("n1", "touch", f"{JAIL}/media/late")
         wait_for(jail, job, "COMPLETED")
@@ -192,7 +192,7 @@ def test_prolog_and_epilog_are_outside_and_those_of_tasks_inside(jail_bed: JailF
         "TaskEpilog inside",
         "Epilog outside",
     ]
-    wait_until(lambda: "Epilog outside" in order.read_text(), what="the epilog ran", within=20)
+    wait_until(lambda: "Epilog outside" in order.read_text(), what="the epilog ran", within=60)
     assert order.read_text().splitlines() == expected
 
 

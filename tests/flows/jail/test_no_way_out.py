@@ -101,9 +101,9 @@ def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBe
         *("--nodelist=n1", "--mem=1"),
     )
     try:
-        wait_until(lambda: output(jail, watch) == "watching\n", what="the job watches", within=30)
+        wait_until(lambda: output(jail, watch) == "watching\n", what="the job watches", within=60)
         jail.scontrol("release", started)
-        wait_for(jail, started, "COMPLETED", within=60)
+        wait_for(jail, started, "COMPLETED", within=180)
         jail.path(f"{JAIL}{HOME}/stop-watching").touch()
         wait_for(jail, watch, "COMPLETED")
     finally:

@@ -11,19 +11,20 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from isthmus.errors import Retry
+from isthmus.errors import Retry, Terminal
 from isthmus.jail import lock, moving, running
+from isthmus.jail.filling import Filler
 from tests.bed.trees import FIT, Dir, File, Hard, Link, Node, links, make, seen
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
@@ -174,14 +175,21 @@ def compare(root: Path, image: Path, users: Users) -> None:
 
 def test_what_is_right_already_is_not_copied_again(image: Path, root: Path) -> None:
     process = started("populate", root, image)
-    journal = root / ".isthmus/journal"
-    while not (journal.exists() and b"usr/bin/sbatch" in journal.read_bytes()) and process.poll() is None:
+    while b"usr/bin/sbatch" not in journal_of(root) and process.poll() is None:
         time.sleep(0.001)
     process.kill()
     process.communicate()
     before = {path: (root / path).lstat().st_ino for path in seen(root)}
     done(jail("populate", root, f"--source={image}"))
     assert {path: (root / path).lstat().st_ino for path in before} == before
+
+
+def journal_of(root: Path) -> bytes:
+    """What has been noted down; nothing before the first note, and again when all is done."""
+    try:
+        return (root / ".isthmus/journal").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def test_a_file_system_whose_renames_always_replace_is_filled_without_replacing(
@@ -269,19 +277,23 @@ def test_a_volume_that_is_too_small_is_refused_before_anything_is_written(image:
         assert not (root / ".isthmus/ready").exists()
 
 
-def test_a_volume_that_fills_up_meanwhile_is_told_and_gone_on_with(image: Path, tmp_path: Path) -> None:
+def test_a_volume_that_fills_up_meanwhile_is_told_and_gone_on_with(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with small(tmp_path / "small", megabytes=20) as root:
-        process = started("populate", root, image)
-        while not (root / ".isthmus/staging").exists() and process.poll() is None:
-            time.sleep(0.0005)
-        process.send_signal(signal.SIGSTOP)
-        with contextlib.suppress(OSError), (root / "greedy").open("wb", buffering=0) as greedy:
-            while True:
-                greedy.write(bytes(4096))
-        process.send_signal(signal.SIGCONT)
-        said = process.communicate()[0]
-        assert process.returncode == 3, said
-        assert "is full" in said
+        fill = Filler.fill
+
+        def crowded_out(filler: Filler, threads: Executor, tell: Callable[[], None]) -> None:
+            with contextlib.suppress(OSError), (root / "greedy").open("wb", buffering=0) as greedy:
+                while True:
+                    greedy.write(bytes(4096))
+            fill(filler, threads, tell)
+
+        # In this process: another one may be done before we get to it.
+        with monkeypatch.context() as crowded:
+            crowded.setattr(Filler, "fill", crowded_out)
+            with pytest.raises(Terminal, match="is full"):
+                running.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
         assert not (root / ".isthmus/ready").exists()
         (root / "greedy").unlink()
         done(jail("populate", root, f"--source={image}"))

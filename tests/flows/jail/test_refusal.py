@@ -43,13 +43,13 @@ def test_the_user_is_told_what_the_administrator_reads(bed: JailBed) -> None:
             bed.command("srun", "--nodelist=n1", "true", user="alice")
         return f"srun: {reason(bed, 'n1')}\n" in str(failed.value)
 
-    wait_until(told, what="the user is told", within=20)
+    wait_until(told, what="the user is told", within=60)
 
 
 def test_a_batch_job_goes_back_to_the_queue_and_runs_when_the_root_is_good_again(bed: JailBed) -> None:
     ready = bed.path(READY).rename(bed.path(f"{JAIL}/.isthmus/away"))
     job = submit(bed, "echo ran", "--nodelist=n1")
-    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=20)
+    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
     wait_for(bed, job, "PENDING")
     assert "Restarts=1" in bed.scontrol("show", "job", job)
     ready.rename(bed.path(READY))
@@ -62,7 +62,7 @@ def test_jobs_do_not_fail_one_after_the_other(bed: JailBed) -> None:
     """Only n1 lost its root: whatever comes next runs on n2."""
     bed.on_node("n1", "mount", "-t", "tmpfs", "empty", JAIL)
     jobs = [submit(bed, "echo $SLURMD_NODENAME", "--mem=1") for _ in range(8)]
-    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=20)
+    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
     for job in jobs:
         wait_for_second_try(bed, job)
         assert output(bed, job) == "n2\n"
@@ -70,7 +70,7 @@ def test_jobs_do_not_fail_one_after_the_other(bed: JailBed) -> None:
 
 def test_an_administrators_reason_is_kept(bed: JailBed) -> None:
     held = submit(bed, "touch started; until [ -e go ]; do sleep 0.05; done; srun true", "--nodelist=n1")
-    wait_until(bed.path(f"{JAIL}{HOME}/started").exists, what="the job runs", within=20)
+    wait_until(bed.path(f"{JAIL}{HOME}/started").exists, what="the job runs", within=60)
     bed.scontrol("update", "nodename=n1", "state=drain", "reason=new memory")
     bed.path(READY).unlink()
     bed.path(f"{JAIL}{HOME}/go").touch()
@@ -148,7 +148,7 @@ def test_wrong_options_drain_the_node_and_run_nothing(bed: JailBed, options: tup
 def test_a_script_that_would_not_be_found_tells_what_option_is_missing(bed: JailBed) -> None:
     bed.configure(f"root={JAIL}", "bind=/run/slurm")
     submit(bed, "true", "--nodelist=n1")
-    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=20)
+    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
     assert reason(bed, "n1").startswith("plugstack.conf: isthmus_jail.so needs bind= for SlurmdSpoolDir, as ")
 
 

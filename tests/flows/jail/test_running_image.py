@@ -50,7 +50,7 @@ def container(image: Path, link: Path) -> Iterator["subprocess.Popen[bytes]"]:
         ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-c", ASLEEP, image]
     )
     root = Path(f"/proc/{asleep.pid}/root")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (root / "srv" / "kept").exists() or (root / "home").exists():
         assert time.monotonic() < deadline, "the process did not get into the image"
         time.sleep(0.01)

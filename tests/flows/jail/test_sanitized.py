@@ -40,7 +40,7 @@ def test_a_bad_root_is_refused(bed: JailBed) -> None:
     bed.path(READY).unlink()
     with pytest.raises(RuntimeError):
         srun(bed, "true", "--nodelist=n1")
-    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=10)
+    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
 
 
 @pytest.mark.parametrize("slurm_version", ["26.05"])
