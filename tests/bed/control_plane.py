@@ -115,7 +115,7 @@ class ControlPlaneBed:
             f"{self.plane.etcd_url}/v3/{call}", data=json.dumps(body).encode(), method="POST"
         )
         context = self.plane.client_context(self.plane.etcd_authority)
-        with urllib.request.urlopen(request, timeout=10, context=context) as answer:  # noqa: S310 - likewise
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:  # noqa: S310 - likewise
             return json.load(answer)
 
     def start(self, name: str) -> None:

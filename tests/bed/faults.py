@@ -167,7 +167,7 @@ class Proxy:
         """How many requests came for that method and path, whatever became of them."""
         return len(self.exchanges(method=method, path=path))
 
-    async def until_seen(self, *, method: str = "*", path: str = "*", times: int = 1, within: float = 30) -> None:
+    async def until_seen(self, *, method: str = "*", path: str = "*", times: int = 1, within: float = 60) -> None:
         """Wait until so many requests of that kind have come since the proxy began."""
         async with asyncio.timeout(within), self._news:
             await self._news.wait_for(lambda: self.count(method=method, path=path) >= times)

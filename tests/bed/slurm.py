@@ -36,7 +36,8 @@ VERSIONS = ("26.05", "24.11")
 _FIRST_WITH_EXTERNAL_NODES = "25.11"
 
 _READY_WITHIN = 60
-_GRACE = 10
+# A slurmctld that is killed instead, because its machine was slow, would not have saved its jobs.
+_GRACE = 60
 _LOGS = "/var/log/slurm"
 _STATE = "/var/lib/slurm/slurmctld"
 _REST_SOCKET = "/run/slurmrestd/slurmrestd.sock"
@@ -364,11 +365,11 @@ class SlurmBed:
                     and self._box.run("scontrol", "ping").returncode == 0
                 )
             case ["slurmd", node]:
-                return (
-                    listens((self._node(node).address, slurm_conf.SLURMD_PORT))
-                    # The star marks nodes that do not respond.
-                    and "*" not in self._box.run("sinfo", "-hN", "-n", node, "-o%T").stdout
-                )
+                if not listens((self._node(node).address, slurm_conf.SLURMD_PORT)):
+                    return False
+                # The star marks nodes that do not respond; nothing comes from a slurmctld that is slow to answer.
+                state = self._box.run("sinfo", "-hN", "-n", node, "-o%T").stdout.strip()
+                return bool(state) and "*" not in state
         raise ValueError(f"nothing tells whether {name} is ready")
 
     def _node(self, name: str) -> slurm_conf.Node:

@@ -28,7 +28,7 @@ _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
 }
 _APART = ("unshare", "--pid", "--mount", "--uts", "--ipc", "--fork", "--kill-child", "--")
-_CLOSE_WITHIN = 10
+_CLOSE_WITHIN = 60
 
 # Each further argument is a directory in the box and the root file system to show there. /dev/shm is covered first,
 # as a directory that every Linux has and in which no root file system lies.
@@ -178,10 +178,18 @@ class Daemon:
     def pid(self) -> int:
         """Its process id, as the host counts. The process that we started only stands at the door."""
         children = Path(f"/proc/{self._entered.pid}/task/{self._entered.pid}/children")
-        wait_until(lambda: self.exit_code is not None or children.read_text(), what="the daemon runs", within=5)
-        if self.exit_code is not None:
+        found: list[str] = []
+
+        def runs_or_ended() -> bool:
+            # A child that has ended is in no list, and who stands at the door follows it.
+            ended = self.exit_code is not None
+            found[:] = () if ended else children.read_text().split()
+            return ended or bool(found)
+
+        wait_until(runs_or_ended, what="the daemon runs", within=60)
+        if not found:
             raise ProcessLookupError(f"the daemon has ended with {self.exit_code}")
-        return int(children.read_text())
+        return int(found[0])
 
     def end(self, how: signal.Signals, *, grace: float) -> None:
         """Send the signal and wait for the end, which comes by SIGKILL when the time of grace is over."""
@@ -190,7 +198,8 @@ class Daemon:
         try:
             self._entered.wait(grace)
         except subprocess.TimeoutExpired:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
             self._entered.wait()
 
     def rename_host(self, name: str) -> None:
