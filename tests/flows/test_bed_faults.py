@@ -110,7 +110,7 @@ async def raw_answer(host: str, port: int, request: bytes) -> bytes:
     """Say something and return all bytes that come until the other side closes."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(request)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     return answer
@@ -145,7 +145,7 @@ async def test_a_request_is_held_back_and_applied_later(
         await submit(session, "held-back")
     assert jobs_named(slurm, "held-back") == 0
     let_go.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while proxied.seen[0].status != 200:  # noqa: ASYNC110 - a record, which sends no events
             await asyncio.sleep(0.01)
     assert jobs_named(slurm, "held-back") == 1
@@ -413,7 +413,7 @@ async def test_a_client_that_leaves_a_watch_is_left_by_the_proxy(
             assert watch.status == 200
             connections = list(proxy.connections)
             assert len(connections) == 1
-        await asyncio.wait(connections, timeout=10)
+        await asyncio.wait(connections, timeout=60)
         assert not proxy.connections
 
 
