@@ -18,6 +18,9 @@ from tests.bed.slurm_box import wait_until
 
 T = TypeVar("T")
 
+QUICK = {"MessageTimeout": "5"}
+"""slurmrestd gives up on slurmctld after this, instead of ten seconds; a busy machine may need the half of it."""
+
 _serial = itertools.count(1)
 
 
@@ -42,7 +45,7 @@ def new_key() -> str:
     return f"flows/{next(_serial)}"
 
 
-async def eventually(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, within: float = 30) -> T:
+async def eventually(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, within: float = 60) -> T:
     """Read until it is good."""
     async with asyncio.timeout(within):
         while not good(value := await read()):  # noqa: ASYNC110 - Slurm sends no events
@@ -64,7 +67,7 @@ def frozen(bed: SlurmBed, daemon: str) -> Iterator[None]:
     """Stop a daemon in the middle of whatever it does, and let it go on in the end."""
     process = bed._daemons[daemon]
     os.kill(process.pid, signal.SIGSTOP)
-    wait_until(lambda: _stands_still(process.pid), what=f"{daemon} stands still", within=10)
+    wait_until(lambda: _stands_still(process.pid), what=f"{daemon} stands still", within=60)
     try:
         yield
     finally:
@@ -76,7 +79,10 @@ def frozen(bed: SlurmBed, daemon: str) -> Iterator[None]:
 def _stands_still(pid: int) -> bool:
     """A signal is sent sooner than every thread has heeded it."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
+    try:
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread has just ended
 
 
 async def jobs_with_key(client: Client, key: str) -> list[Job]:

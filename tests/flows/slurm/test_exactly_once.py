@@ -13,7 +13,7 @@ from isthmus.slurm.errors import ControllerUnreached
 from isthmus.slurm.submission import duplicates
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import batch_job, eventually, frozen, job_in_state, jobs_with_key, new_key
+from tests.flows.slurm.helpers import QUICK, batch_job, eventually, frozen, job_in_state, jobs_with_key, new_key
 
 SUBMIT = "*/job/submit"
 
@@ -82,8 +82,9 @@ async def test_a_request_that_is_held_back_comes_second(slurm: SlurmBed, client:
 
 
 async def test_a_second_submission_waits_until_the_first_is_surely_lost(
-    slurm: SlurmBed, client: Client, faults: Faults
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(submitter, "_HEAD_START", 600)  # so it begins because it is let go, however slow the looks
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.cut(method="POST", path=SUBMIT, times=1)
         async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
@@ -115,7 +116,7 @@ async def test_both_answers_are_lost_and_both_jobs_exist(slurm: SlurmBed, client
 
 
 async def test_slurmctld_that_nobody_reaches_has_taken_nothing(slurm_bed: Callable[..., SlurmBed]) -> None:
-    bed = slurm_bed("26.05", nodes=1, accounting=False, settings={"MessageTimeout": "2"})
+    bed = slurm_bed("26.05", nodes=1, accounting=False, settings=QUICK)
     async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
         await client.submit(batch_job(), key=new_key())
         bed.stop("slurmctld")
@@ -165,7 +166,7 @@ async def test_the_other_slurmrestd_finds_it(slurm: SlurmBed, client: Client, fa
 async def test_slurmctld_freezes_with_the_submission_in_its_backlog(
     slurm_version: str, slurm_bed: Callable[..., SlurmBed]
 ) -> None:
-    bed = slurm_bed(slurm_version, nodes=1, accounting=False, settings={"MessageTimeout": "2"})
+    bed = slurm_bed(slurm_version, nodes=1, accounting=False, settings=QUICK)
     async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
         await client.submit(batch_job(), key=new_key())
         key = new_key()

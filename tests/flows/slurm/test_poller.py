@@ -14,13 +14,10 @@ from isthmus.slurm.client import Client, connect
 from isthmus.slurm.poller import Poller
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import batch_job, eventually, frozen, new_key
+from tests.flows.slurm.helpers import QUICK, batch_job, eventually, frozen, new_key
 
 if TYPE_CHECKING:
     from isthmus.slurm.contact import Contact
-
-QUICK = {"MessageTimeout": "2"}
-"""slurmrestd gives up on slurmctld after this, instead of ten seconds."""
 
 
 @asynccontextmanager
@@ -28,7 +25,7 @@ async def polling(client: Client, **options: object) -> AsyncIterator[Poller]:
     poller = Poller(client, idle=0.1, **options)  # type: ignore[arg-type] # options are the poller's own
     task = asyncio.get_running_loop().create_task(poller.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await poller.synced()
         yield poller
     finally:
@@ -37,7 +34,7 @@ async def polling(client: Client, **options: object) -> AsyncIterator[Poller]:
             await task
 
 
-async def until(good: Callable[[], bool], *, within: float = 30) -> None:
+async def until(good: Callable[[], bool], *, within: float = 60) -> None:
     async def read() -> bool:
         return good()
 
@@ -46,7 +43,8 @@ async def until(good: Callable[[], bool], *, within: float = 30) -> None:
 
 async def test_changes_are_told_in_order_with_old_and_new(client: Client) -> None:
     before = (await client.submit(batch_job(), key=new_key())).job_id
-    async with polling(client) as poller:
+    # Without records that are read again in between: each change of a record follows one of a state.
+    async with polling(client, refresh=None) as poller:
         assert poller.states[str(before)] == ("PENDING",)
         assert poller.jobs[before].job_state == ("PENDING",)
         assert set(poller.nodes) >= {"n1", "n2"}
@@ -96,7 +94,7 @@ async def test_only_wanted_jobs_are_read_in_full(slurm: SlurmBed, client: Client
     async with (
         faults.in_front_of(slurm.rest_url) as proxy,
         connect([proxy.url], MintedTokens(slurm.jwt_key)) as watched,
-        polling(watched, wants=lambda job_id: job_id == mine) as poller,
+        polling(watched, wants=lambda job_id: job_id == mine, refresh=None) as poller,
     ):
         assert set(poller.jobs) == {mine}
         assert str(theirs) in poller.states
@@ -216,7 +214,8 @@ async def test_slurmctld_away_and_back(slurm_version: str, slurm_bed: Callable[.
             made = (await client.submit(batch_job(), key=new_key())).job_id
             await until(lambda: made in poller.jobs)
             assert gone == []
-            assert [contact.in_touch for contact in contacts] == [False, True]
+            # More than once if a busy slurmctld is too slow for slurmrestd, but each time a change.
+            assert [contact.in_touch for contact in contacts] == [at % 2 == 1 for at in range(len(contacts))]
 
 
 async def test_slurmctld_frozen_is_away(slurm_bed: Callable[..., SlurmBed]) -> None:
