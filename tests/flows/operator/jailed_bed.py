@@ -1,6 +1,7 @@
 """Both sides of JailedConfigs on a real API server: who writes files, and who lets a real Slurm read them."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import JWT_KEY_REF, SLURM_KEY_REF, Bed, working
+from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, Bed, working
 
 CLUSTER = "slurm"
 WRITTEN = "FilesWritten"
@@ -78,13 +79,24 @@ class JailedBed:
     ) -> JailedConfig:
         """Wait until a condition has this status, with a message that holds this text."""
         said = None
-        for _ in range(1500):
-            found = await self.kube.get(JAILED_CONFIGS, self.key(name))
-            said = condition(found.status.conditions, type_)
-            if said and said.status == status and saying in said.message and reason in {"", said.reason}:
-                return found
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"{type_} of {name} is {said}")
+        try:
+            async with asyncio.timeout(LIMIT):
+                while True:
+                    found = await self.kube.get(JAILED_CONFIGS, self.key(name))
+                    said = condition(found.status.conditions, type_)
+                    if said and said.status == status and saying in said.message and reason in {"", said.reason}:
+                        return found
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{type_} of {name} is {said}") from None
+
+    async def next_second(self) -> None:
+        """Wait for a time that Slurm, whose times have whole seconds, can tell from what was before.
+
+        A slurmd that is started twice in one second seems not to have read anything the second time.
+        """
+        begun = int(time.time())
+        await eventually(lambda: int(time.time()) > begun)
 
     @asynccontextmanager
     async def writer(self, *, covered: tuple[str, ...] = ()) -> AsyncIterator[ConfigWriter]:
@@ -118,18 +130,19 @@ class JailedBed:
                 manager.stop()
 
     @asynccontextmanager
-    async def operator(self, slurm: SlurmBed, url: str = "") -> AsyncIterator[Bed]:
+    async def operator(self, slurm: SlurmBed, url: str = "", **more: Any) -> AsyncIterator[Bed]:
         """Run what lets Slurm read them, by way of this URL."""
         spec = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
         made = {"metadata": {"namespace": self.namespace, "name": CLUSTER}, "spec": spec}
         await self.kube.apply(CONTROLLERS, made, manager="test")
-        async with working(self._control_plane, self.namespace, JailedConfigSync) as bed:
+        async with working(self._control_plane, self.namespace, JailedConfigSync, **more) as bed:
             address = Address((url or slurm.rest_url,), slurm.jwt_key.read_bytes())
             bed.world.slurms.follow(self.key(CLUSTER), address)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bed.world.slurms.run())
                 try:
                     await eventually(lambda: bed.world.slurms.in_touch(self.key(CLUSTER)))
+                    await self.next_second()
                     yield bed
                 finally:
                     bed.world.slurms.stop()

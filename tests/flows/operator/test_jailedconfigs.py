@@ -1,21 +1,24 @@
 """JailedConfigs from a ConfigMap to every node: on a real API server, on real files, with a real Slurm."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from isthmus.domain.jailedconfigs import updates
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, Invalid
-from isthmus.model.jailedconfig import JAILED_CONFIGS
+from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
+from isthmus.model.meta import Key, condition
 from isthmus.model.objects import SECRETS
-from isthmus.operator import jailedconfigs
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.jailed_bed import COMPLETED, RECONFIGURE, WRITTEN, JailedBed
+from tests.flows.operator.jailed_bed import CLUSTER, COMPLETED, RECONFIGURE, WRITTEN, JailedBed
+from tests.flows.operator.parts_bed import LIMIT, Bed
 
 NEWEST = pytest.mark.parametrize("slurm_version", ["26.05"])
 ASKED = "*/reconfigure*"
@@ -31,6 +34,41 @@ def jailed(control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_pat
 @pytest.fixture
 def slurm_here(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
     return slurm_bed(slurm_version, nodes=2, accounting=False)
+
+
+@pytest.fixture
+def told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody be told again because a slow machine takes its time."""
+    monkeypatch.setattr(updates, "TELL_AGAIN", 3600.0)
+
+
+class StandingClock:
+    """A clock that stands still until it is let go: how long a machine takes is not how far apart changes are."""
+
+    def __init__(self) -> None:
+        self._stands_at: float | None = time.monotonic()
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead if self._stands_at is None else self._stands_at
+
+    def advance(self, seconds: float) -> None:
+        assert self._stands_at is not None
+        self._stands_at += seconds
+
+    def go(self) -> None:
+        assert self._stands_at is not None
+        self._ahead, self._stands_at = self._stands_at - time.monotonic(), None
+
+    def stand(self) -> None:
+        self._stands_at = self()
+
+
+def noticed(bed: Bed) -> tuple[set[str], float]:
+    """Tell which JailedConfigs Slurm is going to read, as the controller knows, and since when it knows."""
+    memory = bed.sync._memories.get(bed.key(CLUSTER))
+    known = memory.noticed if memory else None
+    return ({name for name, _ in known.due}, known.last) if known else (set(), 0.0)
 
 
 # Files
@@ -173,8 +211,16 @@ async def test_a_change_is_complete_when_every_node_has_read_it(jailed: JailedBe
         slurm = bed.world.slurms.of(jailed.key("slurm"))
         assert slurm
         began = {it.name: it.slurmd_start_time.value for it in slurm.nodes.values()}
+        said: list[str] = []
+
+        def note(_: Key, __: object, new: JailedConfig | None) -> None:
+            told = condition(new.status.conditions, COMPLETED) if new else None
+            said.append(f"{told.status} {told.reason}" if told else "")
+
+        bed.world.jailed_configs.on_change(note)
+        await jailed.next_second()
         await jailed.configmap("a", file="2")
-        again = await jailed.until("a", COMPLETED, "False", reason="Refresh")
+        await eventually(lambda: "False Refresh" in said, within=LIMIT)
         again = await jailed.until("a", COMPLETED, "True")
         assert jailed.read("/etc/a") == "2"
         assert again.status.reconfigured_hash == again.status.files_hash != done.status.files_hash
@@ -182,29 +228,37 @@ async def test_a_change_is_complete_when_every_node_has_read_it(jailed: JailedBe
         assert {it.type for it in again.status.conditions} == {WRITTEN, COMPLETED}
 
 
+@pytest.mark.usefixtures("told_once")
 async def test_what_changes_together_is_read_once(jailed: JailedBed, slurm_here: SlurmBed, faults: Faults) -> None:
+    clock = StandingClock()
     everything = ("a", "b", "alone", "quiet")
     for name in everything:
         await jailed.configmap(name, file="1")
     async with (
         faults.in_front_of(slurm_here.rest_url) as proxy,
         jailed.writer(),
-        jailed.operator(slurm_here, proxy.url),
+        jailed.operator(slurm_here, proxy.url, clock=clock) as bed,
     ):
         await jailed.config("a", "/etc/a", key="common", **RECONFIGURE)
         await jailed.config("b", "/etc/b", key="common")
         await jailed.config("alone", "/etc/alone", **RECONFIGURE)
         await jailed.config("quiet", "/etc/quiet")
+        await eventually(lambda: noticed(bed)[0] == {"a", "b", "alone"}, within=LIMIT)
+        clock.go()
         for name in everything:
             await jailed.until(name, COMPLETED, "True")
         assert proxy.count(path=ASKED) == 1
         await jailed.until("quiet", COMPLETED, "True", reason="MissingAction")
+        clock.stand()
+        await jailed.next_second()
         async with asyncio.TaskGroup() as together:
             for name in everything:
                 together.create_task(jailed.configmap(name, file="2"))
         for name in ("a", "b", "alone"):
             await eventually(lambda name=name: jailed.read(f"/etc/{name}") == "2")  # type: ignore[misc]
-        await proxy.until_seen(path=ASKED, times=2)
+        await eventually(lambda: noticed(bed)[0] == {"a", "b", "alone"}, within=LIMIT)
+        clock.go()
+        await proxy.until_seen(path=ASKED, times=2, within=LIMIT)
         for name in everything:
             found = await jailed.until(name, COMPLETED, "True")
             assert name == "quiet" or found.status.reconfigured_hash == found.status.files_hash
@@ -214,7 +268,7 @@ async def test_what_changes_together_is_read_once(jailed: JailedBed, slurm_here:
         await eventually(lambda: jailed.read("/etc/quiet") == "3")
         # A member of an aggregation is, though it does not ask itself.
         await jailed.configmap("b", file="3")
-        await proxy.until_seen(path=ASKED, times=3)
+        await proxy.until_seen(path=ASKED, times=3, within=LIMIT)
 
 
 @NEWEST
@@ -226,6 +280,7 @@ async def test_who_names_no_cluster_is_told(jailed: JailedBed, slurm_here: Slurm
 
 
 @NEWEST
+@pytest.mark.usefixtures("told_once")
 async def test_a_restart_of_either_side_is_no_reason(
     jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
 ) -> None:
@@ -249,6 +304,7 @@ async def test_a_restart_of_either_side_is_no_reason(
 
 
 @NEWEST
+@pytest.mark.usefixtures("told_once")
 async def test_an_operator_that_ended_in_between_goes_on_where_it_was(
     jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
 ) -> None:
@@ -278,6 +334,7 @@ async def test_a_node_that_has_not_taken_it_is_named(jailed: JailedBed, slurm_he
 
 
 @NEWEST
+@pytest.mark.usefixtures("told_once")
 async def test_a_missing_configmap_holds_up_its_aggregation_and_nobody_else(
     jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
 ) -> None:
@@ -302,7 +359,7 @@ async def test_out_of_touch_means_to_wait(jailed: JailedBed, slurm_here: SlurmBe
     await jailed.configmap("a", file="1")
     async with jailed.writer(), jailed.operator(slurm_here) as bed:
         slurm_here.kill("slurmrestd")
-        await eventually(lambda: not bed.world.slurms.in_touch(jailed.key("slurm")))
+        await eventually(lambda: not bed.world.slurms.in_touch(jailed.key("slurm")), within=LIMIT)
         await jailed.config("a", "/etc/a", **RECONFIGURE)
         found = await jailed.until("a", COMPLETED, "Unknown", reason="OutOfTouch")
         assert found.status.reconfigured_hash == ""
@@ -311,19 +368,22 @@ async def test_out_of_touch_means_to_wait(jailed: JailedBed, slurm_here: SlurmBe
 
 
 @NEWEST
+@pytest.mark.usefixtures("told_once")
 async def test_changes_that_follow_each_other_closely_are_read_once(
-    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults, monkeypatch: pytest.MonkeyPatch
+    jailed: JailedBed, slurm_here: SlurmBed, faults: Faults
 ) -> None:
-    monkeypatch.setattr(jailedconfigs, "_SETTLE", 2.0)
-    monkeypatch.setattr(jailedconfigs, "_SETTLE_MOST", 10.0)
+    clock = StandingClock()
     async with (
         faults.in_front_of(slurm_here.rest_url) as proxy,
         jailed.writer(),
-        jailed.operator(slurm_here, proxy.url),
+        jailed.operator(slurm_here, proxy.url, clock=clock) as bed,
     ):
         await jailed.config("a", "/etc/a", **RECONFIGURE)
         for content in "1234":
+            clock.advance(0.4)  # seconds; half of one without a change would be long enough
             await jailed.configmap("a", file=content)
             await eventually(lambda content=content: jailed.read("/etc/a") == content)  # type: ignore[misc]
+            await eventually(lambda: noticed(bed) == ({"a"}, clock()), within=LIMIT)
+        clock.go()
         await jailed.until("a", COMPLETED, "True")
         assert proxy.count(path=ASKED) == 1
