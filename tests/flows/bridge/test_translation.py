@@ -28,7 +28,6 @@ SETTINGS = {
     "AccountingStorageTRES": "gres/gpu,gres/gpu:a100,gres/gpu:mig-1g.5gb,gres/slice",
     "Licenses": "matlab:4",
 }
-ENDED = ("CANCELLED",)
 GPU_NODES = ("g1", "g2")
 # slurmctld leaves GPUs without a device file out, also those of nodes that have no slurmd to open it.
 GRES_CONF = "Name=gpu Type=a100 File=/dev/a[0-1]\nName=gpu Type=mig-1g.5gb File=/dev/b[0-1]\n"
@@ -89,10 +88,14 @@ async def world(slurm_version: str, shared_slurm: Callable[..., SlurmBed]) -> As
             if not job.has_ended:
                 await slurm.cancel_job(job.job_id)
         # Nodes of a job that is still being ended can neither be deleted nor be given to the next test.
-        await eventually(slurm.jobs, lambda jobs: all(it.job_state == ENDED for it in jobs), within=60)
+        await eventually(slurm.jobs, lambda jobs: not any(is_in_the_way(it) for it in jobs), within=60)
         if external:
             for name in GPU_NODES:
                 await slurm.delete_node(name)
+
+
+def is_in_the_way(job: Job) -> bool:
+    return not job.has_ended or "COMPLETING" in job.job_state
 
 
 with_external_nodes = pytest.mark.parametrize("slurm_version", ["26.05"])
