@@ -3,8 +3,8 @@
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -143,6 +143,19 @@ class Bed:
             await eventually(holds, within=LIMIT)
         except AssertionError:
             raise AssertionError(f"{type_} is {self.condition(store, name, type_)}") from None
+
+    @contextmanager
+    def behind(self, kind: Kind[Any]) -> Iterator[None]:
+        """Let the cache of a kind hear of nothing, as while its watch is slow; then of everything at once."""
+        informer = next(it for it in self.world._informers.values() if it.kind == kind)
+        held: list[tuple[Any, dict[Key, str]]] = []
+        informer._apply = lambda *given: held.append(given)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del informer._apply
+            for batch, unreadable in held:
+                informer._apply(batch, unreadable)
 
     async def quiet(self) -> None:
         """Wait until the controller has nothing to do but to look again later."""

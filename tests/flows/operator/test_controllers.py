@@ -1,13 +1,16 @@
 """Controllers on a real API server: what is made of them, what follows changes, and what people are told."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from isthmus import names
 from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.errors import Wait
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
@@ -129,6 +132,27 @@ async def test_files_and_scripts_of_users_are_followed(bed: Bed) -> None:
     assert now.metadata.annotations[names.CONFIG_HASH_ANNOTATION] != revision
 
 
+async def test_files_are_as_old_as_their_change_however_late_we_hear_of_it(bed: Bed) -> None:
+    """Else slurmctld, which has read them by then, would seem not to have."""
+    await bed.keys()
+    await make(bed)
+    await bed.there(bed.world.configmaps, "slurm-config")
+    await bed.quiet()
+
+    async def changed() -> tuple[bool, str]:
+        found = await bed.kube.get(CONFIGMAPS, bed.key("slurm-config"))
+        return "KillWait=9\n" in found.data["slurm.conf"], found.metadata.annotations[names.CHANGED_AT_ANNOTATION]
+
+    with bed.behind(CONFIGMAPS):
+        await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"extraConf": "KillWait=9"}})
+        while not (before := await changed())[0]:  # noqa: ASYNC110 - the cache does not tell
+            await asyncio.sleep(0.02)
+        with suppress(Wait):
+            await bed.sync.reconcile(bed.key("slurm"))
+        assert await changed() == before
+    await shows(bed, "KillWait=9")
+
+
 async def test_accounting_is_found_also_where_somebody_else_runs_it(bed: Bed) -> None:
     """W10: an external slurmdbd is where the Accounting says."""
     await bed.keys()
@@ -211,20 +235,19 @@ async def hold(bed: Bed) -> None:
     )
 
 
-async def test_a_controller_waits_for_nodesets_of_whose_end_it_has_not_heard(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_controller_waits_for_nodesets_of_whose_end_it_has_not_heard(bed: Bed) -> None:
     await bed.keys()
     await make(bed)
     await bed.make(NODESETS, "w", controllerRef={"name": "slurm"})
     await hold(bed)
     await bed.quiet()
-    monkeypatch.setattr(bed.world.nodesets, "put", lambda _: None)  # as when its watch is behind
-    await bed.kube.delete(NODESETS, bed.key("w"))
-    await bed.kube.delete(CONTROLLERS, bed.key("slurm"))
-    await eventually(lambda: all(it.metadata.deletion_timestamp for it in bed.world.controllers.values()))
-    await bed.sync.reconcile(bed.key("slurm"))
-    assert (await bed.kube.get(CONTROLLERS, bed.key("slurm"))).metadata.finalizers == (names.CONTROLLER_FINALIZER,)
+    with bed.behind(NODESETS):
+        await bed.kube.delete(NODESETS, bed.key("w"))
+        await bed.kube.delete(CONTROLLERS, bed.key("slurm"))
+        await eventually(lambda: all(it.metadata.deletion_timestamp for it in bed.world.controllers.values()))
+        await bed.sync.reconcile(bed.key("slurm"))
+        found = await bed.kube.get(CONTROLLERS, bed.key("slurm"))
+        assert found.metadata.finalizers == (names.CONTROLLER_FINALIZER,)
     await bed.kube.merge_patch(NODESETS, bed.key("w"), {"metadata": {"finalizers": None}})
     await bed.gone(CONTROLLERS, "slurm")
 

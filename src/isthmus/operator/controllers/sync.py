@@ -109,6 +109,8 @@ class ControllerSync:
             return
         if not self._world.in_touch:
             raise Wait("Kubernetes does not answer", after=_SOON)
+        if not self._has_heard(key):
+            raise Wait("the caches have not heard of files or keys that were just written", after=_SOON)
         if controller.metadata.deletion_timestamp is None:
             await self._hold(controller)
         elif not await self._stays(controller):
@@ -126,6 +128,13 @@ class ControllerSync:
         await self._make_workload(controller)
         await self._report(controller, revision, verdict, problems=problems)
         self._look_again(key, verdict)
+
+    def _has_heard(self, key: Key) -> bool:
+        """Whether the caches show the files and keys that we left: since when they are so stands on them alone."""
+        config, auth = Key(key.namespace, partnames.config(key.name)), Key(key.namespace, partnames.auth(key.name))
+        return self._applier.is_shown(CONFIGMAPS, config, there=self._world.configmaps) and self._applier.is_shown(
+            SECRETS, auth, there=self._world.secrets
+        )
 
     # Beginning and end
 
