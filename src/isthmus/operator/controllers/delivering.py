@@ -15,9 +15,10 @@ from isthmus.domain.slurmfiles import delivery
 from isthmus.domain.slurmfiles.delivery import Delivery, Verdict
 from isthmus.errors import IsthmusError
 from isthmus.kube.errors import NotFound
-from isthmus.model.meta import Key
+from isthmus.model.meta import Key, condition
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import Controller
+from isthmus.operator.controllers.telling import CONFIG_APPLIED
 from isthmus.operator.world import World
 
 log = structlog.get_logger()
@@ -59,7 +60,9 @@ class Deliverer:
         if controller.spec.external:
             return Verdict("applied", "slurmctld is run by somebody else")
         if controller.status.config_hash == revision.both:
-            return Verdict("applied", f"every daemon runs with revision {revision.both}")
+            told = condition(controller.status.conditions, CONFIG_APPLIED)
+            kept = told.message if told and told.status == "True" else ""
+            return Verdict("applied", kept or f"every daemon runs with revision {revision.both}")
         await self._nudge(controller, revision)
         verdict = delivery.judge(await self._seen(controller, revision))
         slurm = self._world.slurms.of(controller.metadata.key)
