@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.domain.manifests import sconfig
 from isthmus.kube.client import Client, path
+from isthmus.kube.errors import NotFound
 from isthmus.model.meta import condition
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
@@ -17,6 +18,7 @@ from isthmus.model.storage import CLAIMS
 from isthmus.model.workload import OWN_JOBS, OwnJob
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
+from tests.flows.operator.parts_bed import LIMIT
 from tests.flows.operator.test_clusters import Bed, working
 
 OVERWRITE = "downscaleAndOverwritePopulateJail"
@@ -126,7 +128,7 @@ async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_avail
     await told(bed, "True", "the shared root is of root:1")
     await eventually(lambda: bed.cluster().status.phase == "Available")
     assert bed.cluster().status.jail_image == "root:1"
-    words = ("wait", "--for=condition=JailPopulated", "slurmcluster/demo", f"-n={bed.namespace}", "--timeout=5s")
+    words = ("wait", "--for=condition=JailPopulated", "slurmcluster/demo", f"-n={bed.namespace}", "--timeout=30s")
     assert "condition met" in await asyncio.to_thread(control_plane.kubectl, *words)
     # The record stays, and nothing is done about it again.
     await bed.quiet()
@@ -145,14 +147,10 @@ async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed:
     await told(bed, "True", "/mnt/jail is too small", type_="Degraded", name="bad")
     assert f"kubectl delete job populate-jail -n {bed.namespace}" in bed.condition("JailPopulated", "bad")[1]
 
-    async def warned() -> bool:
-        return "JailFailed: the shared root cannot be filled: /mnt/jail is too small" in await events(bed)
-
-    for _ in range(100):
-        if await warned():
-            break
-        await asyncio.sleep(0.05)
-    assert await warned()
+    warning = "JailFailed: the shared root cannot be filled: /mnt/jail is too small"
+    async with asyncio.timeout(LIMIT):
+        while warning not in await events(bed):  # noqa: ASYNC110 - Events are sent beside everything else
+            await asyncio.sleep(0.05)
     job = await raw(bed, "populate-jail")
     assert job["status"]["failed"] == 1  # it is not tried again: somebody has to do something
     await bed.make("good", populateJail={"image": "root:1"}, slurmNodes={"worker": {"size": 1}})
@@ -162,13 +160,11 @@ async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed:
     # Who has mended it deletes the Job, as he was told.
     await bed.kube.delete(OWN_JOBS, bed.key("populate-jail"), propagation="Background")
 
-    async def anew() -> bool:
-        return bool((await raw(bed, "populate-jail"))["metadata"]["uid"] != job["metadata"]["uid"])
+    def anew() -> bool:
+        found = bed.world.jobs.get(bed.key("populate-jail"))
+        return found is not None and found.metadata.uid != job["metadata"]["uid"]
 
-    for _ in range(100):
-        if bed.key("populate-jail") in bed.world.jobs and await anew():
-            break
-        await asyncio.sleep(0.05)
+    await eventually(anew, within=LIMIT)
     await ends(bed, "populate-jail", said=ready("root:1"))
     await told(bed, "True", "the shared root is of root:1", name="bad")
 
@@ -182,7 +178,7 @@ async def test_a_wrong_image_is_mended_in_the_specification_alone(bed: Bed) -> N
         found = bed.world.jobs.get(bed.key("populate-jail"))
         return found.metadata.annotations["isthmus.dev/jail-image"] if found else ""
 
-    await eventually(lambda: image() == "root:1")
+    await eventually(lambda: image() == "root:1", within=LIMIT)
     assert (await raw(bed, "populate-jail"))["metadata"]["uid"] != before["metadata"]["uid"]
 
 
@@ -197,7 +193,8 @@ async def test_a_newer_image_waits_for_somebody_to_ask(bed: Bed) -> None:
     found = condition(status.conditions, "JailPopulated")
     assert found is not None
     assert found.reason == "RefreshDue"
-    assert bed.key("refresh-jail") not in bed.world.jobs
+    with pytest.raises(NotFound):
+        await bed.kube.get(OWN_JOBS, bed.key("refresh-jail"))
 
 
 async def rests(bed: Bed) -> None:
@@ -218,7 +215,8 @@ async def test_s23_in_maintenance_all_is_scaled_down_first_and_then_refreshed(be
     mode = condition(bed.cluster().status.conditions, "PopulateJailMode")
     await eventually(lambda: condition(bed.cluster().status.conditions, "PopulateJailMode").reason == OVERWRITE)  # type: ignore[union-attr]
     assert mode is not None
-    assert bed.key("refresh-jail") not in bed.world.jobs  # a worker is still there
+    with pytest.raises(NotFound):  # a worker is still there
+        await bed.kube.get(OWN_JOBS, bed.key("refresh-jail"))
     await rests(bed)
     await bed.gone(CONTROLLERS, "demo")
     job = await raw(bed, "refresh-jail")
@@ -239,6 +237,7 @@ async def test_the_other_modes(bed: Bed) -> None:
     await bed.make(populateJail={}, maintenance="skipPopulateJail", slurmNodes={"worker": {"size": 1}})
     await bed.there(NODESETS, "worker")
     await told(bed, "Unknown", "used as it is")
+    await bed.quiet()
     assert bed.key("populate-jail") not in bed.world.jobs
     await all_run(bed, workers=1)
     await eventually(lambda: bed.cluster().status.phase == "Available")
