@@ -7,6 +7,7 @@ what kubelet does with a mounted volume.
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from isthmus.domain.authkeys import AuthKey, KeySet
@@ -121,15 +122,23 @@ class ControllerPods:
     def wait_ready(self) -> None:
         """Wait until somebody is in charge."""
         wait_until(
-            lambda: self.bed._box.run("scontrol", "ping").returncode == 0, what="slurmctld answers", within=30
+            lambda: self.bed._box.run("scontrol", "ping").returncode == 0, what="slurmctld answers", within=90
         )
 
     def main_process(self, name: str, container: str = "slurmctld") -> int:
         """The first process of a container, with which all others end, as the host counts."""
         unshared = self._daemons[name, container].pid
         children = Path(f"/proc/{unshared}/task/{unshared}/children")
-        wait_until(children.read_text, what="the container runs", within=5)
+        wait_until(children.read_text, what="the container runs", within=90)
         return int(children.read_text().split()[0])
+
+    def has_looked(self, name: str) -> bool:
+        """Whether the side-car of a pod has compared files at least once: only then does it rest for so long."""
+        process = self.main_process(name, "reconfigure")
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            return any(Path(f"/proc/{it}/cmdline").read_bytes() == b"sleep\x000.5\x00" for it in children)
+        return False
 
     def slurmctld_processes(self, name: str) -> list[int]:
         """All slurmctld of a pod."""
@@ -173,7 +182,7 @@ class ControllerPods:
 
     def _wait_end(self, name: str, container: str) -> int | None:
         daemon = self._daemons.pop((name, container))
-        wait_until(lambda: daemon.exit_code is not None, what=f"{container} of {name} ends", within=20)
+        wait_until(lambda: daemon.exit_code is not None, what=f"{container} of {name} ends", within=90)
         return daemon.exit_code
 
     def exit_code(self, name: str, container: str) -> int | None:

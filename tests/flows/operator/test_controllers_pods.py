@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.bed.slurm_box import wait_until
 from tests.flows.operator.controller_pods import ControllerPods
 
 Factory = Callable[..., SlurmBed]
+LIMIT = 90.0
 BAD = "PartitionName=bad Nodes=nowhere\n"
 
 
@@ -35,8 +38,8 @@ def pair(slurm_version: str, slurm_bed: Factory) -> ControllerPods:
     made.wait_ready()
     bed.restart("slurmd-n1")
     # In its first seconds a standby only waits.
-    wait_until(lambda: "running in background mode" in made.log("ctl-1"), what="ctl-1 stands by", within=20)
-    wait_until(lambda: "is UP" in backup(bed), what="ctl-1 answers", within=20)
+    wait_until(lambda: "running in background mode" in made.log("ctl-1"), what="ctl-1 stands by", within=LIMIT)
+    wait_until(lambda: "is UP" in backup(bed), what="ctl-1 answers", within=LIMIT)
     return made
 
 
@@ -52,16 +55,22 @@ def state(bed: SlurmBed, job: str) -> str:
     return bed.command("squeue", "-h", "-tall", "-j", job, "-o%T").strip()
 
 
-def until(bed: SlurmBed, job: str, wanted: str, *, within: float = 30) -> None:
+def until(bed: SlurmBed, job: str, wanted: str, *, within: float = LIMIT) -> None:
     wait_until(lambda: state(bed, job) == wanted, what=f"job {job} is {wanted}", within=within)
 
 
 def saved(bed: SlurmBed) -> None:
     """Wait for slurmctld to write down its jobs; a crash before that loses the newest."""
-    bed.command("sbatch", "--hold", "-o/dev/null", "--wrap=the last one")
-    now = time.time()
+    last = f"last-{uuid4().hex}"
+    bed.command("sbatch", "--hold", f"--job-name={last}", "-o/dev/null", "--wrap=true")
     file = bed.path("/var/spool/slurmctld/job_state")
-    wait_until(lambda: file.exists() and file.stat().st_mtime > now, what="jobs are saved", within=20)
+
+    def has_all() -> bool:
+        with suppress(FileNotFoundError):  # for a moment, while it is replaced
+            return last.encode() in file.read_bytes()
+        return False
+
+    wait_until(has_all, what="jobs are saved", within=LIMIT)
 
 
 def answers(bed: SlurmBed) -> bool:
@@ -75,7 +84,7 @@ def test_changed_files_are_taken_while_jobs_run(pods: ControllerPods) -> None:
     job = submit(pods.bed, "sleep 600")
     until(pods.bed, job, "RUNNING")
     revision = pods.publish(pods.conf.replace("KillWait=30", "KillWait=31"))
-    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=10)
+    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=LIMIT)
     assert pods.setting("KillWait") == "31 sec"
     assert state(pods.bed, job) == "RUNNING"
 
@@ -85,7 +94,7 @@ def test_bad_files_are_refused_with_the_reason_and_the_old_ones_stay(pods: Contr
     until(pods.bed, job, "RUNNING")
     before = pods.slurmctld_processes("ctl-0")
     revision = pods.publish(pods.conf + BAD)
-    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=10)
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=LIMIT)
     first, _, why = pods.said("ctl-0").partition("\n")
     assert first.strip() == revision.strip()
     assert "Invalid node names in partition bad" in why
@@ -96,46 +105,72 @@ def test_bad_files_are_refused_with_the_reason_and_the_old_ones_stay(pods: Contr
 
 def test_what_was_refused_is_not_tried_again_until_it_changes(pods: ControllerPods) -> None:
     pods.publish(pods.conf + BAD)
-    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=10)
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=LIMIT)
     attempts = pods.log("ctl-0").count("Attempting to reconfigure")
     pods.start("ctl-0", "reconfigure")
+    wait_until(lambda: pods.has_looked("ctl-0"), what="the side-car has looked at them again", within=LIMIT)
+    assert pods.log("ctl-0").count("Attempting to reconfigure") == attempts
     good = pods.publish(pods.conf.removesuffix(BAD).replace("KillWait=30", "KillWait=32"))
-    wait_until(lambda: pods.settled(good), what="the side-car is done", within=10)
+    wait_until(lambda: pods.settled(good), what="the side-car is done", within=LIMIT)
     assert pods.setting("KillWait") == "32 sec"
-    assert pods.log("ctl-0").count("Attempting to reconfigure") == attempts + 1
+
+
+_ANSWER_IS_LOST = """#!/bin/sh
+/usr/bin/scontrol "$@"
+code=$?
+if [ "$1" = reconfigure ] && mkdir /tmp/lost; then
+    echo 'slurm_reconfigure error: Socket timed out on send/recv operation' >&2
+    exit 1
+fi
+exit $code
+"""
+
+
+def test_an_answer_that_comes_too_late_is_no_refusal(pods: ControllerPods) -> None:
+    pods.publish(pods.conf + BAD)
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=LIMIT)
+    program = pods.bed.path("/usr/local/bin/scontrol")
+    program.write_text(_ANSWER_IS_LOST)
+    program.chmod(0o755)
+    revision = pods.publish(pods.conf.removesuffix(BAD).replace("KillWait=30", "KillWait=31"))
+    pods.start("ctl-0", "reconfigure")  # which finds that program, and no other
+    wait_until(lambda: pods.bed.path("/tmp/lost").exists(), what="an answer is lost", within=LIMIT)  # noqa: S108 - in the bed
+    wait_until(lambda: pods.settled(revision), what="the side-car has tried again", within=LIMIT)
+    assert pods.exit_code("ctl-0", "reconfigure") is None
+    assert pods.setting("KillWait") == "31 sec"
 
 
 def test_a_new_pod_with_bad_files_goes_back_to_those_that_worked(pods: ControllerPods) -> None:
-    wait_until(lambda: pods.settled("r1"), what="the first files are remembered", within=10)
+    wait_until(lambda: pods.settled("r1"), what="the first files are remembered", within=LIMIT)
     job = submit(pods.bed, "sleep 600")
     until(pods.bed, job, "RUNNING")
     saved(pods.bed)
     pods.kill_pod("ctl-0")
     pods.publish(pods.conf + BAD)
     pods.start("ctl-0")
-    wait_until(lambda: pods.exit_code("ctl-0", "slurmctld") == 1, what="slurmctld does not start", within=10)
+    wait_until(lambda: pods.exit_code("ctl-0", "slurmctld") == 1, what="slurmctld does not start", within=LIMIT)
     assert "Invalid node names" in pods.log("ctl-0")
     pods.start("ctl-0", "slurmctld")  # as kubelet does
-    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=20)
+    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=LIMIT)
     assert state(pods.bed, job) == "RUNNING"
-    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car says why", within=10)
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car says why", within=LIMIT)
     assert "Invalid node names in partition bad" in pods.said("ctl-0")
 
 
 def test_files_that_are_no_longer_given_go_and_scripts_can_be_run(pods: ControllerPods) -> None:
     revision = pods.publish(files={"begin.sh": "#!/bin/sh\nexit 0\n", "helpers.conf": "# nothing\n"})
-    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=10)
+    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=LIMIT)
     etc = pods.bed.path("/pods/ctl-0/etc")
     assert (etc / "begin.sh").stat().st_mode & 0o777 == 0o755
     assert (etc / "slurm.jwks").stat().st_mode & 0o777 == 0o600
     revision = pods.publish()
-    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=10)
+    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=LIMIT)
     assert not (etc / "begin.sh").exists()
     assert not (etc / "helpers.conf").exists()
 
 
 def test_no_key_is_written_to_the_volume_of_the_state(pods: ControllerPods) -> None:
-    wait_until(lambda: pods.settled("r1"), what="the first files are remembered", within=10)
+    wait_until(lambda: pods.settled("r1"), what="the first files are remembered", within=LIMIT)
     kept = {it.name for it in pods.bed.path("/var/spool/slurmctld/.config-ctl-0/good").iterdir()}
     assert "slurm.conf" in kept
     assert not {it for it in kept if it.endswith((".key", ".jwks"))}
@@ -148,9 +183,9 @@ def test_a_slurmctld_that_crashes_is_back_in_a_moment_with_all_jobs(pods: Contro
     running, waiting = submit(pods.bed, "sleep 600"), submit(pods.bed, "sleep 600")
     until(pods.bed, running, "RUNNING")
     saved(pods.bed)
-    wait_until(lambda: pods.age("ctl-0") > 10, what="slurmctld has run for a while", within=20)
+    wait_until(lambda: pods.age("ctl-0") > 10, what="slurmctld has run for a while", within=LIMIT)
     pods.kill_daemon("ctl-0")
-    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=5)
+    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=LIMIT)
     assert pods.exit_code("ctl-0", "slurmctld") is None, "the container need not be restarted"
     assert state(pods.bed, running) == "RUNNING"
     assert state(pods.bed, waiting) in {"PENDING", "RUNNING"}
@@ -160,7 +195,7 @@ def test_kubelet_can_end_it_and_jobs_submitted_a_moment_before_are_kept(pods: Co
     job = submit(pods.bed, "sleep 600")
     assert pods.stop("ctl-0") == 0
     pods.start("ctl-0", "slurmctld")
-    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=20)
+    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=LIMIT)
     assert state(pods.bed, job) in {"PENDING", "RUNNING"}
 
 
@@ -172,18 +207,18 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: Control
     began = time.monotonic()
     pair.kill_pod("ctl-0")
     taken = bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 40
     assert {state(bed, job) for job in jobs} <= {"PENDING", "RUNNING"}
     # Not even a job that was submitted at the last moment is lost on the way back.
     late = bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
     began = time.monotonic()
-    pair.start("ctl-0")
     in_charge = "Running as primary controller"
     count = pair.log("ctl-0").count(in_charge)
-    wait_until(lambda: pair.log("ctl-0").count(in_charge) > count, what="ctl-0 is in charge", within=25)
+    pair.start("ctl-0")
+    wait_until(lambda: pair.log("ctl-0").count(in_charge) > count, what="ctl-0 is in charge", within=LIMIT)
     assert "Old state possible" not in pair.log("ctl-1")
     bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25, "Slurm alone takes half a minute"
     assert state(bed, taken) == state(bed, late) == "PENDING"
     assert {state(bed, job) for job in jobs} <= {"PENDING", "RUNNING"}
 
@@ -191,9 +226,9 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: Control
 def test_a_standby_takes_files_only_after_the_one_in_charge_did(pair: ControllerPods) -> None:
     good = pair.conf
     revision = pair.publish(good.replace("KillWait=1", "KillWait=33"))
-    wait_until(lambda: pair.settled(revision), what="both have the new files", within=30)
+    wait_until(lambda: pair.settled(revision), what="both have the new files", within=LIMIT)
     pair.publish(good + BAD)
-    wait_until(lambda: pair.exit_code("ctl-0", "reconfigure") == 1, what="the one in charge refuses", within=10)
+    wait_until(lambda: pair.exit_code("ctl-0", "reconfigure") == 1, what="the one in charge refuses", within=LIMIT)
     assert pair.exit_code("ctl-1", "reconfigure") is None
     assert BAD not in pair.bed.path("/pods/ctl-1/etc/slurm.conf").read_text()
 
@@ -219,7 +254,7 @@ def test_a_key_is_changed_under_running_jobs(pods: ControllerPods) -> None:
         held = authkeys.after(held, new, step=step)
         pods.share_keys(held)
         revision = pods.publish(keys=held)
-        wait_until(lambda done=revision: pods.settled(done), what="slurmctld has the keys", within=10)  # type: ignore[misc]
+        wait_until(lambda done=revision: pods.settled(done), what="slurmctld has the keys", within=LIMIT)  # type: ignore[misc]
         bed.path(f"/tmp/{step}").touch()  # noqa: S108 - in the bed
         until(bed, jobs.pop(step), "COMPLETED")
     assert not jobs

@@ -213,7 +213,7 @@ reject() {
 }
 
 take() {
-    local said fatal
+    local said fatal tries
     rm -rf "$run/before" "$run/next"
     # The volume may change while it is read: then this fails, and is done again.
     deliver "$place" "$run/next" && [[ $(revision "$run/next") == "$1" ]] || return 0
@@ -232,7 +232,13 @@ take() {
         deliver "$run/next" "$etc"
         if ! said=$(scontrol reconfigure 2>&1); then
             deliver "$run/before" "$etc"
-            answers || return 0  # It was away, and did not refuse anything.
+            # One that was away, or too slow to answer, did not refuse anything.
+            [[ $said != *'timed out'* ]] && answers || return 0
+            # Its log comes to us through others, which may be slow.
+            for (( tries = 0; tries < 100; tries++ )); do
+                (( $(wc -l < "$run/fatal") == fatal )) || break
+                sleep 0.1
+            done
             reject "$1" "$(tail -n "+$((fatal + 1))" "$run/fatal")
 $said"
         fi
