@@ -93,7 +93,8 @@ def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
 
 
 @pytest.fixture
-async def door(bed: ControlPlaneBed) -> AsyncIterator[Door]:
+async def door(bed: ControlPlaneBed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
+    monkeypatch.setattr(registration, "_TIMEOUT", 30)  # as long as the API server allows: machines may be slow
     metrics = Metrics()
     async with Client(load(bed.kubeconfig)) as client:
         webhook = Webhook(client, metrics)
@@ -266,6 +267,8 @@ async def test_what_was_let_in_before_us_can_go(door: Door) -> None:
                 break
             await asyncio.sleep(0.02)
     await registration.register(door.client, Place(OPERATOR, url=await _url(door)))
+    await registration.certificates(door.client, Place(OPERATOR), metrics=Metrics(), hosts=[HOST]).refresh()
+    await _until_asked(door.client)
     key = Key(TEAM, "old")
     await door.client.merge_patch(CONTROLLERS, key, {"metadata": {"labels": {"a": "b"}}})
     await door.client.delete(CONTROLLERS, key)

@@ -4,8 +4,10 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -13,7 +15,7 @@ import yaml
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
-from isthmus.kube.errors import Forbidden
+from isthmus.kube.errors import ApiError, Forbidden
 from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
@@ -36,6 +38,7 @@ __all__ = ["helm_program"]
 
 CHART = Path(__file__).parents[3] / "charts" / "isthmus-operator"
 NAME = "isthmus-operator"
+RBAC = "rbac.authorization.k8s.io/v1"
 HOME = "isthmus"
 
 Manifest = dict[str, Any]
@@ -256,14 +259,18 @@ async def client(config: Config) -> AsyncIterator[Client]:
 class Release:
     """The chart, installed."""
 
-    def __init__(self, helm: Helm) -> None:
+    def __init__(self, helm: Helm, client: Client) -> None:
         self._helm = helm
+        self._client = client
 
     async def install(self, values: str = "") -> str:
-        """Install or upgrade it."""
+        """Install or upgrade it, and wait until the API server goes by its rights and webhooks."""
         words = ("upgrade", "--install", "operator", str(CHART), "-n", HOME)
         done = await asyncio.to_thread(self._helm.run, *words, values=values)
         assert done.returncode == 0, done.stderr
+        await _authorizer_has_heard(self._client)
+        if not (yaml.safe_load(values) or {}).get("webhook", {}).get("enabled", True):
+            await _until_nobody_is_asked(self._client)
         return done.stdout
 
     async def uninstall(self) -> None:
@@ -276,14 +283,46 @@ class Release:
         await asyncio.to_thread(run)
 
 
+async def _authorizer_has_heard(client: Client) -> None:
+    """Wait until the API server goes by all rights as they are now: by the newest of each kind, and so by all."""
+    name = f"probe-{uuid4().hex[:8]}"
+    rules = [{"apiGroups": [""], "resources": [name], "verbs": ["get"]}]
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]
+    for wide, namespace in (("Cluster", ""), ("", HOME)):
+        role: Kind[Any] = Kind(dict[str, Any], RBAC, f"{wide}roles".lower(), f"{wide}Role", namespaced=not wide)
+        binding: Kind[Any] = Kind(
+            dict[str, Any], RBAC, f"{wide}rolebindings".lower(), f"{wide}RoleBinding", namespaced=not wide
+        )
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+        given = {"apiGroup": "rbac.authorization.k8s.io", "kind": f"{wide}Role", "name": name}
+        await client.create(role, {"metadata": metadata, "rules": rules})
+        await client.create(binding, {"metadata": metadata, "roleRef": given, "subjects": subjects})
+        asked = {"verb": "get", "group": "", "resource": name, "namespace": namespace}
+        review = {"metadata": {}, "spec": {"user": name, "resourceAttributes": asked}}
+        async with asyncio.timeout(60):
+            while not (await client.create(REVIEWS, review)).status["allowed"]:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+        await client.delete(binding, Key(namespace, name))
+        await client.delete(role, Key(namespace, name))
+
+
+async def _until_nobody_is_asked(client: Client) -> None:
+    """Wait until the API server takes objects without asking at a webhook."""
+    probe = slinky("Controller", "probe")
+    probe["metadata"]["namespace"] = "slurm"
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(ApiError):
+                await client.create(CONTROLLERS, probe, dry_run=True)
+                return
+            await asyncio.sleep(0.02)
+
+
 @pytest.fixture
 async def release(
-    helm_program: Path,
-    tmp_path: Path,
-    bed: ControlPlaneBed,
-    client: Client,  # noqa: ARG001 - first the namespaces
+    helm_program: Path, tmp_path: Path, bed: ControlPlaneBed, client: Client
 ) -> AsyncIterator[Release]:
-    installed = Release(Helm(helm_program, tmp_path, bed.kubeconfig))
+    installed = Release(Helm(helm_program, tmp_path, bed.kubeconfig), client)
     yield installed
     await installed.uninstall()
 
@@ -494,7 +533,7 @@ async def until(client: Client, what: str, kind: Kind[Any], names: set[str]) -> 
     """Wait until there are exactly these objects of a kind."""
     found: set[str] = set()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 found = {it.metadata.name for it in (await client.list(kind, namespace="slurm")).items}
                 if found == names:
