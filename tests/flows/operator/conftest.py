@@ -7,9 +7,11 @@ import pytest
 
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+from isthmus.model.node import NODES
 from isthmus.operator import crds
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace
+from tests.flows.operator.nodesets_bed import PLACES
 
 
 @pytest.fixture(scope="session")
@@ -33,4 +35,5 @@ async def kube(control_plane: ControlPlaneBed, served: None) -> AsyncIterator[Cl
 async def namespace(kube: Client) -> AsyncIterator[str]:
     name = await make_namespace(kube)
     yield name
+    await kube.delete_all(NODES, labels=f"{PLACES}={name}")
     await kube.delete(NAMESPACES, name)

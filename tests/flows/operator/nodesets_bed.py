@@ -8,7 +8,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from isthmus.domain.manifests.common import Settings, labels
 from isthmus.domain.slurmconf import Directive
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
-from isthmus.kube.errors import NotFound
+from isthmus.kube.errors import AlreadyExists, Conflict, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Condition, Key, condition
 from isthmus.model.node import NODES
@@ -42,6 +42,9 @@ from tests.flows.kube.waiting import eventually
 from tests.flows.slurm.helpers import new_key
 
 CONTROLLER = "slurm"
+PLACES = "places-of"
+"""Labels the Kubernetes nodes that were made for the pods of a namespace."""
+
 FOR_OTHERS = 120.0
 """Seconds for what Kubernetes' own controllers do in their time: garbage collection, the end of a namespace."""
 
@@ -126,13 +129,18 @@ class NodeSets:
         """Do what scheduler, kubelet and slurmd do: place pods, register them, and say that they are ready."""
         found = [self.world.pods.get(self.key(it)) for it in pods]
         unbound = [it for it in found if it and not it.spec.node_name]
-        # Kubernetes removes pods from nodes that do not exist, but not at once from one that it hears of first.
-        await _all(
-            self.kube.bind(it.metadata.key, node or f"{self.namespace}-{it.metadata.name}") for it in unbound
-        )
+        await _all(self._place(it, node) for it in unbound)
         if register:
             await self.register(*(it.metadata.labels[names.POD_HOSTNAME_LABEL] for it in found if it), **line)
         await _all(self.tell(it) for it in pods)
+
+    async def _place(self, pod: Pod, node: str) -> None:
+        if not node:
+            # Of its own, and there: Kubernetes removes pods from nodes that do not exist, after a minute at most.
+            node = f"{self.namespace}-{pod.metadata.name}"
+            with suppress(AlreadyExists):
+                await self.kube.create(NODES, {"metadata": {"name": node, "labels": {PLACES: self.namespace}}})
+        await self.kube.bind(pod.metadata.key, node)
 
     async def tell(self, pod: str, *, ready: bool = True, phase: str = "Running") -> None:
         """Say how a pod is, as kubelet does."""
@@ -146,12 +154,23 @@ class NodeSets:
 
     async def bury(self, *pods: str) -> None:
         """Let pods that were deleted go, as kubelet does when their containers have ended."""
-        for pod in pods:
-            try:
-                await self.kube.delete(PODS, self.key(pod), grace=0)
-            except NotFound:
-                continue
-        await eventually(lambda: all(self.key(pod) not in self.world.pods for pod in pods))
+        for key in map(self.key, pods):
+            found = self.world.pods.get(key)
+            if found is None or not found.leaving:
+                continue  # it is gone, and this may be the one that takes its place
+            uid = found.metadata.uid
+            with suppress(NotFound, Conflict):
+                await self.kube.delete(PODS, key, uid=uid, grace=0)
+            await eventually(lambda: (it := self.world.pods.get(key)) is None or it.metadata.uid != uid)  # noqa: B023
+
+    async def succeeded(self, *pods: Pod, within: float = 30) -> None:
+        """Wait until each of these pods has another in its place."""
+
+        def replaced(old: Pod) -> bool:
+            new = self.world.pods.get(old.metadata.key)
+            return new is not None and not new.leaving and new.metadata.uid != old.metadata.uid
+
+        await eventually(lambda: all(map(replaced, pods)), within=within)
 
     def mirrored(self, pod: str) -> set[str]:
         """Tell which states of Slurm a pod shows."""
@@ -235,11 +254,24 @@ class NodeSets:
         listed = msgspec.json.decode(await self.kube.raw(path))
         return {item["reason"]: item["message"] for item in listed["items"]}
 
-    async def quiet(self, *, seconds: float = 3.0) -> int:
-        """Count what the controller writes for a while in which nothing happens."""
-        before = len(self.requests)
+    async def told(self, reason: str, *, name: str = "w") -> str:
+        """Wait for an Event, which is written some time after what it tells of; return its note."""
+        async with asyncio.timeout(60):
+            while reason not in (found := await self.events(name)):  # noqa: ASYNC110 - nobody tells of Events
+                await asyncio.sleep(0.05)
+            return found[reason]
+
+    async def quiet(self, *, seconds: float = 3.0) -> None:
+        """Give the controller time for what it should not do."""
         await asyncio.sleep(seconds)
-        return len(self.requests) - before
+
+    async def still(self, *, seconds: float = 3.0) -> None:
+        """Wait until the controller writes nothing for a while: the last answers may be on their way."""
+        async with asyncio.timeout(60):
+            before = -1
+            while before != len(self.requests):
+                before = len(self.requests)
+                await asyncio.sleep(seconds)
 
 
 async def _all(work: Iterable[Any], *, at_once: int = 16) -> None:
@@ -311,6 +343,8 @@ async def running(
             events = tasks.create_task(recorder.run())
             try:
                 await eventually(lambda: world.in_touch)
+                if slurm is not None:
+                    await eventually(lambda: world.slurms.of(Key(namespace, CONTROLLER)))
                 yield NodeSets(world, sync, own, requests)
             finally:
                 manager.stop()

@@ -38,12 +38,13 @@ async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(
         await bed.change(replicas=3)
         await bed.there("w-0", "w-1", "w-2")
         await bed.change(replicas=0)
-        await eventually(lambda: bed.leaving("w-2"))  # it has no node yet, so nothing can run there
+        # It has no node yet, so nothing can run there; but that Slurm does not answer takes a while to see.
+        await eventually(lambda: bed.leaving("w-2"), within=90)
         await bed.bury("w-2")
         await eventually(lambda: (it := bed.condition("SlurmReachable")) is not None and it.status == "False")
         assert set(bed.pods()) == {"w-0", "w-1"}
         proxy.heal()
-        await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"))
+        await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"), within=60)
 
 
 async def test_a_slurm_that_answers_slowly_is_waited_for(
