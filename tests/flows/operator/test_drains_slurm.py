@@ -65,7 +65,7 @@ def begin(bed: SlurmBed, client: Client) -> Begin:
         async def exists() -> bool:
             return bed.path(mark).exists()
 
-        await eventually(exists, bool)
+        await eventually(exists, bool, within=60)
         return job
 
     return start
@@ -77,7 +77,7 @@ async def node_that(client: Client, good: Callable[[Node], bool]) -> Node:
         assert listed
         return next(it for it in listed.nodes if it.name == "n1")
 
-    return await eventually(read, good)
+    return await eventually(read, good, within=60)
 
 
 async def do(client: Client, action: Action) -> None:
@@ -110,14 +110,14 @@ async def test_a_suspended_job_keeps_its_node(bed: SlurmBed, client: Client, beg
 
 async def test_a_drain_comes_before_or_after_a_job_and_never_between(client: Client) -> None:
     """Jobs start all the time; from the moment when a node is seen drained and free, none is there again."""
-    serial = itertools.count()
     submitted: list[int] = []
     stop = asyncio.Event()
 
     async def users() -> None:
-        while not stop.is_set() and next(serial) < 60:
+        while not stop.is_set() and len(submitted) < 600:
             request = batch_job("true", required_nodes=("n1",), hold=None)
             submitted.append((await client.submit(request, key=new_key())).job_id)
+            await asyncio.sleep(0.1)  # more than can start meanwhile, so that some always wait
 
     async with asyncio.TaskGroup() as group:
         group.create_task(users())
@@ -130,7 +130,6 @@ async def test_a_drain_comes_before_or_after_a_job_and_never_between(client: Cli
             await asyncio.sleep(0.3)  # time for the scheduler to break its word
             assert await _started(client, submitted) == before
             await do(client, Undrain(("n1",)))
-            submitted.append((await client.submit(batch_job(hold=None), key=new_key())).job_id)
         stop.set()
 
 
@@ -157,7 +156,7 @@ async def test_a_job_that_can_be_requeued_is(client: Client, begin: Begin) -> No
     async def read() -> Job:
         return (await client.job(job))[0]
 
-    found = await eventually(read, lambda it: it.job_state == ("PENDING",))
+    found = await eventually(read, lambda it: it.job_state == ("PENDING",), within=60)
     assert found.restarts == 1
     node = await node_that(client, is_free)
     assert "DRAIN" in node.state
