@@ -3,7 +3,6 @@
 import re
 import secrets
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from isthmus.domain.manifests.common import Settings
 from isthmus.domain.nodeset.identity import numbered
 from isthmus.model.slinky import Controller, NodeSet
 from tests.bed.slurm import VERSIONS, SlurmBed
-from tests.bed.slurm_box import Daemon, wait_until
+from tests.bed.slurm_box import Daemon, _claim, wait_until
 
 NODE = "w-0"
 SETTINGS = {"MaxNodeCount": "100", "ReturnToService": "2", "SlurmctldParameters": "enable_configless"}
@@ -70,14 +69,15 @@ class Pod:
         return self.run("readinessProbe")
 
     def await_start(self) -> None:
-        wait_until(lambda: self.started, what="slurmd is registered", within=20)
+        wait_until(lambda: self.started, what="slurmd is registered", within=60)
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def port() -> Iterator[int]:
+    """A port that no other bed has, and that the kernel gives to no client before slurmd listens."""
+    number, claim = _claim()
+    with claim:
+        yield number
 
 
 @pytest.fixture(params=VERSIONS)
@@ -128,7 +128,7 @@ def test_it_waits_for_slurmctld(bed: SlurmBed, started: Callable[..., Pod]) -> N
 
 def test_it_registers_again_where_it_was_forgotten(bed: SlurmBed, started: Callable[..., Pod]) -> None:
     pod = started()
-    wait_until(lambda: NODE in bed.scontrol("--oneliner", "show", "nodes"), what="the node is known", within=20)
+    wait_until(lambda: NODE in bed.scontrol("--oneliner", "show", "nodes"), what="the node is known", within=60)
     bed.kill("slurmctld")
     for state in bed.path("/var/lib/slurm/slurmctld").glob("node_state*"):
         state.unlink()  # as if it had crashed before it was written
@@ -158,7 +158,7 @@ def test_a_node_that_is_down_is_not_but_readiness_asks_nobody(bed: SlurmBed, sta
 
 def running_job(bed: SlurmBed) -> str:
     job = bed.command("sbatch", "--parsable", "--wrap=sleep 60").strip()
-    wait_until(lambda: "State=MIXED" in shown(bed) or "State=ALLOCATED" in shown(bed), what="it runs", within=20)
+    wait_until(lambda: "State=MIXED" in shown(bed) or "State=ALLOCATED" in shown(bed), what="it runs", within=60)
     return job
 
 
@@ -173,11 +173,11 @@ def test_slurm_hears_at_once_that_a_pod_goes_and_gives_it_no_more_jobs(
     assert re.search(r"State=\S*DRAIN", shown(bed))
     assert "Reason=slurm-operator: Pod is terminating" in shown(bed)
     pod.end()
-    wait_until(lambda: "JobState=PENDING" in bed.scontrol("show", "job", job), what="it waits again", within=20)
+    wait_until(lambda: "JobState=PENDING" in bed.scontrol("show", "job", job), what="it waits again", within=60)
     successor = started()
     successor.await_start()
     bed.scontrol("update", f"nodename={NODE}", "state=undrain")  # as we do when the pod is ready
-    wait_until(lambda: "State=IDLE+DYNAMIC_NORM " in shown(bed), what="it is used again", within=20)
+    wait_until(lambda: "State=IDLE+DYNAMIC_NORM " in shown(bed), what="it is used again", within=60)
 
 
 def test_the_reason_of_an_administrator_outlives_the_pod(bed: SlurmBed, started: Callable[..., Pod]) -> None:
@@ -186,7 +186,7 @@ def test_the_reason_of_an_administrator_outlives_the_pod(bed: SlurmBed, started:
     job = running_job(bed)
     bed.scontrol("update", f"nodename={NODE}", "state=drain", "reason=broken fan, ask Eve")
     assert pod.run("preStop")
-    wait_until(lambda: "JobState=PENDING" in bed.scontrol("show", "job", job), what="it waits again", within=20)
+    wait_until(lambda: "JobState=PENDING" in bed.scontrol("show", "job", job), what="it waits again", within=60)
     assert re.search(r"State=\S*DRAIN", shown(bed))
     assert "Reason=broken fan, ask Eve [" in shown(bed)
 
@@ -220,5 +220,5 @@ def test_it_reads_a_key_set_where_the_secret_is_mounted(bed: SlurmBed, started: 
 def test_nothing_in_a_line_is_read_by_a_shell(bed: SlurmBed, started: Callable[..., Pod]) -> None:
     """W38: what could be is refused before, and what cannot be refused is an argument of its own."""
     pod = started(slurmd={"args": ["-v", "--", "$(touch /tmp/pwned)", "; touch /tmp/pwned"]})
-    wait_until(lambda: (pod._daemon and pod._daemon.exit_code is not None) or pod.started, what="it ran", within=20)
+    wait_until(lambda: (pod._daemon and pod._daemon.exit_code is not None) or pod.started, what="it ran", within=60)
     assert not bed.path("/tmp/pwned").exists()  # noqa: S108 - in the bed
