@@ -18,6 +18,7 @@ from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.runtime.references import Asker, NotReadYet, References
 from tests.flows.kube.waiting import eventually, running
+from tests.flows.operator.nodesets_bed import FOR_OTHERS
 
 MARKS = labels("slurmctld", "slurm", "controller")
 
@@ -103,8 +104,9 @@ async def test_an_owner_takes_its_objects_along(kube: Client, namespace: str) ->
     async with following(kube, namespace) as there:
         wanted = configmap("owned", namespace, MARKS, {"a": "1"})
         await applier.apply(CONFIGMAPS, wanted, there=there.store, owners=(owner_reference(TOKENS, owner),))
+        await eventually(lambda: Key(namespace, "owned") in there.store)
         await kube.delete(TOKENS, owner.metadata.key)
-        await eventually(lambda: Key(namespace, "owned") not in there.store)
+        await eventually(lambda: Key(namespace, "owned") not in there.store, within=FOR_OTHERS)
 
 
 @asynccontextmanager
