@@ -17,6 +17,7 @@ from isthmus.errors import IsthmusError
 from isthmus.model.slurm import Node
 from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
+from isthmus.slurm.restarts import Restarts
 from isthmus.slurm.store import Store
 
 _IDLE: Final = 2.0
@@ -82,7 +83,7 @@ class NodeWatch:
         self._hurry_until = 0.0
         self._hurried = asyncio.Event()
         self._restarts_due = 0.0
-        self._requests_counted = 0
+        self._restarts = Restarts()
         self.nodes = self._reader.nodes
 
     @property
@@ -134,13 +135,10 @@ class NodeWatch:
                         await self._hurried.wait()
 
     async def _look_for_restart(self) -> None:
-        """Look at what slurmctld counts from its start on; at midnight it begins anew, which does no harm."""
         if self._clock() < self._restarts_due:
             return
         self._restarts_due = self._clock() + _RESTARTS_PAUSE
-        counted = sum(it.count for it in (await self._client.diagnose()).rpcs_by_message_type)
-        before, self._requests_counted = self._requests_counted, counted
-        if counted < before:
+        if self._restarts.noticed(await self._client.diagnose()):
             self._reader.read_everything()
             for hook in self._restart_hooks:
                 hook()

@@ -30,6 +30,7 @@ from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
 from isthmus.slurm.errors import Garbled
 from isthmus.slurm.nodewatch import NodeReader
+from isthmus.slurm.restarts import Restarts
 from isthmus.slurm.store import Store
 from isthmus.slurm.submission import base_id
 
@@ -129,7 +130,7 @@ class Poller:
         self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
         self._contact_hooks: list[Callable[[Contact], None]] = []
         self._restart_hooks: list[Callable[[], None]] = []
-        self._requests_counted = 0
+        self._restarts = Restarts()
         self._troubles: dict[str, str] = {}
         self._states_text = b""
         self._all_states_due = clock()
@@ -433,10 +434,7 @@ class Poller:
             self.jobs.put(job.job_id, job)
 
     async def _look_for_restart(self) -> None:
-        """Look at what slurmctld counts from its start on; at midnight it begins anew, which does no harm."""
-        counted = sum(it.count for it in (await self._client.diagnose()).rpcs_by_message_type)
-        before, self._requests_counted = self._requests_counted, counted
-        if counted >= before:
+        if not self._restarts.noticed(await self._client.diagnose()):
             return
         for hook in self._restart_hooks:
             hook()
