@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from isthmus.local import cri, host
+from isthmus.local import cri, files, host
 from isthmus.local.addresses import Addresses
 from isthmus.local.controlplane import ControlPlane, Part, answers
 from isthmus.local.machine import Machine
@@ -66,22 +66,29 @@ class Node:
         return Path(f"/proc/{self.machine.init}/root{CONTAINERD_SOCKET}")
 
     def write_configuration(self) -> None:
-        """Write what the daemons read. The same input gives the same files."""
+        """Write what the daemons read. The same input gives the same files, which are left alone then.
+
+        Daemons that run watch some of them: containerd has no network while it sees half of one.
+        """
         directory = self.machine.directory
         network = directory / "net.d"
         network.mkdir(parents=True, exist_ok=True)
-        (network / "10-isthmus.conflist").write_text(json.dumps(self._cni(), indent=2))
-        (directory / "containerd.toml").write_text(
-            _CONTAINERD.format(
-                socket=CONTAINERD_SOCKET,
-                pause=self.pause_image,
-                restrict="false" if host.can_lower_oom_score() else "true",
-                cni=network,
-            )
+        containerd = _CONTAINERD.format(
+            socket=CONTAINERD_SOCKET,
+            pause=self.pause_image,
+            restrict="false" if host.can_lower_oom_score() else "true",
+            cni=network,
         )
-        (directory / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet(), sort_keys=False))
-        # Pods that ask for the node's own resolver get one that knows no names: there is no way out.
-        (directory / "resolv.conf").write_text("# this node has no names but those of the cluster\n")
+        written = {
+            network / "10-isthmus.conflist": json.dumps(self._cni(), indent=2),
+            directory / "containerd.toml": containerd,
+            directory / "kubelet.yaml": yaml.safe_dump(self._kubelet(), sort_keys=False),
+            # Pods that ask for the node's own resolver get one that knows no names: there is no way out.
+            directory / "resolv.conf": "# this node has no names but those of the cluster\n",
+        }
+        for path, text in written.items():
+            if not path.exists() or path.read_text() != text:
+                files.write_whole(path, text.encode())
 
     def containerd(self) -> Part:
         """The container runtime."""

@@ -89,10 +89,10 @@ def test_the_resolver_of_a_node_names_no_server(worker: Node) -> None:
 
 def test_writing_the_configuration_again_changes_nothing(worker: Node) -> None:
     files = [file for file in worker.machine.directory.rglob("*") if file.is_file()]
-    before = {file: file.read_bytes() for file in files}
+    before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
     worker.write_configuration()
     assert len(before) == 4
-    assert {file: file.read_bytes() for file in files} == before
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files} == before, "daemons watch them"
 
 
 def test_only_the_control_plane_is_tainted(tmp_path: Path) -> None:
