@@ -35,7 +35,7 @@ _AT_ONCE: Final = 48
 """Requests under way at a time: more would only wait in the API server."""
 
 _FIRST: Final = 4
-_PER_PASS: Final = 500
+_PER_PASS: Final = 1_000
 """Pods that are made before the status is written again."""
 
 _NAMED: Final = 3
