@@ -33,7 +33,7 @@ MANAGED: Final = "pods.slinky.slurm.net"
 OPT_IN: Final = "opt-in.pods.slinky.slurm.net"
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
-_TIMEOUT: Final = 5
+_TIMEOUT: Final = 10
 
 _OURS = (
     f'(key.startsWith("{names.JOB_ANNOTATIONS}")'
