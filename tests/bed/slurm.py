@@ -367,9 +367,10 @@ class SlurmBed:
             case ["slurmd", node]:
                 if not listens((self._node(node).address, slurm_conf.SLURMD_PORT)):
                     return False
-                # The star marks nodes that do not respond; nothing comes from a slurmctld that is slow to answer.
+                # The star marks nodes that do not respond, unknown are those that have not registered yet, and
+                # nothing comes from a slurmctld that is slow to answer.
                 state = self._box.run("sinfo", "-hN", "-n", node, "-o%T").stdout.strip()
-                return bool(state) and "*" not in state
+                return state not in {"", "unknown"} and "*" not in state
         raise ValueError(f"nothing tells whether {name} is ready")
 
     def _node(self, name: str) -> slurm_conf.Node:
