@@ -106,7 +106,7 @@ async def _address(
 async def _host_keys(client: Client, login: Key) -> tuple[str, ...]:
     """Read the public keys of the login nodes, so that nobody else can pass for one."""
     try:
-        secret = await client.get(SECRETS, Key(login.namespace, partnames.login_host_keys(login.name)))
+        secret = await client.get(SECRETS, Key(login.namespace, partnames.ssh_host_keys(login.name)))
     except IsthmusError:
         return ()  # not everybody may read it
     public = (secret.data.get(f"{name}.pub", b"").decode(errors="replace") for name in sshdconfig.KEY_NAMES)

@@ -145,14 +145,14 @@ def login_internal(loginset: str) -> str:
     return f"{loginset}-internal"
 
 
-def login_host_keys(loginset: str) -> str:
-    """Name the Secret with the host keys of sshd."""
-    return f"{loginset}-ssh-host-keys"
+def ssh_host_keys(name: str) -> str:
+    """Name the Secret with the host keys of a LoginSet or NodeSet."""
+    return f"{name}-ssh-host-keys"
 
 
-def login_config(loginset: str) -> str:
-    """Name the ConfigMap of sshd."""
-    return f"{loginset}-ssh-config"
+def ssh_config(name: str) -> str:
+    """Name the ConfigMap of the sshd of a LoginSet or NodeSet."""
+    return f"{name}-ssh-config"
 
 
 def ordinals(count: int, *, padding: int) -> Iterator[str]:

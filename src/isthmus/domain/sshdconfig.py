@@ -1,11 +1,12 @@
-"""sshd_config of login pods: people come in by key, and what the user adds counts.
+"""sshd_config of login pods and workers: people come in by key, and what the user adds counts.
 
 Of a keyword, sshd takes the first that it reads; what follows a `Match` line holds for some only. So our settings
 come first, without those that the user sets for everybody, and the user's text follows as it was written.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from isthmus.errors import Terminal
@@ -50,6 +51,17 @@ _KEYWORDS: Final = frozenset(
     )
 )
 
+DECIDED_FOR_LOGIN: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(("port", "listenaddress"), "use service.port and service.spec")
+)
+DECIDED_FOR_WORKERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("port", "listenaddress"), "leave it out: workers listen on port 22"),
+        "usepam": "leave it out: by PAM, those are kept out who have no job there",
+    }
+)
+"""Keywords that are not the user's to set, and what to do instead."""
+
 _LINE: Final = re.compile(r"([A-Za-z0-9]+)(?:\s*=\s*|\s+)(\S.*)")
 
 
@@ -57,7 +69,7 @@ class BadSshdConfig(Terminal):
     """The user's part of sshd_config cannot be taken."""
 
 
-def checked(extra: str) -> str:
+def checked(extra: str, *, decided: Mapping[str, str] = DECIDED_FOR_LOGIN) -> str:
     """Refuse what sshd would not start with, as far as can be told without it."""
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", extra):
         raise BadSshdConfig("extraSshdConfig holds control characters")
@@ -72,10 +84,8 @@ def checked(extra: str) -> str:
             )
         if found[1].lower() not in _KEYWORDS:
             raise BadSshdConfig(f"line {number} of extraSshdConfig: sshd knows no {found[1]!r}")
-        if found[1].lower() in {"port", "listenaddress"}:
-            raise BadSshdConfig(
-                f"line {number} of extraSshdConfig sets {found[1]}", remedy="use service.port and service.spec"
-            )
+        if remedy := decided.get(found[1].lower()):
+            raise BadSshdConfig(f"line {number} of extraSshdConfig sets {found[1]}", remedy=remedy)
     return extra
 
 

@@ -162,7 +162,7 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
     spec = nodeset.spec
     _without_effect(
         found,
-        ("ssh", spec.ssh.enabled, "log in on login nodes, and use srun --pty from there"),
+        ("ssh.sssdConfRef", spec.ssh.sssd_conf_ref, "workers know users of the cluster and of the shared root"),
         ("logfile", spec.logfile, _LOGS),
         ("revisionHistoryLimit", spec.revision_history_limit, "pods carry a hash; there are no revisions to keep"),
     )

@@ -1,25 +1,25 @@
 """LoginSets: each becomes pods that people log in to."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from isthmus import names
-from isthmus.domain import conditions, partnames, sshdconfig
-from isthmus.domain.manifests import common, login
+from isthmus.domain import conditions, partnames
+from isthmus.domain.manifests import common, login, worker
 from isthmus.domain.podtrouble import PATIENCE, Trouble
-from isthmus.domain.sshdconfig import BadSshdConfig
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import HasMeta, Key
-from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS, Secret
+from isthmus.model.objects import SERVICES, STATEFULSETS, Secret
 from isthmus.model.pod import PODS
-from isthmus.model.slinky import LOGINSETS, LoginSet
+from isthmus.model.slinky import LOGINSETS, LoginSet, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import hostkeys, parts
+from isthmus.operator import parts
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.sshds import Sshds
 from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
@@ -49,6 +49,7 @@ class LoginSetSync:
         self._recorder = recorder
         self._now = now
         self._workloads = Workloads(world, applier)
+        self._sshds = Sshds(world, applier)
         self.controller: Controller[Key] = Controller(
             "loginsets", self.reconcile, metrics=metrics, workers=_WORKERS
         )
@@ -62,6 +63,7 @@ class LoginSetSync:
         world.controllers.on_change(lambda key, *_: self._wake_all(key))
         for source in (world.secrets, world.configmaps):
             source.on_change(self._file_changed)
+        world.nodesets.on_change(self._nodeset_changed)
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -91,8 +93,10 @@ class LoginSetSync:
         meta, name = loginset.metadata, controller.metadata.name
         owners = (owner_reference(LOGINSETS, loginset),)
         world, apply = self._world, self._applier.apply
-        await self._make_host_keys(loginset, name)
-        wrong = await self._make_config(loginset, name)
+        marks = login.labels(loginset, name)
+        await self._sshds.make_host_keys(meta, marks)
+        write = partial(login.config, loginset, name, known=self._sshds.known_hosts(controller.metadata.key))
+        wrong = await self._sshds.make_config(meta, write, owners=owners)
         for service in login.services(loginset, name):
             await apply(SERVICES, service, there=world.services, owners=owners)
         if (reference := loginset.spec.sssd_conf_ref) and self._sssd_conf(loginset) is None:
@@ -116,37 +120,14 @@ class LoginSetSync:
         asker = Asker(self.controller.queue.add, meta.key)
         return self._world.references.secret(Key(meta.namespace, reference.name), asker)
 
-    async def _make_host_keys(self, loginset: LoginSet, controller: str) -> None:
-        """Make the host keys once: whoever logged in before remembers them. They stay when the LoginSet goes."""
-        there = self._world.secrets
-        if Key(loginset.metadata.namespace, partnames.login_host_keys(loginset.metadata.name)) in there:
-            return
-        keys = await asyncio.to_thread(hostkeys.generate, sshdconfig.KEY_NAMES, comment=loginset.metadata.name)
-        manifest = login.host_keys_secret(loginset, controller, keys)
-        await self._applier.make_once(SECRETS, manifest, there=there)
-
-    async def _make_config(self, loginset: LoginSet, controller: str) -> str:
-        """Write sshd's settings; return what is wrong with the user's, which then stay as they were."""
-        there = self._world.configmaps
-        wrong = ""
-        try:
-            manifest = login.config(loginset, controller)
-        except BadSshdConfig as error:
-            wrong = str(error)
-            if Key(loginset.metadata.namespace, partnames.login_config(loginset.metadata.name)) in there:
-                return wrong
-            manifest = login.config(loginset, controller, without_extra=True)
-        await self._applier.apply(CONFIGMAPS, manifest, there=there, owners=(owner_reference(LOGINSETS, loginset),))
-        return wrong
-
     async def _refresh_files(self, loginset: LoginSet, controller: ControllerPart) -> None:
         """Make kubelet bring the files of running pods up to date at once, which it does when a pod changes."""
         meta, name = loginset.metadata, controller.metadata.name
         sources: list[HasMeta | None] = [
             self._world.configmaps.get(Key(meta.namespace, partnames.users(name))),
-            self._world.configmaps.get(Key(meta.namespace, partnames.login_config(meta.name))),
+            self._world.configmaps.get(Key(meta.namespace, partnames.ssh_config(meta.name))),
             self._world.secrets.get(Key(meta.namespace, partnames.auth(name))),
-            self._world.secrets.get(Key(meta.namespace, partnames.login_host_keys(meta.name))),
+            self._world.secrets.get(Key(meta.namespace, partnames.ssh_host_keys(meta.name))),
         ]
         sources.append(self._sssd_conf(loginset))
         digest = common.hash_of([it.metadata.resource_version if it else "" for it in sources])
@@ -178,7 +159,17 @@ class LoginSetSync:
             for loginset in self._world.loginsets.by("controller", Key(controller.namespace, name)):
                 self.controller.queue.add(loginset.metadata.key)
 
-    def _file_changed(self, key: Key, *_: object) -> None:
+    def _file_changed(self, key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
         for suffix in (partnames.auth(""), partnames.users("")):
             if key.name.endswith(suffix):
                 self._wake_all(Key(key.namespace, key.name.removesuffix(suffix)))
+        found = new or old
+        labels = found.metadata.labels if found else {}
+        if labels.get(names.COMPONENT_LABEL) == worker.COMPONENT and names.CLUSTER_LABEL in labels:
+            self._wake_all(Key(key.namespace, labels[names.CLUSTER_LABEL]))
+
+    def _nodeset_changed(self, _: Key, old: NodeSet | None, new: NodeSet | None) -> None:
+        """Wake them for workers on which sshd runs: by which keys they are known is in a file of login pods."""
+        for nodeset in (old, new):
+            if nodeset and nodeset.spec.ssh.enabled and (controller := self._world.controller_key(nodeset)):
+                self._wake_all(controller)

@@ -132,6 +132,7 @@ def _common(controller: str, replicas: int, drain: Draining) -> Wish:
         "replicas": replicas,
         # As many workers on a node as fit: their resources say how many that are.
         "oversubscribeNode": True,
+        "ssh": {"enabled": True},
     }
     if drain != Draining():
         made["drain"] = {"onTimeout": drain.on_timeout, **({"timeout": drain.timeout} if drain.timeout else {})}

@@ -10,14 +10,13 @@ that are read anew, sackd takes new keys and configuration while it runs. Only a
 pods anew.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from isthmus import names
 from isthmus.domain import partnames, sshdconfig
-from isthmus.domain.manifests import common, jail, munge, users
+from isthmus.domain.manifests import common, jail, munge, sshd, users
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
@@ -30,58 +29,17 @@ _SOCKETS: Final = "/run/slurm"
 _SSSD: Final = "/run/secrets/sssd"
 _SSS: Final = "/var/lib/sss"
 
-# sshd and sackd start themselves again for new settings, by the path that they were called with: it must be whole.
-# Several pods may have one root: what is of one of them is written below /run, and the rest is the same for all.
+# People who may become root. Several pods may have one root, and write the same.
 _START: Final = (
     r"""
-conf=/etc/ssh/isthmus/sshd_config
-plain=/etc/ssh/isthmus/sshd_config.plain
-settled=/run/sshd/sshd_config
-sshd=$(command -v sshd)
-install -d -m 755 /run/sshd
 if [[ -d /etc/sudoers.d ]]; then
     install -m 440 /dev/stdin "/etc/sudoers.d/isthmus.$HOSTNAME" <<< '%"""
     + users.SUDO_GROUP
     + r""" ALL=(ALL:ALL) NOPASSWD: ALL'
     mv -f "/etc/sudoers.d/isthmus.$HOSTNAME" /etc/sudoers.d/isthmus
 fi
-
-# Puts the settings in place, unless sshd would not start with them.
-settle() {
-    local trouble
-    if trouble=$("$sshd" -t -f "$conf" 2>&1); then
-        install -m 600 "$conf" "$settled"
-    else
-        printf 'extraSshdConfig is not taken: %s\n' "$trouble" >&2
-    fi
-}
-
-state() { readlink /etc/ssh/isthmus/..data /run/secrets/ssh/..data; }
-
-follow() {
-    local seen=$1 now
-    while sleep 2; do
-        now=$(state)
-        if [[ $now != "$seen" ]]; then
-            seen=$now
-            settle
-            kill -HUP 1
-        fi
-    done
-}
-
-seen=$(state)
-install -m 600 "$plain" "$settled"
-settle
-# People behind a Service share one address: who guesses wrong must not shut out all others. Older ones lack this.
-options=()
-lenient='PerSourcePenalties no'
-if ! grep -qi '^[[:space:]]*PerSourcePenalties' "$conf" && "$sshd" -t -f "$plain" -o "$lenient" 2> /dev/null; then
-    options=(-o "$lenient")
-fi
-follow "$seen" &
-exec "$sshd" -D -e -f "$settled" "${options[@]}"
 """
+    + sshd.SERVE
 )
 
 # Entering takes a right that nobody needs inside, and with which root there could mount what is root's elsewhere.
@@ -94,6 +52,7 @@ exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_adm
 """
 )
 
+# sackd starts itself again for new keys by the path that it was called with: it must be whole.
 _SACKD: Final = r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
@@ -180,18 +139,16 @@ def services(loginset: LoginSet, controller: str) -> tuple[Manifest, Manifest]:
     return inner, outer
 
 
-def config(loginset: LoginSet, controller: str, *, without_extra: bool = False) -> Manifest:
-    """Make the ConfigMap of sshd; raises `BadSshdConfig`, unless what the user adds is left out."""
+def config(loginset: LoginSet, controller: str, *, known: str = "", without_extra: bool = False) -> Manifest:
+    """Make the ConfigMap of sshd; raises `BadSshdConfig`, unless what the user adds is left out.
+
+    `known` says by which keys workers are known.
+    """
     root = loginset.spec.root_ssh_authorized_keys.strip()
     extra = "" if without_extra else sshdconfig.checked(loginset.spec.extra_sshd_config)
-    files = {
-        "sshd_config": sshdconfig.write(extra, root_keys=bool(root)),
-        "sshd_config.plain": sshdconfig.write(root_keys=bool(root)),
-        f"root{users.KEYS_SUFFIX}": f"{root}\n" if root else "",
-    }
-    meta = loginset.metadata
-    name = partnames.login_config(meta.name)
-    return common.configmap(name, meta.namespace, labels(loginset, controller), files)
+    files = sshd.settings(extra, root_keys=bool(root), known=known)
+    files[f"root{users.KEYS_SUFFIX}"] = f"{root}\n" if root else ""
+    return sshd.config(loginset.metadata, labels(loginset, controller), files)
 
 
 def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
@@ -242,8 +199,7 @@ def statefulset(loginset: LoginSet, controller: Controller, *, settings: Setting
 
 def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
     listens = {"exec": {"command": ["bash", "-euc", _LISTENS]}, "timeoutSeconds": 5}
-    mounts = common.mounts([("ssh-config", sshdconfig.PLACE), ("ssh-host-keys", sshdconfig.HOST_KEYS)])
-    mounts += [users.mount(), *common.mounts([("slurm-sockets", _SOCKETS)])]
+    mounts = [*sshd.mounts(), users.mount(), *common.mounts([("slurm-sockets", _SOCKETS)])]
     if controller.spec.auth_type == "munge":
         mounts.append(munge.socket_mount())
     if loginset.spec.sssd_conf_ref:
@@ -335,11 +291,7 @@ def _sssd(image: str) -> Manifest:
 def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     name = controller.metadata.name
     made: list[Manifest] = [
-        {"name": "ssh-config", "configMap": {"name": partnames.login_config(loginset.metadata.name)}},
-        {
-            "name": "ssh-host-keys",
-            "secret": {"secretName": partnames.login_host_keys(loginset.metadata.name), "defaultMode": 0o600},
-        },
+        *sshd.volumes(loginset.metadata.name),
         users.volume(name),
         {"name": "slurm-sockets", "emptyDir": {"medium": "Memory"}},
     ]
@@ -354,17 +306,3 @@ def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     if shared := loginset.spec.shared_root:
         made += jail.volumes(shared)
     return made
-
-
-def host_keys_secret(loginset: LoginSet, controller: str, keys: Mapping[str, str]) -> Manifest:
-    """Make the Secret of host keys, which are never changed: clients remember them."""
-    meta = loginset.metadata
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": common.metadata(
-            partnames.login_host_keys(meta.name), meta.namespace, labels(loginset, controller)
-        ),
-        "immutable": True,
-        "stringData": dict(keys),
-    }

@@ -1,4 +1,4 @@
-"""The pods of a NodeSet: slurmd, started so that it can tell slurmctld what it has.
+"""The pods of a NodeSet: slurmd, started so that it can tell slurmctld what it has, and sshd if that is wanted.
 
     Template ──fill(identity)──► Pod        rendered once per NodeSet; only names differ from pod to pod
 
@@ -18,7 +18,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import authkeys, partnames
-from isthmus.domain.manifests import common, jail
+from isthmus.domain.manifests import common, jail, sshd, workerssh
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.domain.nodeset import claims
 from isthmus.domain.nodeset.identity import Identity
@@ -171,6 +171,8 @@ def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, st
         "external": msgspec.to_builtins(controller.spec.external_config) if controller.spec.external else None,
         "contents": dict(contents),
     }
+    if spec.ssh.enabled:
+        told["ssh"] = True
     if spec.shared_root:
         told["root"] = msgspec.to_builtins(spec.shared_root)
     return common.hash_of(told)[:10]
@@ -263,6 +265,9 @@ def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manife
     }
     if munge:
         pod["initContainers"] = [_munged(image)]
+    if nodeset.spec.ssh.enabled:
+        pod["volumes"] += sshd.volumes(nodeset.metadata.name)
+        pod["containers"] = [workerssh.beside(it) for it in pod["containers"]]
     if shared := nodeset.spec.shared_root:
         pod["volumes"] += jail.volumes(shared)
         pod["containers"] = [_with_root(it, shared, controller.spec.auth_type) for it in pod["containers"]]

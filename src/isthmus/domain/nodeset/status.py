@@ -13,13 +13,10 @@ from isthmus.domain import conditions
 from isthmus.domain.nodeset.view import PodView, View
 from isthmus.model.meta import Condition, condition
 from isthmus.model.pod import Pod
-from isthmus.model.slinky import NodeSet
 from isthmus.model.slurm import Node as SlurmNode
 
 MIRRORED: Final = "SlurmNodeState"
 """How conditions of pods begin that mirror the state of their Slurm nodes."""
-
-SSH: Final = "SshEnabled"
 
 _BASE: Final = {
     "ALLOCATED": "Allocated",
@@ -84,15 +81,6 @@ def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ())
         if trouble.slurm
         else conditions.yes(conditions.SLURM_REACHABLE, "Answers"),
         *(it for it in also if it is not None),
-    )
-
-
-def ssh(nodeset: NodeSet) -> Condition | None:
-    """Say that a wish is not fulfilled: people would look for it for long."""
-    if not nodeset.spec.ssh.enabled:
-        return None
-    return conditions.no(
-        SSH, "NotSupported", "ssh.enabled is not acted on yet: log in on login nodes, and use srun --pty from there"
     )
 
 

@@ -180,6 +180,9 @@ def _required(wishes: Wishes) -> dict[str, tuple[str, ...]]:
         "AuthAltTypes": ("auth/jwt",),
         "AuthAltParameters": tuple(keys),
     }
+    if any(it.nodeset.spec.ssh.enabled for it in wishes.workers):
+        # Every job has a step on each of its nodes that who comes in by SSH becomes part of.
+        needed["PrologFlags"] = ("Contain",)
     if spec.auth_type == "slurm":
         # Users that only login nodes know of can submit jobs.
         needed["AuthInfo"] = ("use_client_ids",)

@@ -103,6 +103,8 @@ _LOGIN = (
     "less",
     # Debian's Slurm has PMI-2 and no PMIx: MPICH starts under `srun --mpi=pmi2`, Open MPI would not.
     "libmpich-dev",
+    # Workers let in by SSH who has a job there.
+    "libpam-slurm-adopt",
     "mpich",
     "nano",
     "openssh-client",
@@ -118,6 +120,12 @@ _LOGIN = (
 )
 
 _SSH_HOST_KEYS = ("etc/ssh/ssh_host_*",)
+
+# The operator mounts there by which keys workers are known.
+_KNOWN_HOSTS = {
+    "etc/ssh/ssh_config.d/isthmus.conf": "GlobalKnownHostsFile /etc/ssh/ssh_known_hosts"
+    " /etc/ssh/isthmus/ssh_known_hosts\n"
+}
 
 # A home is made at the first login. Few containers may write the audit id without which Debian ends a session.
 _LOGIN_SESSIONS = """
@@ -220,6 +228,7 @@ _LAYERS: Final = (
         parent="slurm-26.05",
         suite="forky",
         packages=_LOGIN,
+        files=_KNOWN_HOSTS,
         script=_LOGIN_SESSIONS,
         remove=_SSH_HOST_KEYS,
     ),
@@ -228,6 +237,7 @@ _LAYERS: Final = (
         parent="slurm-24.11",
         suite="trixie",
         packages=_LOGIN,
+        files=_KNOWN_HOSTS,
         script=_LOGIN_SESSIONS,
         remove=_SSH_HOST_KEYS,
     ),

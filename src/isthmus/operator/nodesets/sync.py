@@ -14,13 +14,14 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.manifests import worker
+from isthmus.domain.manifests import worker, workerssh
 from isthmus.domain.nodeset import claims, status
 from isthmus.domain.nodeset.actions import DeletePod
 from isthmus.domain.nodeset.decision import Decision, decide
@@ -51,6 +52,7 @@ from isthmus.operator.nodesets.slurmside import SlurmSide, looked_at_again
 from isthmus.operator.nodesets.waking import Waker
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.slurms import Slurm
+from isthmus.operator.sshds import Sshds
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -100,6 +102,7 @@ class NodeSetSync:
         self._now = now
         self._clock = clock
         self._gatherer = Gatherer(world)
+        self._sshds = Sshds(world, applier)
         self._hands = Hands(world.kube, recorder, clock=clock)
         self._slurm_side = SlurmSide(recorder, clock=clock)
         self._memories: dict[str, Memory] = {}
@@ -149,6 +152,7 @@ class NodeSetSync:
         self, nodeset: NodeSet, controller: ControllerPart, template: worker.Template | None, memory: Memory
     ) -> None:
         """Do first what Kubernetes alone is needed for, and then what Slurm is asked for."""
+        complaints = await self._make_sshd(nodeset, controller)
         slurm = self._world.slurms.of(controller.metadata.key)
         view, planned = self._look(nodeset, template, memory, slurm)
         if not view.deleting and (wanted := finalizers(view)) != nodeset.metadata.finalizers:
@@ -166,7 +170,8 @@ class NodeSetSync:
         if (view.deleting or view.reservations is not None) and await self._finalized(view):
             return
         view, decided = await self._decide(view, slurm, memory)
-        wrong = (*planned.complaints, *(it.note for it in decided.notes if it.warning), *self._keyless(controller))
+        complaints += (*planned.complaints, *(it.note for it in decided.notes if it.warning))
+        wrong = (*complaints, *self._keyless(controller))
         trouble = status.Trouble(wrong, slurm=self._world.slurms.trouble(controller.metadata.key))
         if decided.victims != nodeset.status.victims:
             # Before anything is done to them: whoever takes over has to choose the same.
@@ -300,6 +305,17 @@ class NodeSetSync:
                 # Made just now, or deleted just after that: only time will tell.
                 self.controller.queue.add(key, after=_CATCH_UP)
 
+    async def _make_sshd(self, nodeset: NodeSet, controller: ControllerPart) -> tuple[str, ...]:
+        """Make what sshd on workers needs, before there are pods that mount it; tell what is wrong with it."""
+        if not nodeset.spec.ssh.enabled or nodeset.metadata.deletion_timestamp is not None:
+            return ()
+        marks = worker.labels(nodeset, controller.metadata.name)
+        await self._sshds.make_host_keys(nodeset.metadata, marks)
+        write = partial(workerssh.config, nodeset, marks, known=self._sshds.known_hosts(controller.metadata.key))
+        owners = (owner_reference(NODESETS, nodeset),)
+        wrong = await self._sshds.make_config(nodeset.metadata, write, owners=owners)
+        return (wrong,) if wrong else ()
+
     async def _finalized(self, view: View) -> bool:
         """Take away the finalizers that have done their work; tell whether the NodeSet is gone with that."""
         nodeset, wanted = view.nodeset, finalizers(view)
@@ -341,7 +357,7 @@ class NodeSetSync:
         there = {pod.name for pod in view.pods if not pod.leaving}
         victims = tuple(it for it in decided.victims if it in there)
         fields = status.fields(view, selector=worker.selector(nodeset), victims=victims)
-        held = status.held(view, trouble, also=(decided.condition, status.ssh(nodeset)))
+        held = status.held(view, trouble, also=(decided.condition,))
         if await self._reporter.report(NODESETS, nodeset, fields, held):
             memory.told_at = self._clock()
 

@@ -40,6 +40,9 @@ class Waker:
         world.secrets.on_change(self._secret_changed)
         world.services.on_change(self._shared_changed)
         world.budgets.on_change(self._shared_changed)
+        # Host keys of one NodeSet are known on all, and somebody may change the settings of sshd.
+        world.secrets.on_change(self._shared_changed)
+        world.configmaps.on_change(self._shared_changed)
         world.kube_nodes.on_change(self._node_changed)
         world.slurms.on_change(self._slurm_changed)
 
