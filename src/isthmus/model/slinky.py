@@ -402,11 +402,13 @@ class LoginSet(Data, frozen=True):
 
 
 class WorkerSsh(Data, frozen=True):
-    """sshd on workers."""
+    """sshd on workers, for who has a job there."""
 
     enabled: bool = False
     extra_sshd_config: _Text = ""
+    """Lines of sshd_config, which count more than ours, but for UsePAM and where it listens."""
     sssd_conf_ref: KeyReference | None = None
+    """Without effect: workers know the users of the cluster and of the shared root."""
 
 
 class PartitionSpec(Data, frozen=True):

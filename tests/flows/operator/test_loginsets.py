@@ -6,10 +6,10 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from isthmus import names
-from isthmus.domain.manifests import common, login
+from isthmus.domain.manifests import common, login, sshd, worker
 from isthmus.kube.client import Client
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS
-from isthmus.model.slinky import CONTROLLERS, LOGINSETS
+from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
 from isthmus.operator.loginsets import LoginSetSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
@@ -139,6 +139,33 @@ async def test_bad_settings_of_sshd_are_named_and_the_good_ones_stay(bed: Bed) -
     await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"extraSshdConfig": "MaxSesions 4"}})
     await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="sshd knows no 'MaxSesions'")
     assert (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data == config.data
+
+
+async def test_people_know_workers_by_their_keys(bed: Bed) -> None:
+    await bed.controller()
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.there(bed.world.configmaps, "login-ssh-config")
+    gpu = await bed.make(NODESETS, "gpu", controllerRef=OF_SLURM, ssh={"enabled": True})
+    keys = {"ssh_host_ed25519_key": "secret", "ssh_host_ed25519_key.pub": "ssh-ed25519 AAAA gpu"}
+    await bed.kube.create(SECRETS, sshd.host_keys_secret(gpu.metadata, worker.labels(gpu, "slurm"), keys))
+
+    def known() -> str:
+        found = bed.world.configmaps.get(bed.key("login-ssh-config"))
+        return found.data["ssh_known_hosts"] if found else ""
+
+    await eventually(lambda: known() == "gpu-* ssh-ed25519 AAAA\n")
+    await bed.kube.merge_patch(NODESETS, bed.key("gpu"), {"spec": {"ssh": {"enabled": False}}})
+    await eventually(lambda: not known())
+
+
+async def test_a_name_that_a_nodeset_has_taken_is_told(bed: Bed) -> None:
+    await bed.controller()
+    taken = await bed.make(NODESETS, "login", controllerRef=OF_SLURM, ssh={"enabled": True})
+    await bed.kube.create(CONFIGMAPS, sshd.config(taken.metadata, worker.labels(taken, "slurm"), {"a": "b"}))
+    await eventually(lambda: bed.key("login-ssh-config") in bed.world.configmaps)
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="give one another name")
+    assert (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data == {"a": "b"}
 
 
 async def test_pods_begin_when_the_keys_of_the_cluster_are_there(bed: Bed) -> None:

@@ -14,7 +14,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
-from isthmus.model.objects import BUDGETS, CONFIGMAPS, SERVICES
+from isthmus.model.objects import BUDGETS, CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS, NODESETS
 from isthmus.model.storage import CLAIMS
@@ -258,6 +258,30 @@ async def test_a_nodeset_of_a_slurmctld_without_a_key_says_so(alone: NodeSets) -
     await alone.make("far", controllerRef={"name": "away"}, replicas=1)
     await eventually(lambda: (told := alone.condition("Degraded", "far")) and "has no slurmKeyRef" in told.message)
     assert not alone.pods("far")
+
+
+async def test_sshd_of_workers_has_keys_that_stay_and_settings_that_are_checked(alone: NodeSets) -> None:
+    await alone.make(replicas=1, ssh={"enabled": True, "extraSshdConfig": "MaxSessions 3"})
+    await alone.there("w-0")
+    # They were there before the pod, which mounts them.
+    keys = await alone.kube.get(SECRETS, alone.key("w-ssh-host-keys"))
+    assert len(keys.data) == 6
+    config = alone.key("w-ssh-config")
+    written = (await alone.kube.get(CONFIGMAPS, config)).data["sshd_config"]
+    assert "\nMaxSessions 3\n" in written
+    await alone.change(ssh={"extraSshdConfig": "UsePAM no"})
+    await eventually(lambda: "sets UsePAM" in getattr(alone.condition("Degraded"), "message", ""))
+    assert (await alone.kube.get(CONFIGMAPS, config)).data["sshd_config"] == written
+    # Workers know each other, also those of another NodeSet.
+    await alone.make("x", replicas=0, ssh={"enabled": True})
+    await alone.change(ssh={"extraSshdConfig": ""})
+
+    def known() -> set[str]:
+        found = alone.world.configmaps.get(config)
+        return {line.split()[0] for line in found.data["ssh_known_hosts"].splitlines()} if found else set()
+
+    await eventually(lambda: known() == {"w-*", "x-*"})
+    assert (await alone.kube.get(SECRETS, alone.key("w-ssh-host-keys"))).data == keys.data
 
 
 async def test_what_all_share_is_repaired_and_goes_with_the_last(alone: NodeSets) -> None:

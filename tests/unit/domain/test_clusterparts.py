@@ -103,6 +103,12 @@ def test_a_placeholder_can_be_declined() -> None:
     assert annotations["isthmus.dev/controller-placeholder"] == "false"
 
 
+def test_who_has_a_job_on_a_worker_can_come_in_by_ssh() -> None:
+    assert workers(made(cluster())).spec.ssh.enabled
+    _, child, _ = nodeset_child(nodeset("gpu"))
+    assert child.spec.ssh.enabled
+
+
 def test_a_second_cluster_of_a_namespace_has_names_of_its_own() -> None:
     parts = made(cluster("two"), name_prefix="two-")
     assert names(parts) >= {"Controller two", "NodeSet two-worker", "LoginSet two-login", "Service two-slurmctld"}

@@ -235,6 +235,14 @@ def test_metrics_are_left_out_where_slurm_does_not_know_them() -> None:
     assert not lines(conf(wants, version="24.11.5"), "MetricsType")
 
 
+def test_every_job_has_a_step_for_ssh_sessions_where_there_are_any() -> None:
+    assert not lines(conf(None, nodeset("worker")), "PrologFlags")
+    served = nodeset("worker", ssh={"enabled": True})
+    assert lines(conf(None, served), "PrologFlags") == ["PrologFlags=Contain"]
+    own = controller(extraConf="PrologFlags=X11\n")
+    assert lines(conf(own, served), "PrologFlags") == ["PrologFlags=Contain,X11"]
+
+
 def test_workers_look_up_who_is_in_the_shared_root_where_nobody_else_can() -> None:
     inside = nodeset("worker", sharedRoot={"volume": {"emptyDir": {}}})
     munge = controller(authType="munge")

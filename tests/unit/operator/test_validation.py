@@ -173,9 +173,14 @@ WARNED = {
         r"no effect: spec\.metrics\.serviceMonitor \(",
     ),
     "logs of slurmctld": (slinky("Controller", logfile={"image": "alpine"}), r"no effect: spec\.logfile \("),
-    "sshd on workers, logs, revisions": (
-        slinky("NodeSet", ssh={"enabled": True}, logfile={"image": "alpine"}, revisionHistoryLimit=3),
-        r"no effect: spec\.ssh \(.*\), spec\.logfile \(.*\), spec\.revisionHistoryLimit \(",
+    "a directory of users on workers, logs, revisions": (
+        slinky(
+            *("NodeSet",),
+            ssh={"enabled": True, "sssdConfRef": {"name": "sssd", "key": "sssd.conf"}},
+            logfile={"image": "alpine"},
+            revisionHistoryLimit=3,
+        ),
+        r"no effect: spec\.ssh\.sssdConfRef \(.*\), spec\.logfile \(.*\), spec\.revisionHistoryLimit \(",
     ),
     "how login nodes get their configuration": (
         slinky("LoginSet", initconf={"image": "alpine"}, strategy={"rollingUpdate": {"maxSurge": 1}}),

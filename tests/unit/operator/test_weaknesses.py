@@ -17,7 +17,6 @@ from isthmus.domain import slurmconf, validation
 from isthmus.domain.clusterparts import parts_of
 from isthmus.domain.manifests import accounting, controller, database, login, restapi, worker
 from isthmus.domain.manifests.common import Manifest, Settings
-from isthmus.domain.nodeset import status
 from isthmus.domain.nodeset.decision import Decision, decide
 from isthmus.domain.nodeset.identity import numbered
 from isthmus.domain.nodeset.marks import revisions
@@ -136,12 +135,12 @@ def test_weakness_w20_marks_of_the_template_reach_pods_of_slurmdbd() -> None:
     assert "team" not in slurmdbd()["spec"]["template"]["metadata"]["labels"]
 
 
-def test_weakness_w30_who_asks_for_sshd_on_workers_is_told_that_there_is_none() -> None:
-    told = status.ssh(nodeset(1, ssh={"enabled": True}))
-    assert told is not None
-    assert (told.status, told.reason) == ("False", "NotSupported")
-    assert "srun --pty" in told.message
-    assert status.ssh(nodeset(1)) is None
+def test_weakness_w30_sshd_on_workers_is_there_for_who_asks_for_it() -> None:
+    found = worker.template(nodeset(1, ssh={"enabled": True}), SLURM, settings=SETTINGS).spec
+    (container,) = found["containers"]
+    assert {"name": "ssh", "containerPort": 22, "protocol": "TCP"} in container["ports"]
+    plain = worker.template(nodeset(1), SLURM, settings=SETTINGS).spec["containers"][0]
+    assert container["readinessProbe"] == plain["readinessProbe"]
 
 
 def test_weakness_w38_every_image_is_one_that_was_chosen() -> None:
