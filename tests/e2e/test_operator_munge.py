@@ -113,6 +113,17 @@ def test_people_log_in_and_run_jobs_that_are_accounted_for(site: Site) -> None:
     site.ended(site.ssh("sbatch --parsable --output=/dev/null --wrap=true").strip())
 
 
+def test_who_has_a_job_comes_in_by_ssh_and_nobody_else(site: Site) -> None:
+    """Also where login nodes and workers share their homes alone."""
+    site.ssh("mkdir -pm 700 .ssh && ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519")
+    site.ssh("cat .ssh/id_ed25519.pub >> .ssh/authorized_keys")
+    enter = "ssh -o BatchMode=yes worker-0"
+    assert "you have no active jobs on this node" in site.over_ssh(f"{enter} true 2>&1").stdout
+    found = site.ssh(f"salloc -Q {enter} 'hostname; pwd; echo $SLURM_JOB_ID'").split()
+    assert found[:2] == ["worker-0", "/home/alice"]
+    assert found[2].isdecimal()
+
+
 def rest(site: Site) -> None:
     site.maintain("downscale")
     site.ground.eventually(lambda: not site.pods(), "all pods to go")

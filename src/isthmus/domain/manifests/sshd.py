@@ -38,9 +38,10 @@ settle() {
 
 state() { readlink /etc/ssh/isthmus/..data /run/secrets/ssh/..data; }
 
+# Ends with sshd: its number may be somebody else's by then.
 follow() {
-    local seen=$1 now
-    while sleep 2; do
+    local seen=$1 now parent
+    while sleep 2 && read -r _ _ _ parent _ < "/proc/$BASHPID/stat" && [[ $parent == "$$" ]]; do
         now=$(state)
         if [[ $now != "$seen" ]]; then
             seen=$now

@@ -36,14 +36,14 @@ fi
 
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every session.
 _BESIDE: Final = rf"""
-mkdir -p {_RUN} {_PAM} /run/slurm /var/spool/slurmd
-if [[ -e {_PAM}/sshd ]]; then sed -i "1i {_RULE}" {_PAM}/sshd; fi
 serve=$(cat << 'END OF SSHD'
 {_CHECK}{sshd.SERVE}
 END OF SSHD
 )
 let_in() {{
     local enter=()
+    mkdir -p {_RUN} {_PAM} /run/slurm /var/spool/slurmd
+    grep -qs pam_slurm_adopt {_PAM}/sshd || sed -i "1i {_RULE}" {_PAM}/sshd
     if [[ ${{ISTHMUS_INSIDE-}} ]]; then
         read -ra enter <<< "isthmus-enter $ISTHMUS_INSIDE {" ".join(f"bind={path}" for path in _BINDS)} --"
     fi
