@@ -25,14 +25,17 @@ _RULE: Final = (
 )
 
 _CHECK: Final = rf"""
-if ! command -v sshd > /dev/null || ! grep -qs pam_slurm_adopt {_PAM}/sshd ||
-    ! compgen -G '/usr/lib*/security/pam_slurm_adopt.so' > /dev/null &&
-    ! compgen -G '/usr/lib/*/security/pam_slurm_adopt.so' > /dev/null; then
-    echo 'ssh is enabled, but there is no sshd with pam_slurm_adopt, in the image or in the shared root:' \
-        'nobody is let in until there is' >&2
+module=security/pam_slurm_adopt.so
+missing=
+command -v sshd > /dev/null || missing=sshd
+[[ $(compgen -G "/usr/lib*/$module"; compgen -G "/usr/lib/*/$module") ]] || missing=pam_slurm_adopt.so
+[[ $(head -n 1 {_PAM}/sshd) == 'account requisite pam_slurm_adopt.so '* ]] || missing='rule for it in {_PAM}/sshd'
+if [[ $missing ]]; then
+    echo "ssh is enabled, but in the image, or the shared root, there is no $missing: nobody is let in" >&2
     exec sleep 60
 fi
 """
+"""Bash, where sshd is to run: goes on only if nobody can get round the rule."""
 
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every session.
 _BESIDE: Final = rf"""
@@ -41,9 +44,10 @@ serve=$(cat << 'END OF SSHD'
 END OF SSHD
 )
 let_in() {{
-    local enter=()
+    local enter=() rule
     mkdir -p {_RUN} {_PAM} /run/slurm /var/spool/slurmd
-    grep -qs pam_slurm_adopt {_PAM}/sshd || sed -i "1i {_RULE}" {_PAM}/sshd
+    rule="{_RULE}"
+    [[ $(head -n 1 {_PAM}/sshd) == "$rule" ]] || sed -i "1i $rule" {_PAM}/sshd
     if [[ ${{ISTHMUS_INSIDE-}} ]]; then
         read -ra enter <<< "isthmus-enter $ISTHMUS_INSIDE {" ".join(f"bind={path}" for path in _BINDS)} --"
     fi

@@ -1,6 +1,7 @@
 """sshd of workers: what is made for it, and what it may not be told."""
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +64,8 @@ def test_weakness_s32_whoever_has_no_job_is_refused_whatever_fails() -> None:
     assert rule[:3] == ["account", "requisite", "pam_slurm_adopt.so"]
     assert {"action_no_jobs=deny", "action_adopt_failure=deny", "action_generic_failure=deny"} <= set(rule)
     # It stands first, and sshd cannot be told to do without it.
-    assert f'sed -i "1i {workerssh._RULE}" /etc/pam.d/sshd' in workerssh._BESIDE
+    assert f'rule="{workerssh._RULE}"' in workerssh._BESIDE
+    assert 'sed -i "1i $rule" /etc/pam.d/sshd' in workerssh._BESIDE
     assert "sshd -o UsePAM=yes" in workerssh._BESIDE
     # What PAM does comes with the pod, and as a directory: over one file of the shared root it could be taken off.
     assert "bind=/etc/pam.d " in workerssh._BESIDE
@@ -104,6 +106,20 @@ def test_names_of_workers_follow_from_their_nodeset() -> None:
     assert workerssh.hosts(with_ssh(template={"spec": {"hostname": "gpu"}}), []) == ("gpu*",)
     assert workerssh.hosts(with_ssh(scalingMode="DaemonSet"), ["b", "a"]) == ("a", "b")
     assert sshd.known_hosts((), {"ssh_host_rsa_key.pub": b"ssh-rsa AAAA x"}) == ""
+
+
+def test_where_the_rule_is_missing_sshd_does_not_begin(tmp_path: Path) -> None:
+    (tmp_path / "sleep").symlink_to("/bin/true")
+    script = f"{workerssh._CHECK}\necho begins"
+    done = subprocess.run(  # as on this machine, whose PAM has no such rule
+        ["bash", "-euc", script],
+        env={"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+    assert "there is no rule for it in /etc/pam.d/sshd: nobody is let in" in done.stderr
 
 
 @pytest.mark.parametrize("script", [workerssh._BESIDE, workerssh._CHECK, sshd.SERVE])
