@@ -7,7 +7,8 @@ from hypothesis import settings
 # Whoever starts the tests in the background ignores Ctrl-C, and so would every program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("default", deadline=None)  # a shared machine may pause at any moment
+# A shared machine may pause at any moment. New examples are for the soak: who changes nothing sees the same result.
+settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("soak", max_examples=10_000, deadline=None)
 settings.load_profile("default")
 

@@ -17,7 +17,8 @@ from isthmus.model.meta import ObjectMeta
 KNOWN_HOSTS: Final = "ssh_known_hosts"
 """The file of the ConfigMap that ssh_config of the images names."""
 
-# sshd starts itself again by the path that it was called with: it must be whole. It is this very process by then.
+# sshd starts itself again by the path that it was called with: it must be whole. It is this very process by then,
+# whose number the shell calls by two dollar signs; but of those, Kubernetes leaves one.
 # Several pods may have one root: what is of one of them is written below /run, and the rest is the same for all.
 SERVE: Final = r"""
 conf=/etc/ssh/isthmus/sshd_config
@@ -41,16 +42,17 @@ state() { readlink /etc/ssh/isthmus/..data /run/secrets/ssh/..data; }
 # Ends with sshd: its number may be somebody else's by then.
 follow() {
     local seen=$1 now parent
-    while sleep 2 && read -r _ _ _ parent _ < "/proc/$BASHPID/stat" && [[ $parent == "$$" ]]; do
+    while sleep 2 && read -r _ _ _ parent _ < "/proc/$BASHPID/stat" && [[ $parent == "$main" ]]; do
         now=$(state)
         if [[ $now != "$seen" ]]; then
             seen=$now
             settle
-            kill -HUP $$
+            kill -HUP "$main"
         fi
     done
 }
 
+main=$BASHPID
 seen=$(state)
 install -m 600 "$plain" "$settled"
 settle

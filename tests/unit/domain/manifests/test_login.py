@@ -165,3 +165,9 @@ def test_settings_that_sshd_would_not_take_are_refused(extra: str, problem: str)
     assert problem in str(refused.value)
     plain = login.config(loginset(extraSshdConfig=extra), "slurm", without_extra=True)
     assert plain["data"]["sshd_config"] == sshdconfig.write()
+
+
+def test_no_script_has_two_dollar_signs_of_which_kubernetes_would_leave_one() -> None:
+    words = [word for it in (*pod()["containers"], *pod()["initContainers"]) for word in it["command"]]
+    assert any("sshd" in word for word in words)
+    assert not [word for word in words if "$$" in word]
