@@ -6,10 +6,12 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from isthmus.errors import Terminal
 from isthmus.local import lifecycle, state
 from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort
@@ -24,12 +26,14 @@ PORT = 20022
 
 def _traces() -> dict[str, set[str]]:
     """Everything of the cluster NAME (and of no other) that the machine shows."""
+    others = _of_others()
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     links = subprocess.run(["ip", "-brief", "link"], check=True, capture_output=True, text=True).stdout.splitlines()
+    interfaces = {line.split("@")[0].split()[0] for line in links if line.startswith("isthmus")}
     return {
         "processes": {told for entry in Path("/proc").glob("[0-9]*") if (told := _told(entry))},
         "mounts": {line for line in mounts if f"/isthmus/{NAME}" in line},
-        "interfaces": {line.split()[0] for line in links if line.startswith("isthmus")},
+        "interfaces": interfaces - others - _of_others(),
         "named namespaces": {path.name for path in Path("/run/netns").glob("*")},
         # Groups of other clusters' pods come and go meanwhile.
         "control groups": {at for at, _, _ in os.walk("/sys/fs/cgroup") if at.endswith(f"/isthmus/{NAME}")},
@@ -50,6 +54,15 @@ def _traces() -> dict[str, set[str]]:
     }
 
 
+def _of_others() -> set[str]:
+    """The interfaces of clusters beside this one, which may come and go meanwhile."""
+    found = set()
+    for name in state.names():
+        with suppress(Terminal):
+            found.add(f"isthmus{state.load(name).slot}" if name != NAME else "")
+    return found
+
+
 def _told(entry: Path) -> str:
     """Tell a process that belongs to the cluster; nothing of others, and of one that ends at this moment."""
     try:
@@ -65,9 +78,13 @@ def _down_leaves(before: dict[str, set[str]]) -> None:
         [ISTHMUS, "down", "--name", NAME], check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 or "no cluster" in done.stderr, done.stderr
+
+    def as_before() -> bool:
+        assert _traces() == before
+        return True
+
     # The kernel removes a network namespace a moment after its last process.
-    eventually(lambda: _traces() == before, "the machine to be as before", within=60)
-    assert _traces() == before
+    eventually(as_before, "the machine to be as before", within=60)
 
 
 def test_two_clusters_live_side_by_side_and_one_goes_without_the_other(cluster: ClusterBed) -> None:
