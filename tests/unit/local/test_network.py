@@ -51,7 +51,7 @@ except OSError:
 """
 
 
-def reaches(address: str, *, machine: Machine | None = None, within: float = 5) -> bool:
+def reaches(address: str, *, machine: Machine | None = None, within: float = 60) -> bool:
     """Whether somebody at the address refuses a connection, which is an answer, too."""
     enter = ["nsenter", f"--target={machine.init}", "--net"] if machine else []
     argv = [*enter, sys.executable, "-c", REFUSED, address, str(within)]
