@@ -5,6 +5,8 @@ what crosses its bridges, as Docker's does) has no say between nodes. The host g
 this cluster's addresses. No namespace has a default route: nothing can leave the machine.
 """
 
+import json
+
 from isthmus.local import shell
 from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.machine import IP_BATCH, Machine
@@ -70,8 +72,11 @@ def heal(switch: Machine, index: int) -> None:
 
 
 def is_cut(switch: Machine, index: int) -> bool:
-    """Whether the node's cable is pulled."""
-    return _links(switch).get(_port(index), "DOWN") == "DOWN"
+    """Whether the node's cable is pulled.
+
+    What was asked of the port counts: whether it carries anything yet, the kernel says some time after.
+    """
+    return "UP" not in _links(switch).get(_port(index), ())
 
 
 def _host_interface(addresses: Addresses) -> str:
@@ -88,9 +93,8 @@ def _port(index: int) -> str:
     return f"port{index}"
 
 
-def _links(machine: Machine | None = None) -> dict[str, str]:
-    """The interfaces of a machine, or of the host, and the state of each, such as UP."""
-    argv = ("ip", "-brief", "link", "show")
+def _links(machine: Machine | None = None) -> dict[str, list[str]]:
+    """The interfaces of a machine, or of the host, and the flags of each."""
+    argv = ("ip", "-json", "link", "show")
     listing = machine.run(*argv) if machine else shell.run(argv)
-    rows = [line.split() for line in listing.splitlines()]
-    return {row[0].split("@")[0]: row[1] for row in rows}
+    return {link["ifname"]: link["flags"] for link in json.loads(listing)}

@@ -11,6 +11,7 @@ import pytest
 from isthmus.local import files, network
 from isthmus.local.addresses import SLOTS, Addresses
 from isthmus.local.machine import Machine
+from tests.bed.slurm_box import wait_until
 
 ADDRESSES = Addresses(SLOTS - 1)
 
@@ -81,6 +82,15 @@ def test_a_pulled_cable_is_seen_and_can_be_plugged_in_again(plant: Plant) -> Non
     network.cut(plant.switch, 1)
     plant.plug()  # as `up` does
     assert reaches(ADDRESSES.node(1))
+
+
+def test_a_cable_is_not_pulled_only_because_it_carries_nothing_yet(plant: Plant) -> None:
+    plant.plug()
+    plant.nodes[1].ip("link set eth0 down")
+    wait_until(
+        lambda: "NO-CARRIER" in plant.switch.run("ip", "link", "show", "port1"), what="the port is dead", within=60
+    )
+    assert not network.is_cut(plant.switch, 1)
 
 
 def test_a_node_that_was_never_plugged_in_counts_as_cut_off(plant: Plant) -> None:
