@@ -10,22 +10,29 @@ _SOCKET: Final = "/run/munge"
 _KEY: Final = "/run/secrets/munge"
 
 # munged insists on a key that nobody else may read, and reads it once: with another key, it is started anew.
-_SCRIPT: Final = r"""
+_PREPARE: Final = r"""
 install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
 install -d -o munge -g munge -m 755 /run/munge /var/lib/munge /var/log/munge
+"""
+_FOLLOW: Final = r"""
 (while [[ $(sha256sum < /run/secrets/munge/munge.key) == "$(sha256sum < /etc/munge/munge.key)" ]]; do sleep 2; done
  kill -TERM 1) &
+"""
+_RUN: Final = r"""
 exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
 """
 
 
-def sidecar(image: str) -> Manifest:
-    """Make the container, which runs as long as its pod."""
+def sidecar(image: str, *, follow: bool = True) -> Manifest:
+    """Make the container, which runs as long as its pod.
+
+    Without `follow`, it keeps its key until the pod is made anew.
+    """
     return {
         "name": "munged",
         "image": image,
         "restartPolicy": "Always",
-        "command": ["bash", "-euc", _SCRIPT],
+        "command": ["bash", "-euc", f"{_PREPARE}{_FOLLOW if follow else ''}{_RUN}"],
         "startupProbe": {
             "exec": {"command": ["munge", "-n"]},
             "periodSeconds": 1,

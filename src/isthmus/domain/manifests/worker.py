@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from isthmus import names
-from isthmus.domain import authkeys, partnames
-from isthmus.domain.manifests import common, jail, sshd, workerssh
+from isthmus.domain import partnames
+from isthmus.domain.manifests import common, jail, munge, sshd, users, workerssh
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.domain.nodeset import claims
 from isthmus.domain.nodeset.identity import Identity
@@ -31,8 +31,6 @@ APP: Final = "slurmd"
 COMPONENT: Final = "worker"
 
 _KEYS: Final = "/run/secrets/slurm"
-_USERS: Final = "/var/lib/extrausers"
-_MUNGE_SOCKET: Final = "/run/munge"
 
 _START: Final = r"""
 shopt -s nullglob
@@ -111,12 +109,6 @@ tell update "NodeName=$ISTHMUS_NODE" State=DOWN "Reason=$reason"
 """Down ends the jobs or puts them back into the queue. But slurmd lives for some milliseconds yet, and any answer
 takes the node back into service: so that no job begins on a node that is about to go, it is drained before. Our
 drain ends when the successor is ready. Somebody else's reason is kept: it says who may take the node back.
-"""
-
-_MUNGED: Final = r"""
-install -o munge -g munge -m 400 /run/secrets/munge/munge.key /etc/munge/munge.key
-install -d -o munge -g munge -m 755 /run/munge /var/lib/munge /var/log/munge
-exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
 """
 
 
@@ -256,15 +248,16 @@ def _all_workers(controller: str) -> dict[str, str]:
 def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manifest:
     # The image of login nodes: what users compile there has to find its libraries here.
     image = nodeset.spec.slurmd.get("image") or settings.login_image
-    munge = controller.spec.auth_type == "munge"
+    munged = controller.spec.auth_type == "munge"
     pod: Manifest = {
         "subdomain": partnames.workers_service(controller.metadata.name),
         "dnsConfig": common.dns(controller.metadata.key, settings),
-        "containers": [_slurmd(nodeset, controller, image=image, munge=munge)],
-        "volumes": _volumes(controller, munge=munge),
+        "containers": [_slurmd(nodeset, controller, image=image, munged=munged)],
+        "volumes": _volumes(controller, munged=munged),
     }
-    if munge:
-        pod["initContainers"] = [_munged(image)]
+    if munged:
+        # With another key, workers are made anew, which drains them first.
+        pod["initContainers"] = [munge.sidecar(image, follow=False)]
     if nodeset.spec.ssh.enabled:
         pod["volumes"] += sshd.volumes(nodeset.metadata.name)
         pod["containers"] = [workerssh.beside(it) for it in pod["containers"]]
@@ -287,10 +280,9 @@ def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str) -> Manifest
     }
 
 
-def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munge: bool) -> Manifest:
+def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munged: bool) -> Manifest:
     conf = shape_of(nodeset).conf()
     dynamic = ["-Z", *(["--conf", conf] if conf else [])]
-    mounts = [*([] if munge else [("slurm-keys", _KEYS)]), ("slurm-users", _USERS)]
     node = {"fieldRef": {"fieldPath": f"metadata.labels['{names.POD_HOSTNAME_LABEL}']"}}
     return {
         "name": CONTAINER,
@@ -313,46 +305,16 @@ def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munge: bool
         "lifecycle": {"preStop": {"exec": _bash(_GOODBYE)}},
         "securityContext": {"privileged": True},
         "volumeMounts": [
-            *common.mounts(mounts),
-            *(common.mounts([("munge-socket", _MUNGE_SOCKET)], read_only=False) if munge else []),
+            munge.socket_mount(read_only=False) if munged else common.mounts([("slurm-keys", _KEYS)])[0],
+            users.mount(),
         ],
     }
 
 
-def _munged(image: str) -> Manifest:
-    return {
-        "name": "munged",
-        "image": image,
-        "restartPolicy": "Always",
-        "command": ["bash", "-euc", _MUNGED],
-        "startupProbe": {
-            "exec": {"command": ["munge", "-n"]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": 60,
-        },
-        "volumeMounts": [
-            *common.mounts([("munge-key", "/run/secrets/munge")]),
-            *common.mounts([("munge-socket", _MUNGE_SOCKET)], read_only=False),
-        ],
-    }
-
-
-def _volumes(controller: Controller, *, munge: bool) -> list[Manifest]:
+def _volumes(controller: Controller, *, munged: bool) -> list[Manifest]:
     name = controller.metadata.name
-    users = {"name": "slurm-users", "configMap": {"name": partnames.users(name), "optional": True}}
-    if not munge:
-        return [common.key_volume(controller), users]
-    secret = {
-        "secretName": partnames.auth(name),
-        "items": [{"key": authkeys.MUNGE_FILE, "path": authkeys.MUNGE_FILE}],
-        "defaultMode": 0o600,
-    }
-    return [
-        {"name": "munge-key", "secret": secret},
-        {"name": "munge-socket", "emptyDir": {"medium": "Memory"}},
-        users,
-    ]
+    keys = munge.volumes(partnames.auth(name)) if munged else [common.key_volume(controller)]
+    return [*keys, users.volume(name)]
 
 
 def _probe(script: str, *, period: int, failures: int) -> Manifest:

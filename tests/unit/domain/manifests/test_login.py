@@ -123,7 +123,16 @@ def test_w38_nothing_of_a_specification_becomes_part_of_a_script() -> None:
     assert [it["command"] for it in (*made["containers"], *made["initContainers"])] == scripts
 
 
-@pytest.mark.parametrize("script", [login._START, login._SACKD, login._SSSD_START, login._LISTENS, munge._SCRIPT])
+@pytest.mark.parametrize(
+    "script",
+    [
+        login._START,
+        login._SACKD,
+        login._SSSD_START,
+        login._LISTENS,
+        *(munge.sidecar("image", follow=follow)["command"][-1] for follow in (True, False)),
+    ],
+)
 def test_scripts_are_read_by_bash(script: str) -> None:
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
