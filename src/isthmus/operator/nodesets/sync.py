@@ -70,8 +70,6 @@ _SLURM_WITHIN: Final = 20.0
 _SOON: Final = 1.0
 _JOBS_REST: Final = 20.0
 """So many times as long as a list of all jobs took, none is asked for: it is dear where there are many."""
-_CATCH_UP: Final = 11.0
-"""Seconds after which what was applied is in the cache, or was deleted since."""
 
 _OURS: Final = frozenset({names.DRAIN_FINALIZER, names.RESERVATION_FINALIZER})
 _NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
@@ -133,7 +131,7 @@ class NodeSetSync:
         memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
         try:
             template = self._template(nodeset, controller)
-            await self._share(key, controller)
+            await self._share(controller)
             await self._settle(nodeset, controller, template, memory)
         except Terminal as error:
             await self._report_wrong(nodeset, _told(error))
@@ -289,7 +287,7 @@ class NodeSetSync:
         going = frozenset() if view.deleting else frozenset(decided.leaving_for_good)
         await self._hands.set_owners(claims.retention(view.nodeset, self._world.claims, view.pods, going=going))
 
-    async def _share(self, key: Key, controller: ControllerPart) -> None:
+    async def _share(self, controller: ControllerPart) -> None:
         """Make what all NodeSets of a cluster share; the last of them takes it along."""
         nodesets = sorted(
             (it for it in self._world.nodesets_of(controller.metadata.key) if not it.metadata.deletion_timestamp),
@@ -300,10 +298,6 @@ class NodeSetSync:
             service, budget = worker.service(controller), worker.budget(controller)
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
             await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
-            names_ = (Key(key.namespace, it["metadata"]["name"]) for it in (service, budget))
-            if not all(it in self._world.services or it in self._world.budgets for it in names_):
-                # Made just now, or deleted just after that: only time will tell.
-                self.controller.queue.add(key, after=_CATCH_UP)
 
     async def _make_sshd(self, nodeset: NodeSet, controller: ControllerPart) -> tuple[str, ...]:
         """Make what sshd on workers needs, before there are pods that mount it; tell what is wrong with it."""
