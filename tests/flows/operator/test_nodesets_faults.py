@@ -1,18 +1,19 @@
 """NodeSets while something is broken: Slurm hangs, the API server loses answers, the operator ends halfway."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from isthmus.kube.client import Client
 from tests.bed.control_plane import ControlPlaneBed
-from tests.bed.faults import Faults
+from tests.bed.faults import Faults, Proxy
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.crash_bed import before_the_api_server
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.nodesets_bed import make_controller, running
+from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
 
 
 @pytest.fixture
@@ -20,51 +21,57 @@ def cluster(slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
     return slurm_bed("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
 
 
-async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(
+class Stage(NamedTuple):
+    """A NodeSet controller, and what stands between it and its Slurm."""
+
+    bed: NodeSets
+    proxy: Proxy
+
+
+@pytest.fixture
+async def stage(
     control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
-) -> None:
+) -> AsyncIterator[Stage]:
+    await make_controller(kube, namespace)
+    key = cluster.jwt_key.read_bytes()
+    async with (
+        faults.in_front_of(cluster.rest_url) as proxy,
+        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
+    ):
+        yield Stage(bed, proxy)
+
+
+async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(stage: Stage) -> None:
     """W1, W4."""
-    await make_controller(kube, namespace)
-    key = cluster.jwt_key.read_bytes()
-    async with (
-        faults.in_front_of(cluster.rest_url) as proxy,
-        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
-    ):
-        await bed.make(replicas=2)
-        await bed.there("w-0", "w-1")
-        await bed.up("w-0", "w-1")
-        await bed.settled()
-        proxy.freeze()
-        await bed.change(replicas=3)
-        await bed.there("w-0", "w-1", "w-2")
-        await bed.change(replicas=0)
-        # It has no node yet, so nothing can run there; but that Slurm does not answer takes a while to see.
-        await eventually(lambda: bed.leaving("w-2"), within=90)
-        await bed.bury("w-2")
-        await eventually(lambda: (it := bed.condition("SlurmReachable")) is not None and it.status == "False")
-        assert set(bed.pods()) == {"w-0", "w-1"}
-        proxy.heal()
-        await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"), within=60)
+    bed, proxy = stage
+    await bed.make(replicas=2)
+    await bed.there("w-0", "w-1")
+    await bed.up("w-0", "w-1")
+    await bed.settled()
+    proxy.freeze()
+    await bed.change(replicas=3)
+    await bed.there("w-0", "w-1", "w-2")
+    await bed.change(replicas=0)
+    # It has no node yet, so nothing can run there; but that Slurm does not answer takes a while to see.
+    await eventually(lambda: bed.leaving("w-2"), within=90)
+    await bed.bury("w-2")
+    await eventually(lambda: (it := bed.condition("SlurmReachable")) is not None and it.status == "False")
+    assert set(bed.pods()) == {"w-0", "w-1"}
+    proxy.heal()
+    await eventually(lambda: bed.leaving("w-0") and bed.leaving("w-1"), within=60)
 
 
-async def test_a_slurm_that_answers_slowly_is_waited_for(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
-) -> None:
+async def test_a_slurm_that_answers_slowly_is_waited_for(stage: Stage) -> None:
     """What was asked before a drain and shows it proves nothing; and what is asked after it shows nothing new."""
-    await make_controller(kube, namespace)
-    key = cluster.jwt_key.read_bytes()
-    async with (
-        faults.in_front_of(cluster.rest_url) as proxy,
-        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
-    ):
-        await bed.make(replicas=1)
-        await bed.there("w-0")
-        await bed.up("w-0")
-        await bed.settled()
-        slow = proxy.delay(3.0, path="*/nodes/[?]update_time=*")
-        await eventually(lambda: slow.used)
-        await bed.change(replicas=0)
-        await eventually(lambda: bed.leaving("w-0"))
+    bed, proxy = stage
+    await bed.make(replicas=1)
+    await bed.there("w-0")
+    await bed.up("w-0")
+    await bed.settled()
+    slow = proxy.delay(3.0, path="*/nodes/[?]update_time=*")
+    await eventually(lambda: slow.used)
+    await bed.change(replicas=0)
+    await eventually(lambda: bed.leaving("w-0"))
 
 
 async def test_lost_answers_make_no_pod_twice_and_lose_none(
@@ -104,26 +111,19 @@ async def test_what_is_told_is_of_the_specification_that_was_looked_at(
     assert (2, 1) not in told
 
 
-async def test_a_lost_answer_to_a_drain_costs_nothing(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, faults: Faults
-) -> None:
-    await make_controller(kube, namespace)
-    key = cluster.jwt_key.read_bytes()
-    async with (
-        faults.in_front_of(cluster.rest_url) as proxy,
-        running(control_plane, namespace, proxy.url, jwt_key=key) as bed,
-    ):
-        await bed.make(replicas=2)
-        await bed.there("w-0", "w-1")
-        await bed.up("w-0", "w-1")
-        await bed.settled()
-        job = await bed.busy("w-1")
-        proxy.lose_answer(method="POST", path="*/nodes*", times=1)
-        await bed.change(replicas=0)
-        await eventually(lambda: bed.leaving("w-0"))
-        assert not bed.leaving("w-1")
-        await bed.end(job)
-        await eventually(lambda: bed.leaving("w-1"))
+async def test_a_lost_answer_to_a_drain_costs_nothing(stage: Stage) -> None:
+    bed, proxy = stage
+    await bed.make(replicas=2)
+    await bed.there("w-0", "w-1")
+    await bed.up("w-0", "w-1")
+    await bed.settled()
+    job = await bed.busy("w-1")
+    proxy.lose_answer(method="POST", path="*/nodes*", times=1)
+    await bed.change(replicas=0)
+    await eventually(lambda: bed.leaving("w-0"))
+    assert not bed.leaving("w-1")
+    await bed.end(job)
+    await eventually(lambda: bed.leaving("w-1"))
 
 
 @pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6])
