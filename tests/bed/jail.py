@@ -151,7 +151,7 @@ class LoginNode:
             hostname="login",
             own_directory="/run/slurm",
         )
-        socket = Path(f"/proc/{self._sackd.pid}/root/run/slurm/sack.socket")
+        socket = Path("/proc", str(self._sackd.pid), "root", "run/slurm/sack.socket")
         wait_until(lambda: listens(socket), what="sackd listens", within=60)
         return self
 

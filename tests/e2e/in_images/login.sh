@@ -26,8 +26,8 @@ setpriv --reuid=slurm --regid=slurm --clear-groups slurmctld -D &> /tmp/slurmctl
 slurmd -D &> /tmp/slurmd.log &
 
 ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
-ssh-keygen -q -t ed25519 -N '' -f /root/key
-install -D /root/key.pub /keys/alice
+ssh-keygen -q -t ed25519 -N '' -f ~/key
+install -D ~/key.pub /keys/alice
 mkdir /run/sshd
 /usr/sbin/sshd -D -e -o AuthorizedKeysFile=/keys/%u &> /tmp/sshd.log &
 
@@ -37,7 +37,7 @@ until ready 2> /dev/null; do
     sleep 0.1
 done
 
-ssh -i /root/key -o StrictHostKeyChecking=no -o LogLevel=ERROR alice@127.0.0.1 bash -eu <<'END' || cat /tmp/*.log
+ssh -i ~/key -o StrictHostKeyChecking=no -o LogLevel=ERROR alice@127.0.0.1 bash -eu <<'END' || cat /tmp/*.log
 echo home $PWD
 cat > ranks.c <<C
 #include <mpi.h>

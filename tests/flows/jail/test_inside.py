@@ -31,16 +31,16 @@ def test_every_kind_of_step_is_inside(jail: JailBed) -> None:
 
 
 def test_a_step_on_a_terminal_is_inside(jail: JailBed) -> None:
-    on_terminal(jail, f"srun --pty bash -c '({WHERE}; tty) > /root/from-pty'")
-    place, terminal = jail.path(f"{JAIL}/root/from-pty").read_text().split()
+    on_terminal(jail, f"srun --pty bash -c '({WHERE}; tty) > /from-pty'")
+    place, terminal = jail.path(f"{JAIL}/from-pty").read_text().split()
     assert place == "inside"
     assert terminal.startswith("/dev/pts/")
 
 
 def test_the_shell_of_an_allocation_is_inside(jail: JailBed) -> None:
-    typed = f"({WHERE}; echo $SLURM_STEP_ID) > /root/from-salloc; exit\n"
+    typed = f"({WHERE}; echo $SLURM_STEP_ID) > /from-salloc; exit\n"
     on_terminal(jail, "SHELL=/bin/bash salloc --quiet", typed=typed)
-    place, step = jail.path(f"{JAIL}/root/from-salloc").read_text().split()
+    place, step = jail.path(f"{JAIL}/from-salloc").read_text().split()
     assert place == "inside"
     # The number of an interactive step, which Slurm prints with or without a sign.
     assert int(step) % 2**32 == 0xFFFF_FFFA
