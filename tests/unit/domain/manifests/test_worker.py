@@ -86,7 +86,9 @@ def run(place: Path, slurmd: str) -> "subprocess.Popen[str]":
     (place / "slurmd").chmod(0o755)
     _, _, script = worker._START.partition("until answers; do sleep 0.2; done\n")
     known = {"PATH": f"{place}:{os.environ['PATH']}", "ISTHMUS_NODE": "n", "ISTHMUS_CONF_SERVERS": "c"}
-    return subprocess.Popen(["bash", "-euc", script], stdout=subprocess.PIPE, text=True, env=known)
+    # As in a container: who runs the tests by nohup has signals ignored, which a shell cannot change.
+    argv = ["env", "--default-signal", "bash", "-euc", script]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=known)
 
 
 @pytest.mark.parametrize("code", [0, 3])
