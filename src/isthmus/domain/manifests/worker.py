@@ -44,14 +44,19 @@ answers() {
     return 1
 }
 until answers; do sleep 0.2; done
+slurmd= early=
+pass_on() { if [[ $slurmd ]]; then kill -s "$1" "$slurmd" || true; else early+=" $1"; fi; }
+# Before slurmd is there: a signal may come at once, and without a trap nobody hears it, or only the shell ends.
+trap 'pass_on TERM' TERM INT
+trap 'pass_on HUP' HUP
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every job.
 env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@" &
 slurmd=$!
-trap 'kill -TERM "$slurmd" || true' TERM INT
-trap 'kill -HUP "$slurmd" || true' HUP
+for signal in $early; do pass_on "$signal"; done
 # A signal ends the waiting, and not slurmd.
-while code=0; wait "$slurmd" || code=$?; kill -0 "$slurmd" 2> /dev/null; do :; done
-exit "$code"
+while wait "$slurmd" || true; kill -0 "$slurmd" 2> /dev/null; do :; done
+# It may have ended after a signal had ended the waiting, so how it ended is asked now.
+wait "$slurmd"
 """
 """Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
 

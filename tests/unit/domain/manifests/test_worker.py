@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -80,32 +82,67 @@ def test_the_line_of_settings_is_one_argument_and_in_no_script() -> None:
         assert container[part] == plain[part]
 
 
-def run(place: Path, slurmd: str) -> "subprocess.Popen[str]":
-    """Run the end of the start script, with a slurmd of these words."""
+@contextmanager
+def run(place: Path, slurmd: str, *, still: tuple[str, str] = ("", "")) -> Iterator[subprocess.Popen[str]]:
+    """Run the end of the start script, with a slurmd of these words.
+
+    `still` is a part of the script before which it stands still while the words behind it hold.
+    """
     (place / "slurmd").write_text(f"#!/bin/bash\n{slurmd}\n")
     (place / "slurmd").chmod(0o755)
     _, _, script = worker._START.partition("until answers; do sleep 0.2; done\n")
+    before, while_ = still
+    assert script.count(before) == 1 or not before
+    script = script.replace(before, f"while {while_}; do sleep 0.01; done; {before}") if before else script
     known = {"PATH": f"{place}:{os.environ['PATH']}", "ISTHMUS_NODE": "n", "ISTHMUS_CONF_SERVERS": "c"}
     # As in a container: who runs the tests by nohup has signals ignored, which a shell cannot change.
-    argv = ["env", "--default-signal", "bash", "-euc", script]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=known)
+    command = ["env", "--default-signal", "bash", "-euc", script]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=known, cwd=place, start_new_session=True
+    ) as shell:
+        try:
+            yield shell
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, Signals.SIGKILL)
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_how_slurmd_ends_is_how_the_container_ends(tmp_path: Path, code: int) -> None:
     with run(tmp_path, f"exit {code}") as shell:
-        assert shell.wait(10) == code
+        assert shell.wait(60) == code
+
+
+SLURMD = "trap 'echo again' HUP; trap 'echo ends; exit 5' TERM; echo begun; while :; do sleep 0.1; done"
 
 
 def test_signals_are_passed_on_and_end_slurmd_only_if_it_wants_to(tmp_path: Path) -> None:
-    slurmd = "trap 'echo again' HUP; trap 'echo ends; exit 5' TERM; echo begun; while :; do sleep 0.1; done"
-    with run(tmp_path, slurmd) as shell:
+    with run(tmp_path, SLURMD) as shell:
         assert shell.stdout
         for signal, said in ((None, "begun\n"), (Signals.SIGHUP, "again\n"), (Signals.SIGTERM, "ends\n")):
             if signal:
                 shell.send_signal(signal)
             assert shell.stdout.readline() == said
-        assert shell.wait(10) == 5
+        assert shell.wait(60) == 5
+
+
+def test_signals_that_come_as_soon_as_slurmd_is_there_are_passed_on(tmp_path: Path) -> None:
+    with run(tmp_path, SLURMD, still=("slurmd=$!", "[[ ! -e go ]]")) as shell:
+        assert shell.stdout
+        assert shell.stdout.readline() == "begun\n"
+        for signal in (Signals.SIGHUP, Signals.SIGTERM):
+            shell.send_signal(signal)
+        (tmp_path / "go").touch()
+        assert shell.wait(60) == 5
+        assert shell.stdout.read() == "again\nends\n"
+
+
+def test_how_slurmd_ends_is_told_though_it_ends_before_the_shell_looks_again(tmp_path: Path) -> None:
+    with run(tmp_path, SLURMD, still=("kill -0", "[[ -e /proc/$slurmd ]]")) as shell:
+        assert shell.stdout
+        assert shell.stdout.readline() == "begun\n"
+        shell.terminate()
+        assert shell.wait(60) == 5
 
 
 def test_jobs_can_be_interrupted(tmp_path: Path) -> None:
