@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -75,9 +76,14 @@ async def test_a_worker_that_waits_is_woken_by_an_add(queue: Queue[str]) -> None
 
 
 async def test_a_worker_that_waits_is_woken_when_a_delay_is_over(metrics: Metrics) -> None:
-    queue: Queue[str] = Queue(metrics=metrics.queue("pods"))
+    # The clock goes only when both are added: a pause between the two would make the sooner one the later one.
+    still: float | None = time.monotonic()
+    queue: Queue[str] = Queue(
+        metrics=metrics.queue("pods"), clock=lambda: time.monotonic() if still is None else still
+    )
     queue.add("later", after=0.03)
     queue.add("sooner", after=0.01)
+    still = None
     assert [await anext(queue), await anext(queue)] == ["sooner", "later"]
 
 
