@@ -145,7 +145,7 @@ def test_a_reader_never_sees_half_a_file_nor_none(tmp_path: Path) -> None:
     root.write([File("/etc/big", versions[0], 0o644)])
     seen: set[bytes] = set()
     torn: list[int] = []
-    stop = threading.Event()
+    begun, stop = threading.Event(), threading.Event()
 
     def read() -> None:
         while not stop.is_set():
@@ -153,10 +153,12 @@ def test_a_reader_never_sees_half_a_file_nor_none(tmp_path: Path) -> None:
             seen.add(content[:1])
             if content not in versions:
                 torn.append(len(content))
+            begun.set()
 
     reader = threading.Thread(target=read)
     reader.start()
     try:
+        assert begun.wait(60)
         for turn in range(60):
             root.write([File("/etc/big", versions[turn % 3], 0o644)])
     finally:
