@@ -2,14 +2,15 @@
 
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Whoever starts the tests in the background ignores Ctrl-C, and so would every program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A shared machine may pause at any moment. New examples are for the soak: who changes nothing sees the same result.
-settings.register_profile("default", deadline=None, derandomize=True)
-settings.register_profile("soak", max_examples=10_000, deadline=None)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", patient, derandomize=True)
+settings.register_profile("soak", patient, max_examples=10_000)
 settings.load_profile("default")
 
 pytest_plugins = [
