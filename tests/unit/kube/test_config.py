@@ -135,9 +135,9 @@ def test_the_environments_proxy_is_used_unless_it_excepts_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "config")
+    for name in ("https_proxy", "NO_PROXY", "no_proxy"):  # names in small letters count more
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
     assert load(path).proxy == "http://proxy.example:3128"
     monkeypatch.setenv("NO_PROXY", "localhost,10.0.0.1")
     assert load(path).proxy is None

@@ -123,9 +123,10 @@ def test_the_environment_has_one_token() -> None:
 
 
 def test_no_repr_shows_a_token(key: Path, tmp_path: Path) -> None:
+    text = "aa.bb.no-part-of-any-path"  # which is shown
     path = tmp_path / "token"
-    path.write_text("aa.bb.cc")
-    for source in (MintedTokens(key), FileToken(path), EnvironmentToken({"SLURM_JWT": "aa.bb.cc"})):
+    path.write_text(text)
+    for source in (MintedTokens(key), FileToken(path), EnvironmentToken({"SLURM_JWT": text})):
         token = source.token()
         assert token not in repr(source)
         assert token.split(".")[-1] not in repr(source)
