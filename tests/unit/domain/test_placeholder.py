@@ -30,7 +30,7 @@ def script(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize(("name", "code"), [("URG", 0), ("WINCH", 1)])
 def test_it_ends_as_it_is_told(script: subprocess.Popen[bytes], name: str, code: int) -> None:
     script.send_signal(signal.Signals[f"SIG{name}"])
-    assert script.wait(10) == code
+    assert script.wait(60) == code
 
 
 @pytest.mark.parametrize(("name", "code"), [("URG", 0), ("WINCH", 1)])
@@ -38,7 +38,7 @@ def test_it_ends_as_it_is_told_also_if_its_children_are_told_the_same(
     script: subprocess.Popen[bytes], name: str, code: int
 ) -> None:
     os.killpg(script.pid, signal.Signals[f"SIG{name}"])
-    assert script.wait(10) == code
+    assert script.wait(60) == code
 
 
 def test_slurm_is_given_the_same_signals() -> None:
@@ -56,4 +56,4 @@ def test_it_goes_on_if_only_its_sleep_ends(script: subprocess.Popen[bytes]) -> N
 
 def test_a_cancelled_job_ends_by_its_signal(script: subprocess.Popen[bytes]) -> None:
     script.terminate()
-    assert script.wait(10) == -signal.SIGTERM
+    assert script.wait(60) == -signal.SIGTERM

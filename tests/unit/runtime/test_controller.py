@@ -20,7 +20,7 @@ def count(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 async def run_until(controller: Controller[str], condition: asyncio.Event) -> None:
     """Run a controller until the condition holds, then let it drain."""
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         await condition.wait()
         controller.drain()
@@ -80,7 +80,7 @@ async def test_a_terminal_error_leaves_the_key_alone_until_it_is_added_again(met
     controller = Controller("pods", reconcile, metrics=metrics, workers=1)
     controller.queue.add("bad")
     controller.queue.add("probe", after=0.2)  # longer than the first back-off
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         await refused.wait()
         assert seen == ["bad", "probe"]
@@ -170,7 +170,7 @@ async def test_draining_lets_the_reconcile_under_way_finish(metrics: Metrics) ->
     controller = Controller("pods", reconcile, metrics=metrics, workers=1)
     controller.queue.add("under way")
     controller.queue.add("waiting")
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         await begun.wait()
         assert count(metrics, "controller_runtime_active_workers") == 1

@@ -18,6 +18,13 @@ from isthmus.runtime.reviews import Admission, AdmissionRequest
 HOST = "127.0.0.1"
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stands still for a while here is the machine, and not a client that means no good."""
+    for limit in ("_BODY_WITHIN", "_ANSWER_WITHIN"):
+        monkeypatch.setattr(server, limit, 300.0)
+
+
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as session:
