@@ -7,6 +7,7 @@ this cluster's addresses. No namespace has a default route: nothing can leave th
 
 import json
 
+from isthmus.errors import Terminal
 from isthmus.local import shell
 from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.machine import IP_BATCH, Machine
@@ -31,19 +32,16 @@ def plug_host(switch: Machine, addresses: Addresses) -> None:
 
 def unplug_host(addresses: Addresses) -> None:
     """Remove the host's interface now: by itself it goes some time after the switch, when the kernel gets to it."""
-    name = _host_interface(addresses)
-    if name in _links():
-        shell.run(["ip", "link", "delete", name])
+    _delete(_host_interface(addresses))
 
 
 def plug_node(switch: Machine, node: Machine, index: int, addresses: Addresses) -> None:
     """Connect a node with the switch; a cable that was pulled, too. Every step may be repeated."""
     port = _port(index)
     if "eth0" not in _links(node):
-        # The cable of a node that was switched off a moment ago may still hang there.
-        stale = [f"link delete {port}"] if port in _links(switch) else []
+        _delete(port, switch)  # the cable of a node that was switched off a moment ago may still hang there
         end = f"name eth0 address {_hardware(addresses, 1 + index)} netns {node.init}"
-        switch.ip(*stale, f"link add {port} type veth peer {end}")
+        switch.ip(f"link add {port} type veth peer {end}")
     switch.ip(f"link set {port} master br0 up")
     routes = [
         f"route replace {addresses.pods(other)} via {addresses.node(other)}"
@@ -91,6 +89,21 @@ def _hardware(addresses: Addresses, number: int) -> str:
 
 def _port(index: int) -> str:
     return f"port{index}"
+
+
+def _delete(name: str, machine: Machine | None = None) -> None:
+    """Remove an interface that may be there, and that the kernel may be about to remove after its other end."""
+    if name not in _links(machine):
+        return
+    command = f"link delete {name}"
+    try:
+        if machine:
+            machine.ip(command)
+        else:
+            shell.run(IP_BATCH, stdin=command)
+    except Terminal:
+        if name in _links(machine):
+            raise
 
 
 def _links(machine: Machine | None = None) -> dict[str, list[str]]:

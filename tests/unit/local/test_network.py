@@ -31,6 +31,7 @@ class Plant:
 def plant(tmp_path: Path, group: str) -> Iterator[Plant]:
     switch, *nodes = (Machine(tmp_path / name, hostname=name, group=f"{group}/{name}") for name in ("s", "a", "b"))
     with files.locked(Path("/run/lock")):  # the interface on the host has one name for all who test
+        network.unplug_host(ADDRESSES)  # of a run that was killed
         try:
             for machine in (switch, *nodes):
                 machine.boot()
@@ -41,14 +42,18 @@ def plant(tmp_path: Path, group: str) -> Iterator[Plant]:
                 machine.halt()
 
 
+# The kernel says after three seconds that nobody is there, and a cable may begin to carry something after that.
 REFUSED = """
-import socket, sys
-try:
-    socket.create_connection((sys.argv[1], 9), timeout=float(sys.argv[2]))
-except ConnectionRefusedError:
-    print("somebody is there")
-except OSError:
-    print("nobody")
+import socket, sys, time
+deadline = time.monotonic() + float(sys.argv[2])
+while (left := deadline - time.monotonic()) > 0:
+    try:
+        socket.create_connection((sys.argv[1], 9), timeout=left)
+    except ConnectionRefusedError:
+        print("somebody is there")
+        break
+    except OSError:
+        time.sleep(0.01)
 """
 
 
@@ -119,6 +124,29 @@ def test_a_node_that_is_switched_off_and_on_at_once_gets_a_new_cable(plant: Plan
         a.boot()
         network.plug_node(plant.switch, a, 0, ADDRESSES)
         assert reaches(ADDRESSES.node(0))
+
+
+def test_an_interface_that_the_kernel_removes_at_the_same_moment_is_gone_as_it_should(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant.plug()
+    a, look = plant.nodes[0], network._links
+    a.ip("link delete eth0")
+    plant.switch.ip("link add port0 type veth peer name other")
+
+    def look_and_lose(machine: Machine | None = None) -> dict[str, list[str]]:
+        found = look(machine)
+        if machine is plant.switch and "other" in found:
+            machine.ip("link delete other")
+        if machine is None and f"isthmus{ADDRESSES.slot}" in found:
+            plant.switch.ip("link delete host")
+        return found
+
+    monkeypatch.setattr(network, "_links", look_and_lose)
+    network.plug_node(plant.switch, a, 0, ADDRESSES)
+    assert reaches(ADDRESSES.node(0), machine=plant.nodes[1])
+    network.unplug_host(ADDRESSES)
+    assert f"isthmus{ADDRESSES.slot}" not in look()
 
 
 def test_a_new_switch_takes_over_the_interface_that_the_old_one_left(plant: Plant) -> None:
