@@ -1,5 +1,6 @@
 """One control group per cluster and node, in every hierarchy that this machine has (version 1, hybrid or 2)."""
 
+import errno
 import os
 import time
 from contextlib import suppress
@@ -9,6 +10,8 @@ from isthmus.errors import Terminal
 
 _ROOT = Path("/sys/fs/cgroup")
 _GONE_WITHIN = 60
+_MADE_WITHIN = 60
+_REMOVED = frozenset({errno.ENOENT, errno.ENODEV, errno.EEXIST})
 
 
 def _hierarchies() -> list[Path]:
@@ -19,19 +22,31 @@ def _hierarchies() -> list[Path]:
 
 def make(path: str) -> None:
     """Make a group such as `isthmus/demo/worker` and give its children every controller."""
+    deadline = time.monotonic() + _MADE_WITHIN
     for hierarchy in _hierarchies():
-        group = hierarchy
-        for name in path.split("/"):
-            parent, group = group, group / name
-            group.mkdir(exist_ok=True)
-            if (parent / "cgroup.controllers").exists():
-                for controller in (parent / "cgroup.controllers").read_text().split():
-                    (parent / "cgroup.subtree_control").write_text(f"+{controller}")
-                continue
-            for setting in ("cpuset.cpus", "cpuset.mems"):
-                # With version 1 a group starts with no CPU at all, and nothing can run in it.
-                if (group / setting).exists():
-                    (group / setting).write_text((parent / setting).read_text())
+        while True:
+            try:
+                _make(hierarchy, path)
+                break
+            except OSError as error:
+                # Who removes the last cluster takes the group above all clusters away, maybe between two steps.
+                if error.errno not in _REMOVED or time.monotonic() > deadline:
+                    raise
+
+
+def _make(hierarchy: Path, path: str) -> None:
+    group = hierarchy
+    for name in path.split("/"):
+        parent, group = group, group / name
+        group.mkdir(exist_ok=True)
+        if (parent / "cgroup.controllers").exists():
+            for controller in (parent / "cgroup.controllers").read_text().split():
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            continue
+        for setting in ("cpuset.cpus", "cpuset.mems"):
+            # With version 1 a group starts with no CPU at all, and nothing can run in it.
+            if (group / setting).exists():
+                (group / setting).write_text((parent / setting).read_text())
 
 
 def members(path: str) -> list[Path]:

@@ -34,6 +34,23 @@ def test_a_group_may_be_made_twice_and_removed_twice(group: str) -> None:
         assert not cgroups.exists(group)
 
 
+def test_a_group_is_made_though_somebody_removes_the_empty_one_above_it(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, seen = Path.mkdir, set[Path]()
+
+    def lose_the_one_above(path: Path, mode: int = 0o777, *, parents: bool = False, exist_ok: bool = False) -> None:
+        if path.name == "system" and path not in seen:
+            seen.add(path)
+            path.parent.rmdir()
+        make(path, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", lose_the_one_above)
+    cgroups.make(f"{group}/system")
+    assert all(members.exists() for members in cgroups.members(f"{group}/system"))
+    assert len(seen) == len(cgroups.members(group))
+
+
 def test_a_group_in_every_hierarchy_can_run_processes(group: str) -> None:
     cgroups.make(group)
     members = cgroups.members(group)
