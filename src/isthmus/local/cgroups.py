@@ -32,6 +32,7 @@ def make(path: str) -> None:
                 # Who removes the last cluster takes the group above all clusters away, maybe between two steps.
                 if error.errno not in _REMOVED or time.monotonic() > deadline:
                     raise
+            time.sleep(0.001)
 
 
 def _make(hierarchy: Path, path: str) -> None:

@@ -20,6 +20,7 @@ from isthmus.local import cgroups, files, shell
 from isthmus.local.controlplane import Part
 
 IP_BATCH = ("ip", "-batch", "-")
+_INIT = "catatonit"
 _BOOT_WITHIN = 60
 _HALT_WITHIN = 60
 
@@ -61,14 +62,15 @@ echo "$self" > "$stat"
 exec catatonit -P
 """
 
-# A Ctrl-C between the start of a daemon and the note of it would leave one that nobody knows.
+# A Ctrl-C between the start of a daemon and the note of it would leave one that nobody knows. One that has ended
+# already may be gone from /proc: then there is nothing to note.
 _START = r"""
 trap '' INT HUP
 groups=$1 log=$2 stat=$3
 shift 3
 for procs in $groups; do echo 0 > "$procs"; done
 setsid "$@" >> "$log" 2>&1 < /dev/null &
-cat "/proc/$!/stat" > "$stat"
+if read -r daemon < "/proc/$!/stat"; then echo "$daemon" > "$stat"; fi
 """
 
 
@@ -85,7 +87,9 @@ class _Process:
             text = stat.read_text()
             # The name in parentheses may hold anything; the fields after the last one are numbers.
             fields = text[text.rindex(")") + 2 :].split()
-            return _Process(int(text.split(maxsplit=1)[0]), int(fields[19])) if fields[0] != "Z" else None
+            # Threads may go on, and hold ports and files, when the first one of them has ended.
+            ended = fields[0] == "Z" and int(fields[17]) <= 1
+            return None if ended else _Process(int(text.split(maxsplit=1)[0]), int(fields[19]))
         except (OSError, ValueError, IndexError):  # gone, or written in part by a machine that died meanwhile
             return None
 
@@ -127,14 +131,23 @@ class Machine:
         namespaces = ("--fork", "--pid", "--mount", "--net", "--uts", "--ipc")
         log = self.logs / "boot.log"
         log.unlink(missing_ok=True)
-        # The machine outlives us: it must be nobody's child, and no Ctrl-C of ours may reach it.
-        shell.run(["setsid", "--fork", "unshare", *namespaces, *script], log=log)
+        # The machine outlives us: it must be nobody's child, and no Ctrl-C of ours may reach it. It holds the lock
+        # of its log: when that is free, the boot has failed, and all that it had to say is there.
+        with files.locked(log) as lock:
+            shell.run(["setsid", "--fork", "unshare", *namespaces, *script], log=log, stdin=lock)
         deadline = time.monotonic() + _BOOT_WITHIN
-        while not self.init:
-            said = log.read_text(errors="replace").strip()
-            if said or time.monotonic() > deadline:
+        while not self._has_booted():
+            if not files.is_locked(log) or time.monotonic() > deadline:
+                said = log.read_text(errors="replace").strip()
                 raise Terminal(f"{self.hostname} does not boot: {said or 'no reason given'}")
             time.sleep(0.005)
+
+    def _has_booted(self) -> bool:
+        """Whether the script has come to its end, which is to become the init."""
+        try:
+            return Path(f"/proc/{self.init}/comm").read_text().strip() == _INIT
+        except OSError:
+            return False
 
     def halt(self) -> None:
         """Switch the machine off, as pulling the plug would."""
@@ -174,7 +187,8 @@ class Machine:
         """End a daemon by SIGKILL, and see it gone."""
         recorded = _Process.read(self._part(name))
         if recorded and self.runs(name):
-            self.run("kill", "-KILL", str(recorded.pid))
+            # The shell's own `kill`, since not every system has the program. It may have ended just now.
+            self.run("sh", "-c", f"kill -KILL {recorded.pid} || true")
             self._wait_for_end(lambda: self.runs(name), f"{name} on {self.hostname}")
 
     def _wait_for_end(self, runs: Callable[[], bool], what: str) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,11 +12,19 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import cgroups
+from isthmus.local import machine as module
 from isthmus.local.controlplane import Part
 from isthmus.local.machine import Machine, root_of
 from tests.unit.local.conftest import eventually
 
 SLEEPER = Part("sleeper", ("sleep", "600"), lambda: True)
+
+# What is left of a process whose first thread has ended, and whose second one has not.
+HEADLESS = """
+import ctypes, threading
+threading.Thread(target=threading.Event().wait).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 
 
 @pytest.fixture
@@ -24,6 +33,16 @@ def machine(tmp_path: Path, group: str) -> Iterator[Machine]:
     machine.directory.mkdir()
     yield machine
     machine.halt()
+
+
+def programs(machine: Machine) -> list[str]:
+    """The names of all processes inside. A daemon has that of the shell until it has become what it is to be."""
+    assert machine.init
+    found = []
+    for comm in (root_of(machine.init) / "proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            found.append(comm.read_text().strip())
+    return sorted(found)
 
 
 def test_a_machine_has_a_name_processes_and_a_network_of_its_own(machine: Machine, tmp_path: Path) -> None:
@@ -53,7 +72,7 @@ def test_booting_a_machine_that_is_on_and_halting_one_that_is_off_change_nothing
     machine.halt()
     assert machine.init is None
     assert first
-    assert not (root_of(first) / "proc/1").exists()
+    assert not os.access(root_of(first) / "proc/1", os.F_OK)  # also when it is refused, as for one that just goes
 
 
 def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Machine) -> None:
@@ -62,7 +81,8 @@ def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Mach
     machine.start(SLEEPER)
     assert machine.runs("sleeper")
     machine.start(SLEEPER)
-    assert machine.run("ps", "-C", "sleep", "-o", "comm=").split() == ["sleep"]
+    eventually(lambda: "sleep" in programs(machine))
+    assert programs(machine) == ["catatonit", "sleep"]
     machine.kill("sleeper")
     assert not machine.runs("sleeper")
     machine.kill("sleeper")
@@ -72,7 +92,7 @@ def test_a_daemon_runs_until_it_is_killed_and_can_be_started_again(machine: Mach
 
 def test_a_daemon_that_somebody_was_starting_when_he_was_killed_is_not_started_twice(machine: Machine) -> None:
     machine.boot()
-    slow = "_START.replace('cat \"/proc', 'sleep 2; cat \"/proc')"
+    slow = "_START.replace('if read', 'sleep 2; if read')"
     script = f"""
 from pathlib import Path
 from isthmus.local import machine
@@ -81,16 +101,12 @@ machine._START = machine.{slow}
 found = machine.Machine(Path({str(machine.directory)!r}), hostname="unit-machine", group={machine.group!r})
 found.start(Part("tail", ("tail", "--follow", "/dev/null"), lambda: True))
 """
-
-    def tails() -> list[str]:
-        return machine.run("sh", "-c", "ps -C tail -o comm= || true").split()
-
     with subprocess.Popen([sys.executable, "-c", script]) as starter:
-        eventually(tails)
+        eventually(lambda: "tail" in programs(machine))
         starter.kill()
     machine.start(Part("tail", ("tail", "--follow", "/dev/null"), lambda: True))
     assert machine.runs("tail")
-    assert tails() == ["tail"]
+    eventually(lambda: programs(machine) == ["catatonit", "tail"])  # the shell that noted it down ends after that
 
 
 def test_groups_of_what_ended_with_a_machine_are_gone_when_it_boots_again(machine: Machine) -> None:
@@ -107,6 +123,46 @@ def test_a_daemon_that_ends_does_not_run_and_its_words_are_kept(machine: Machine
     machine.start(Part("brief", ("sh", "-c", "echo one; echo two >&2"), lambda: True))
     eventually(lambda: not machine.runs("brief"))
     assert (machine.logs / "brief.log").read_text() == "one\ntwo\n"
+
+
+def test_a_daemon_that_ends_before_it_is_noted_down_was_started_all_the_same(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.boot()
+    monkeypatch.setattr(module, "_START", module._START.replace("&\n", "&\nwait\n"))
+    machine.start(Part("brief", ("echo", "word"), lambda: True))
+    assert not machine.runs("brief")
+    assert (machine.logs / "brief.log").read_text() == "word\n"
+
+
+def test_a_daemon_runs_as_long_as_one_of_its_threads(machine: Machine) -> None:
+    machine.boot()
+    machine.start(Part("headless", (sys.executable, "-c", HEADLESS), lambda: True))
+    noted = module._Process.read(machine.directory / "parts" / "headless")
+    assert noted
+    assert machine.init
+    status = root_of(machine.init) / "proc" / str(noted.pid) / "stat"
+    eventually(lambda: ") Z " in status.read_text())
+    assert machine.runs("headless")
+    machine.kill("headless")
+    assert not machine.runs("headless")
+
+
+def test_a_daemon_that_ends_by_itself_when_it_is_to_be_killed_is_gone_as_it_should(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.boot()
+    machine.start(SLEEPER)
+    runs = Machine.runs
+
+    def runs_until_now(found: Machine, name: str) -> bool:
+        monkeypatch.setattr(Machine, "runs", runs)
+        found.kill(name)
+        return True
+
+    monkeypatch.setattr(Machine, "runs", runs_until_now)
+    machine.kill("sleeper")
+    assert not machine.runs("sleeper")
 
 
 def test_with_the_machine_go_its_daemons(machine: Machine) -> None:
@@ -153,6 +209,19 @@ def test_a_boot_that_fails_says_why(tmp_path: Path, group: str) -> None:
     with pytest.raises(Terminal, match=f"unit-machine does not boot: mount: .*{absent}"):
         machine.boot()
     assert machine.init is None
+
+
+def test_a_boot_that_fails_is_heard_to_its_end(tmp_path: Path, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path / "m", hostname="unit-machine", group=f"{group}/m")
+    monkeypatch.setattr(module, "_BOOT", "printf 'half a ' >&2; sleep 0.2; echo sentence >&2; exit 1")
+    with pytest.raises(Terminal, match="unit-machine does not boot: half a sentence"):
+        machine.boot()
+
+
+def test_a_machine_has_booted_when_its_init_is_there(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BOOT", module._BOOT.replace("exec catatonit", "sleep 0.2; exec catatonit"))
+    machine.boot()
+    assert programs(machine) == ["catatonit"]
 
 
 def test_a_machine_that_is_off_says_how_to_switch_it_on(machine: Machine) -> None:
