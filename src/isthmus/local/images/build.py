@@ -9,6 +9,7 @@ from typing import IO
 import msgspec
 
 from isthmus.errors import Terminal
+from isthmus.local import files
 from isthmus.local.images import blobs, cache, layers, oci
 from isthmus.local.images.recipes import IMAGES, Recipe, reference
 from isthmus.local.progress import Progress
@@ -114,7 +115,7 @@ def _build_one(recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Pat
         config=config,
         layers=packed,
     )
-    _remember(_memory(recipe.name), msgspec.json.encode(image))
+    files.write_whole(_memory(recipe.name), msgspec.json.encode(image))  # others may do so at the same time
     return image
 
 
@@ -130,7 +131,7 @@ def _pack(tree: layers.Tree, progress: Progress) -> oci.Descriptor:
                 return blob
         with progress.step(f"Packing {tree.layer.name}"):
             blob = blobs.put_stream(tree.path.parent.name, oci.LAYER, write=partial(oci.write_layer, tree.path))
-            _remember(note, msgspec.json.encode(blob))
+            files.write_whole(note, msgspec.json.encode(blob))
         return blob
 
 
@@ -144,9 +145,3 @@ def _remembered(name: str) -> Image | None:
     except (OSError, msgspec.DecodeError):
         return None
     return image if all(map(blobs.has, image.blobs)) else None
-
-
-def _remember(path: Path, data: bytes) -> None:
-    unfinished = path.with_name(f"{path.name}.partial")
-    unfinished.write_bytes(data)
-    unfinished.rename(path)

@@ -40,7 +40,7 @@ _DATABASES = (_METADATA, _SNAPSHOTTER / "metadata.db")
 _MANAGED = "io.cri-containerd.image=managed"
 """The label by which Kubernetes' side of containerd takes an image for its own."""
 
-_START_SECONDS = 30
+_START_SECONDS = 180
 _REMEDY = "see whether the disk is full; it is safe to try again"
 
 # Nothing is collected: blobs are linked in before they are registered, and older images stay for nodes that run.

@@ -86,11 +86,27 @@ def test_two_processes_wait_for_each_other(binaries: dict[str, Path]) -> None:
     makers = [context.Process(target=make_and_report, args=(binaries, results)) for _ in range(2)]
     for maker in makers:
         maker.start()
-    (one, done_by_one), (two, done_by_two) = (results.get(timeout=60) for _ in makers)
+    (one, done_by_one), (two, done_by_two) = (results.get(timeout=180) for _ in makers)
     for maker in makers:
         maker.join()
     assert one == two
     assert sorted(done_by_one + done_by_two) == ["Layer coredns", "Packing coredns"]
+
+
+@pytest.mark.usefixtures("cache_home")
+def test_who_is_overtaken_by_another_maker_at_the_very_end_is_done_as_well(
+    steps: Steps, binaries: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, others = Path.rename, list[Image]()
+
+    def overtaken(path: Path, target: Path) -> Path:
+        if target.name == "coredns.json":
+            monkeypatch.setattr(Path, "rename", rename)
+            others.append(make(steps, binaries))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", overtaken)
+    assert [make(steps, binaries)] == others == build.list_images()
 
 
 @pytest.mark.usefixtures("cache_home")
