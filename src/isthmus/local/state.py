@@ -52,7 +52,10 @@ def directory(name: str) -> Path:
 
 def names() -> list[str]:
     """The clusters on this machine, running or not."""
-    return sorted(file.parent.name for file in state_dir().glob("*/cluster.json"))
+    try:
+        return sorted(file.parent.name for file in state_dir().glob("*/cluster.json"))
+    except FileNotFoundError:  # the last one went while we looked
+        return []
 
 
 def load(name: str) -> Settings:
