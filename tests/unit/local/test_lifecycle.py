@@ -42,11 +42,10 @@ def test_a_cluster_grows_but_neither_shrinks_nor_changes_its_slurm() -> None:
         lifecycle._changed(OLD, None, "24.11")
 
 
-def test_ports_stay_unless_others_are_asked_for_and_none_is_taken_twice() -> None:
+def test_ports_stay_unless_others_are_asked_for_and_none_is_taken_twice(port: int) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         with pytest.raises(Terminal, match=rf"port {port} of localhost is in use\n  → .*--publish 40022:30080"):
             with_ports([PublishedPort(port, 30080)])
     free = PublishedPort(port, 30080)
@@ -58,13 +57,13 @@ def test_ports_stay_unless_others_are_asked_for_and_none_is_taken_twice() -> Non
 
 
 def test_a_new_cluster_goes_without_ssh_when_its_port_is_taken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], port: int
 ) -> None:
+    ssh = PublishedPort(port, 30022)
+    monkeypatch.setattr(lifecycle, "_SSH", ssh)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        ssh = PublishedPort(taken.getsockname()[1], 30022)
-        monkeypatch.setattr(lifecycle, "_SSH", ssh)
         assert with_ports(None, old=None) == ()
     assert f"port {ssh.host} of localhost is in use: for SSH choose another" in capsys.readouterr().err
     assert with_ports(None, old=None) == (ssh,)

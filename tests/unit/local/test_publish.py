@@ -14,6 +14,8 @@ from isthmus.local import host
 from tests.bed.addresses import loopback_address
 from tests.unit.local.conftest import eventually
 
+PATIENCE = 120
+
 
 @dataclass(frozen=True)
 class Published:
@@ -22,21 +24,18 @@ class Published:
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
         """Both ends of a connection: the client's, and the one that arrived at the node."""
-        ours = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        ours = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         arrived, _ = self.there.accept()
-        arrived.settimeout(10)
+        arrived.settimeout(PATIENCE)
         return ours, arrived
 
 
 @pytest.fixture
-def published() -> Iterator[Published]:
-    with loopback_address() as address, socket.socket() as there, socket.socket() as probe:
+def published(port: int) -> Iterator[Published]:
+    with loopback_address() as address, socket.socket() as there:
         there.bind((address, 0))
         there.listen()
-        there.settimeout(10)
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+        there.settimeout(PATIENCE)
         pair = f"{port}:{there.getsockname()[1]}"
         with subprocess.Popen([sys.executable, "-m", "isthmus.local.publish", address, pair]) as process:
             try:
@@ -83,5 +82,5 @@ def test_a_client_that_breaks_off_is_seen_at_the_node_though_that_is_silent(publ
 
 def test_when_nobody_listens_at_the_node_the_connection_ends(published: Published) -> None:
     published.there.close()
-    with socket.create_connection(("127.0.0.1", published.port), timeout=10) as ours:
+    with socket.create_connection(("127.0.0.1", published.port), timeout=PATIENCE) as ours:
         assert ours.recv(1) == b""
