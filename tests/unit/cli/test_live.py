@@ -1,5 +1,6 @@
 """Live progress on a real terminal, a pseudo one, in a process of its own."""
 
+import codecs
 import os
 import pty
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 
+PATIENCE = 120
 SCRIPT = """
 import sys, threading
 from isthmus.cli.live import LiveProgress
@@ -33,6 +35,8 @@ class Terminal:
         )
         os.close(theirs)
         self.raw = ""
+        # What is read at once may end within a character, when much has been drawn meanwhile.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
     @property
     def text(self) -> str:
@@ -40,10 +44,10 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw)
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while text not in self.text:
             assert time.monotonic() < deadline, f"{text!r} is not in {self.text!r}"
-            self._read(0.05)
+            self._read()
 
     def go_on(self) -> None:
         """Let the program pass its next `sys.stdin.readline()`."""
@@ -54,19 +58,21 @@ class Terminal:
     def end(self) -> int:
         assert self._process.stdin
         self._process.stdin.close()
-        while self._read(5):
-            pass
+        deadline = time.monotonic() + PATIENCE
+        while self._read():
+            assert time.monotonic() < deadline, f"it goes on after {self.text!r}"
         os.close(self._ours)
-        return self._process.wait(timeout=20)
+        return self._process.wait(timeout=PATIENCE)
 
-    def _read(self, patience: float) -> bool:
-        if not select.select([self._ours], [], [], patience)[0]:
-            return self._process.poll() is None
+    def _read(self) -> bool:
+        """Read what there is, if anything; say whether more can come."""
+        if not select.select([self._ours], [], [], 0.05)[0]:
+            return True
         try:
             data = os.read(self._ours, 65536)
-        except OSError:  # the other end was closed
+        except OSError:  # the other end was closed, and all is read
             return False
-        self.raw += data.decode()
+        self.raw += self._decoder.decode(data)
         return True
 
 
