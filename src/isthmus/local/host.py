@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import socket
+import time
 from pathlib import Path
 
 from isthmus.errors import Terminal
@@ -23,6 +24,8 @@ _NEEDED = {
     "mmdebstrap": "mmdebstrap",
 }
 _FREE_DISK_NEEDED = 2 * 1024**3
+_APT_FREE_WITHIN = 240
+_APT_PAUSE = 0.5
 
 
 def check_root() -> None:
@@ -87,12 +90,24 @@ def ensure_packages(progress: Progress) -> None:
         return
     with progress.step(f"Install {', '.join(missing)}"):
         remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(missing)}"
-        # RUNLEVEL=1 keeps the packages' own services from starting: every node runs daemons of its own.
-        quiet = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        shell.run(["apt-get", "-qq", "update"], env=quiet, remedy=remedy)
-        shell.run(
-            ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *missing], env=quiet, remedy=remedy
-        )
+        _apt_get("update", remedy=remedy)
+        _apt_get("install", "--yes", "--no-install-recommends", *missing, remedy=remedy)
+
+
+def _apt_get(*words: str, remedy: str) -> None:
+    """Run apt-get when nobody else does: a machine that was just switched on often looks for updates."""
+    # RUNLEVEL=1 keeps the packages' own services from starting: every node runs daemons of its own.
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "RUNLEVEL": "1"}
+    deadline = time.monotonic() + _APT_FREE_WITHIN
+    while True:
+        try:
+            shell.run(["apt-get", "-qq", *words], env=quiet, remedy=remedy)
+        except Terminal as error:
+            if "Could not get lock" not in error.what or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(_APT_PAUSE)
 
 
 def can_lower_oom_score() -> bool:

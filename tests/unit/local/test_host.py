@@ -8,6 +8,7 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import host
+from isthmus.local.progress import PlainProgress
 
 
 @pytest.fixture
@@ -31,6 +32,24 @@ def test_a_system_without_apt_is_told_what_is_missing(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Terminal, match=r"no apt-get, and these are missing: package-a, package-b\n  → use Debian"):
         host.check_system()
+
+
+@pytest.mark.usefixtures("bare")
+def test_packages_are_installed_when_whoever_uses_apt_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    (tmp_path / "apt-get").write_text(f"""#!/bin/sh
+echo "$*" >> {asked}
+[ $(wc -l < {asked}) -gt 2 ] || {{ echo "E: Could not get lock /x. It is held by process 7" >&2; exit 100; }}
+[ "$2" != install ] || {{ echo "E: Unable to locate package" >&2; exit 100; }}
+""")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(Terminal, match=r"E: Unable to locate package\n  → check that apt-get reaches its mirror"):
+        host.ensure_packages(PlainProgress())
+    install = "-qq install --yes --no-install-recommends package-a package-b"
+    assert asked.read_text().splitlines() == ["-qq update"] * 3 + [install]
 
 
 def test_who_is_not_root_is_told_to_use_sudo() -> None:
