@@ -32,6 +32,7 @@ umask 077
 mkdir -p /run/slurmdbd
 install -m 600 /run/secrets/slurm/* /etc/slurm/
 { printf 'StoragePass='; tr -d '\r\n' < /run/secrets/database/password; echo; } >> /etc/slurm/slurmdbd.conf
+trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
 until (exec 3<> "/dev/tcp/$ISTHMUS_DATABASE_HOST/$ISTHMUS_DATABASE_PORT") 2> /dev/null; do sleep 0.2; done
 exec slurmdbd -D "$@"
 """

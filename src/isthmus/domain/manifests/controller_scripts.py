@@ -77,6 +77,7 @@ setting() { sed -n "s/^$1=//p" "$etc/slurm.conf" | head -n 1; }
 host=$(setting AccountingStorageHost) port=$(setting AccountingStoragePort)
 if [[ -n $host && ! -e $state/assoc_mgr_state ]]; then
     echo "waiting for slurmdbd at $host:$port"
+    trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
     until (exec 3<> "/dev/tcp/$host/$port") 2> /dev/null; do sleep 0.2; done
 fi
 as_slurm=()

@@ -35,6 +35,7 @@ if ! command -v isthmus-enter > /dev/null; then
 fi
 chmod 1777 {_TMP}
 [[ -e /etc/hostname ]] || uname -n > /etc/hostname
+trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
 waits_for=
 until trouble=$(isthmus-enter root={ROOT} 2>&1); do
     if [[ $trouble != "$waits_for" ]]; then

@@ -77,6 +77,7 @@ follow() {
     done
 }
 
+trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
 until answers; do sleep 0.2; done
 follow &
 sackd=$(command -v sackd)

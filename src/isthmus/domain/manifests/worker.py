@@ -43,6 +43,7 @@ answers() {
     done
     return 1
 }
+trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
 until answers; do sleep 0.2; done
 slurmd= early=
 pass_on() { if [[ $slurmd ]]; then kill -s "$1" "$slurmd" || true; else early+=" $1"; fi; }
