@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 # A connection that breaks and is made again is no reason to send requests elsewhere.
 _TOLERATED_SILENCE = 10.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Contact(Protocol):
@@ -123,9 +124,7 @@ class Manager:
 
     async def run(self) -> None:
         """Run everything until stopped."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+        self._hear_signals()
         try:
             async with AsyncExitStack() as servers:
                 for server in self._servers:
@@ -186,13 +185,18 @@ class Manager:
             for worker in self._leader_workers:
                 tasks.create_task(worker.run())
 
+    def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+
     def _on_signal(self) -> None:
         self._ignore_signals()  # A second signal does what it does to any program.
         self.stop()
 
     def _ignore_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
     def _check_process(self) -> Check:
