@@ -12,7 +12,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import authkeys, partnames, slurmconf
-from isthmus.domain.manifests import common, database, munge
+from isthmus.domain.manifests import common, database, munge, waiting
 from isthmus.domain.manifests.common import SLURM_UID, Manifest, Settings
 from isthmus.domain.slurmconf import Config, ConfigError, Directive, Line, Note, Value
 from isthmus.domain.slurmfiles.extra import Extra
@@ -27,15 +27,17 @@ JWKS_FILE: Final = "jwks.json"
 _ETC: Final = "/etc/slurm"
 _GIVEN: Final = "/run/secrets/slurm"
 
-_START: Final = r"""
+_START: Final = (
+    waiting.AWAIT
+    + r"""
 umask 077
 mkdir -p /run/slurmdbd
 install -m 600 /run/secrets/slurm/* /etc/slurm/
 { printf 'StoragePass='; tr -d '\r\n' < /run/secrets/database/password; echo; } >> /etc/slurm/slurmdbd.conf
-trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
-until (exec 3<> "/dev/tcp/$ISTHMUS_DATABASE_HOST/$ISTHMUS_DATABASE_PORT") 2> /dev/null; do sleep 0.2; done
+await_one_of "$ISTHMUS_DATABASE_HOST:$ISTHMUS_DATABASE_PORT"
 exec slurmdbd -D "$@"
 """
+)
 
 _DECIDED_ELSEWHERE: Final[Mapping[str, str]] = {
     "dbdhost": "nothing: it is the pod's name",

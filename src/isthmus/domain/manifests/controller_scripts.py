@@ -13,6 +13,8 @@ Nothing of a custom resource is ever part of a script: all that differs comes fr
 
 from typing import Final
 
+from isthmus.domain.manifests import waiting
+
 PLACE: Final = "/mnt/slurm"
 """Where the ConfigMap and the Secret of a cluster are mounted together."""
 REVISION: Final = "revision.config"
@@ -58,6 +60,7 @@ revision() { cat "$1"/revision.* 2> /dev/null | tr '\n' ' ' || true; }
 
 START: Final = (
     _COMMON
+    + waiting.AWAIT
     + r"""
 if (( EUID == 0 )); then
     for directory in "$state" "$run" "$etc"; do
@@ -77,8 +80,7 @@ setting() { sed -n "s/^$1=//p" "$etc/slurm.conf" | head -n 1; }
 host=$(setting AccountingStorageHost) port=$(setting AccountingStoragePort)
 if [[ -n $host && ! -e $state/assoc_mgr_state ]]; then
     echo "waiting for slurmdbd at $host:$port"
-    trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
-    until (exec 3<> "/dev/tcp/$host/$port") 2> /dev/null; do sleep 0.2; done
+    await_one_of "$host:$port"
 fi
 as_slurm=()
 if (( EUID == 0 )); then as_slurm=(setpriv --reuid=slurm --regid=slurm --init-groups); fi

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from isthmus.domain.manifests import common, users
+from isthmus.domain.manifests import common, users, waiting
 from isthmus.domain.manifests.common import Manifest
 from isthmus.model.slinky import SharedRoot, SubMount
 
@@ -35,7 +35,7 @@ if ! command -v isthmus-enter > /dev/null; then
 fi
 chmod 1777 {_TMP}
 [[ -e /etc/hostname ]] || uname -n > /etc/hostname
-trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
+{waiting.TRAP}
 waits_for=
 until trouble=$(isthmus-enter root={ROOT} 2>&1); do
     if [[ $trouble != "$waits_for" ]]; then

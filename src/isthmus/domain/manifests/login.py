@@ -16,7 +16,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import partnames, sshdconfig
-from isthmus.domain.manifests import common, jail, munge, sshd, users
+from isthmus.domain.manifests import common, jail, munge, sshd, users, waiting
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
@@ -53,17 +53,12 @@ exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_adm
 )
 
 # sackd starts itself again for new keys by the path that it was called with: it must be whole.
-_SACKD: Final = r"""
+_SACKD: Final = (
+    waiting.AWAIT
+    + r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
 install -d -o slurm -g slurm -m 755 /run/slurm
-answers() {
-    local server IFS=,
-    for server in $ISTHMUS_CONF_SERVERS; do
-        if (exec 3<> "/dev/tcp/${server%:*}/${server##*:}") 2> /dev/null; then return 0; fi
-    done
-    return 1
-}
 
 follow() {
     local key
@@ -77,12 +72,12 @@ follow() {
     done
 }
 
-trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
-until answers; do sleep 0.2; done
+await_one_of "$ISTHMUS_CONF_SERVERS"
 follow &
 sackd=$(command -v sackd)
 exec setpriv --reuid=slurm --regid=slurm --init-groups "$sackd" -D --conf-server "$ISTHMUS_CONF_SERVERS"
 """
+)
 
 _SSSD_START: Final = r"""
 if ! command -v sssd > /dev/null; then

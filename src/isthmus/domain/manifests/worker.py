@@ -18,7 +18,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain import partnames
-from isthmus.domain.manifests import common, jail, munge, sshd, users, workerssh
+from isthmus.domain.manifests import common, jail, munge, sshd, users, waiting, workerssh
 from isthmus.domain.manifests.common import Manifest, Settings
 from isthmus.domain.nodeset import claims
 from isthmus.domain.nodeset.identity import Identity
@@ -32,19 +32,13 @@ COMPONENT: Final = "worker"
 
 _KEYS: Final = "/run/secrets/slurm"
 
-_START: Final = r"""
+_START: Final = (
+    waiting.AWAIT
+    + r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/*; do ln -sfn "$key" /etc/slurm/; done
 mkdir -p /run/slurm /var/spool/slurmd
-answers() {
-    local server IFS=,
-    for server in $ISTHMUS_CONF_SERVERS; do
-        if (exec 3<> "/dev/tcp/${server%:*}/${server##*:}") 2> /dev/null; then return 0; fi
-    done
-    return 1
-}
-trap 'exit 143' TERM  # the first process of a container hears no signal that it does not expect
-until answers; do sleep 0.2; done
+await_one_of "$ISTHMUS_CONF_SERVERS"
 slurmd= early=
 pass_on() { if [[ $slurmd ]]; then kill -s "$1" "$slurmd" || true; else early+=" $1"; fi; }
 # Before slurmd is there: a signal may come at once, and without a trap nobody hears it, or only the shell ends.
@@ -59,7 +53,7 @@ while wait "$slurmd" || true; kill -0 "$slurmd" 2> /dev/null; do :; done
 # It may have ended after a signal had ended the waiting, so how it ended is asked now.
 wait "$slurmd"
 """
-"""Waits for a slurmctld: slurmd would end without one, and kubelet would start it again later every time."""
+)
 
 # For `sbatch --get-user-env` slurmd runs su, outside: it shall be the user's profile inside that counts. Prologs,
 # epilogs and health checks run outside, too; but who writes them has the shared root before his eyes.

@@ -90,7 +90,7 @@ def run(place: Path, slurmd: str, *, still: tuple[str, str] = ("", "")) -> Itera
     """
     (place / "slurmd").write_text(f"#!/bin/bash\n{slurmd}\n")
     (place / "slurmd").chmod(0o755)
-    _, _, script = worker._START.partition("until answers; do sleep 0.2; done\n")
+    _, _, script = worker._START.partition('await_one_of "$ISTHMUS_CONF_SERVERS"\n')
     before, while_ = still
     assert script.count(before) == 1 or not before
     script = script.replace(before, f"while {while_}; do sleep 0.01; done; {before}") if before else script
