@@ -196,7 +196,9 @@ async def test_a_script_ends_with_the_exit_code_that_a_signal_stands_for(
     slurm: SlurmBed, client: Client, signal: str, state: str
 ) -> None:
     begun = slurm.path(f"/tmp/{new_key().replace('/', '-')}")  # noqa: S108 - in the bed
-    script = f"trap 'exit 0' USR1\ntrap 'exit 1' USR2\ntouch /tmp/{begun.name}\nsleep 600"
+    # Not one long sleep: a shell heeds its traps when the command is over that it waits for, and a command that is
+    # just being started when the signal comes does not end by it.
+    script = f"trap 'exit 0' USR1\ntrap 'exit 1' USR2\ntouch /tmp/{begun.name}\nwhile :; do sleep 0.1; done"
     job_id = (await client.submit(batch_job(script, hold=None), key=new_key())).job_id
 
     async def has_begun() -> bool:
