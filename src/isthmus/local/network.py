@@ -38,8 +38,10 @@ def unplug_host(addresses: Addresses) -> None:
 def plug_node(switch: Machine, node: Machine, index: int, addresses: Addresses) -> None:
     """Connect a node with the switch; a cable that was pulled, too. Every step may be repeated."""
     port = _port(index)
-    if "eth0" not in _links(node):
-        _delete(port, switch)  # the cable of a node that was switched off a moment ago may still hang there
+    if "eth0" not in _links(node) or port not in _links(switch):
+        # One end of a cable may still hang there: its other end went with a node, or a switch, a moment ago.
+        _delete(port, switch)
+        _delete("eth0", node)
         end = f"name eth0 address {_hardware(addresses, 1 + index)} netns {node.init}"
         switch.ip(f"link add {port} type veth peer {end}")
     switch.ip(f"link set {port} master br0 up")

@@ -160,3 +160,13 @@ def test_a_new_switch_takes_over_the_interface_that_the_old_one_left(plant: Plan
     network.unplug_host(ADDRESSES)
     links = subprocess.run(["ip", "-brief", "link"], check=True, capture_output=True, text=True).stdout
     assert f"isthmus{ADDRESSES.slot}@" not in links
+
+
+def test_a_new_switch_plugs_nodes_in_though_the_kernel_has_not_let_go_of_the_old_one(plant: Plant) -> None:
+    plant.plug()
+    with Path(f"/proc/{plant.switch.init}/ns/net").open("rb"):  # as long as this is open, so are the old cables
+        plant.switch.halt()
+        plant.switch.boot()
+        plant.plug()
+        assert reaches(ADDRESSES.node(1))
+        assert reaches(ADDRESSES.node(0), machine=plant.nodes[1])
