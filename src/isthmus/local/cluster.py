@@ -116,6 +116,11 @@ class Cluster:
         """The words that begin a kubectl command as administrator."""
         return (str(self._programs["kubectl"]), f"--kubeconfig={self.plane.admin}")
 
+    @property
+    def _kubectl_inside(self) -> tuple[str, ...]:
+        """The same inside the control-plane node, with which it goes: who was killed leaves nobody who waits."""
+        return (*self.nodes[0].machine.enter(), *self.kubectl)
+
     def look(self) -> list[NodeView]:
         """See what runs and what does not."""
         try:
@@ -149,7 +154,9 @@ class Cluster:
         with progress.step(extras):
             self._wait_for_nodes("create")
             dns_image = reference("coredns")
-            addons.apply(self.kubectl, control_plane=first.name, addresses=self.addresses, dns_image=dns_image)
+            addons.apply(
+                self._kubectl_inside, control_plane=first.name, addresses=self.addresses, dns_image=dns_image
+            )
             self._start(first.machine, self._provisioner())  # not before it has its role
         with progress.step(ready):
             self._wait_for_nodes("condition=Ready")
@@ -233,12 +240,13 @@ class Cluster:
     def _wait_for_nodes(self, condition: str) -> None:
         names = [f"node/{node.name}" for node in self.nodes]
         timeout = f"--timeout={_NODES_READY_WITHIN}s"
-        shell.run([*self.kubectl, "wait", f"--for={condition}", timeout, *names], remedy="isthmus logs kubelet")
+        words = ("wait", f"--for={condition}", timeout, *names)
+        shell.run([*self._kubectl_inside, *words], remedy="isthmus logs kubelet")
 
     def _wait_for_account(self) -> None:
         """Wait for the account that pods usually run under: before it is there, none can be made."""
         words = ("wait", "--for=create", f"--timeout={_NODES_READY_WITHIN}s", "serviceaccount/default")
-        shell.run([*self.kubectl, *words], remedy="isthmus logs kube-controller-manager")
+        shell.run([*self._kubectl_inside, *words], remedy="isthmus logs kube-controller-manager")
 
     def _load_missing(self, node: Node, images: list[Image]) -> None:
         """Bring a node's images up to date; a node that was seeded from the store has them already."""

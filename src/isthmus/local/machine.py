@@ -157,9 +157,14 @@ class Machine:
         os.kill(init, signal.SIGKILL)
         self._wait_for_end(lambda: bool(self.init), f"{self.hostname} (process {init})")
 
+    def enter(self, *, network: bool = True) -> tuple[str, ...]:
+        """Return the words that begin a command inside. What it starts ends with the machine."""
+        namespaces = ("--pid", "--mount", "--uts", "--ipc", *(("--net",) if network else ()))
+        return (*self._nsenter(), *namespaces, "--")
+
     def run(self, *argv: str | Path, stdin: str | None = None) -> str:
         """Run a program inside, to its end."""
-        return shell.run([*self._enter(), *argv], stdin=stdin)
+        return shell.run([*self.enter(), *argv], stdin=stdin)
 
     def ip(self, *commands: str) -> None:
         """Run commands of `ip` on the machine's network; processes in them are counted as the host does."""
@@ -167,7 +172,7 @@ class Machine:
 
     def start(self, part: Part) -> None:
         """Start a daemon inside, unless it runs."""
-        enter = self._enter(network=not part.on_host_network)
+        enter = self.enter(network=not part.on_host_network)
         # Whoever is killed here leaves a shell behind that has not noted the daemon down yet: that holds the lock.
         with files.locked(self.directory / "lock") as lock:
             if self.runs(part.name):
@@ -206,10 +211,6 @@ class Machine:
 
     def _groups(self) -> str:
         return " ".join(str(path) for path in cgroups.members(f"{self.group}/system"))
-
-    def _enter(self, *, network: bool = True) -> tuple[str, ...]:
-        namespaces = ("--pid", "--mount", "--uts", "--ipc", *(("--net",) if network else ()))
-        return (*self._nsenter(), *namespaces, "--")
 
     def _nsenter(self) -> tuple[str, ...]:
         init = self.init
