@@ -79,17 +79,22 @@ def remove_if_empty(path: str) -> None:
 def remove(path: str) -> None:
     """Remove a group with all below it. Its processes are ending: wait until the kernel lets go of them."""
     deadline = time.monotonic() + _GONE_WITHIN
-    while exists(path):
-        for hierarchy in _hierarchies():
-            for group, _, _ in os.walk(hierarchy / path, topdown=False):
-                with suppress(OSError):
-                    os.rmdir(group)  # noqa: PTH106 - os.walk gives strings
+    while not is_swept(path):
         if time.monotonic() > deadline:
             raise Terminal(
                 f"the control group {path} cannot be removed",
                 remedy=f"see what is in it, then try again; processes: {sorted(processes(path)) or 'none'}",
             )
         time.sleep(0.01)
+
+
+def is_swept(path: str) -> bool:
+    """Remove what has no process of a group and of those below it; tell whether that was all."""
+    for hierarchy in _hierarchies():
+        for group, _, _ in os.walk(hierarchy / path, topdown=False):
+            with suppress(OSError):
+                os.rmdir(group)  # noqa: PTH106 - os.walk gives strings
+    return not exists(path)
 
 
 def usage(path: str) -> tuple[int, float]:

@@ -71,7 +71,6 @@ def _clear(name: str) -> None:
     """End and remove all that is there. The settings go before the rest: what has none is no cluster."""
     directory, group = state.directory(name), group_of(name)
     _end_processes(group)
-    cgroups.remove(group)
     cgroups.remove_if_empty("isthmus")
     state.forget(name)
     shutil.rmtree(directory, ignore_errors=True)
@@ -181,9 +180,13 @@ def _replace(settings: Settings, **changes: object) -> Settings:
 
 
 def _end_processes(group: str) -> None:
-    """Every process of a cluster, pods included, is in its control group: none can be overlooked."""
+    """Every process of a cluster, pods included, is in its control group: none can be overlooked.
+
+    Not even a machine that was being booted when `up` was killed, and comes in last: the group waits for it.
+    """
     deadline = time.monotonic() + _HALT_WITHIN
-    while pids := cgroups.processes(group):
+    while not cgroups.is_swept(group):
+        pids = cgroups.processes(group)
         for pid in pids:
             _kill(pid)
         if time.monotonic() > deadline:

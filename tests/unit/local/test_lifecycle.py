@@ -88,6 +88,33 @@ def test_down_removes_half_a_cluster_whatever_its_settings_say(
     assert not cgroups.exists(group)
 
 
+def test_down_does_not_overlook_who_comes_in_when_all_others_are_gone(
+    state_home: Path, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, below, count = group.removeprefix("isthmus/"), f"{group}/node/system", cgroups.processes
+    (state_home / name).mkdir(parents=True)
+    cgroups.make(below)
+    with subprocess.Popen(["sleep", "600"]) as first, subprocess.Popen(["sleep", "600"]) as late:
+
+        def come_in(process: "subprocess.Popen[bytes]") -> None:
+            for members in cgroups.members(below):
+                members.write_text(str(process.pid))
+
+        def count_and_come_in(path: str) -> set[int]:
+            found = count(path)
+            if not found:
+                come_in(late)
+            return found
+
+        come_in(first)
+        monkeypatch.setattr(cgroups, "processes", count_and_come_in)
+        try:
+            lifecycle.down(name, PlainProgress())
+        finally:
+            late.kill()
+    assert not cgroups.exists(group)
+
+
 @pytest.mark.usefixtures("state_home")
 def test_down_of_no_cluster_says_so() -> None:
     with pytest.raises(Terminal, match="there is no cluster 'nowhere'"):
