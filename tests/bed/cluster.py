@@ -68,7 +68,8 @@ class ClusterBed:
 def eventually(condition: Callable[[], object], what: str, *, within: float = _PATIENCE) -> None:
     """Wait for a condition; say what was waited for when it does not come.
 
-    A condition that cannot be asked for is not met: whoever has to answer may be away for a moment.
+    A condition that cannot be asked for is not met: whoever has to answer may be away for a moment, or know only a
+    part of the answer.
     """
     deadline = time.monotonic() + within
     while True:
@@ -76,8 +77,8 @@ def eventually(condition: Callable[[], object], what: str, *, within: float = _P
         try:
             if condition():
                 return
-        except (AssertionError, subprocess.TimeoutExpired) as error:
-            trouble = f"\nat last: {error}"
+        except (AssertionError, LookupError, ValueError, OSError, subprocess.TimeoutExpired) as error:
+            trouble = f"\nat last: {type(error).__name__}: {error}"
         assert time.monotonic() < deadline, f"not within {within} s: {what}{trouble}"
         time.sleep(0.2)
 
