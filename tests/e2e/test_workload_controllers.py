@@ -28,8 +28,13 @@ def _pod(command: str) -> dict[str, object]:
 
 
 def test_a_jobset_runs_to_its_end_and_its_pods_find_each_other(workload_addons: ClusterBed, namespace: str) -> None:
-    until_found = "until getent hosts tried-workers-1-0.tried; do sleep 0.2; done"
-    job = {"backoffLimit": 0, "template": {"spec": {**_pod(until_found), "restartPolicy": "Never"}}}
+    # One waits for the other: a pod that has ended is not found by its name any more.
+    second = "tried-workers-1-0"
+    meet = f"""
+if [ "$(hostname)" = {second} ]; then exec nc -l 7000; fi
+until echo found | nc -N {second}.tried 7000; do sleep 0.2; done
+"""
+    job = {"backoffLimit": 0, "template": {"spec": {**_pod(meet), "restartPolicy": "Never"}}}
     document = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -63,9 +68,10 @@ def test_a_leaderworkerset_gets_ready_and_its_workers_know_their_leader(
         "wait", f"--namespace={namespace}", "--for=condition=Available", "lws/tried", "--timeout=240s"
     )
     # That says the leaders are ready; what is asked is a worker.
-    workload_addons.kubectl(
-        "wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/tried-1-1", "--timeout=240s"
-    )
+    for state in ("create", "condition=Ready"):
+        workload_addons.kubectl(
+            "wait", f"--namespace={namespace}", f"--for={state}", "pod/tried-1-1", "--timeout=240s"
+        )
     leader = workload_addons.exec("tried-1-1", "printenv", "LWS_LEADER_ADDRESS", namespace=namespace)
     assert leader == f"tried-1.tried.{namespace}\n"
 
