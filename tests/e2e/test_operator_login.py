@@ -82,6 +82,8 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
         )
         for what in ("controller/slurm", "loginset/login", "nodeset.slinky.slurm.net/worker"):
             operator_ground.ready(what, NAMESPACE)
+        # Services take a moment to lead to new pods.
+        operator_ground.eventually(lambda: made.attempt("true").returncode == 0, "sshd to be reached")
         yield made
         operator_ground.kubectl("delete", "nodeset.slinky.slurm.net/worker", f"--namespace={NAMESPACE}")
 

@@ -118,6 +118,12 @@ def test_who_has_a_job_comes_in_by_ssh_and_nobody_else(site: Site) -> None:
     site.ssh("mkdir -pm 700 .ssh && ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519")
     site.ssh("cat .ssh/id_ed25519.pub >> .ssh/authorized_keys")
     enter = "ssh -o BatchMode=yes worker-0"
+    # Nobody waits for its sshd, nor for the file by which the login node knows it; jobs leave it after their end.
+    site.ground.eventually(
+        lambda: "Permission denied (publickey)" in site.over_ssh(f"{enter} -l root true 2>&1").stdout,
+        "sshd of the worker to answer, and to be known",
+    )
+    site.ground.eventually(lambda: not site.ssh("squeue -h").strip(), "earlier jobs to have left the worker")
     assert "you have no active jobs on this node" in site.over_ssh(f"{enter} true 2>&1").stdout
     found = site.ssh(f"salloc -Q {enter} 'hostname; pwd; echo $SLURM_JOB_ID'").split()
     assert found[:2] == ["worker-0", "/home/alice"]

@@ -142,6 +142,8 @@ def test_a_filling_that_is_killed_at_any_moment_goes_on(site: Site) -> None:
     assert site.ground.get(f"slurmcluster/{NAME}", NAMESPACE)["status"]["phase"] == "Available"
     told = site.isthmus("cluster", "status", NAME)
     assert "Root: the shared root is of isthmus.local/login:26.05" in told.stdout
+    # Services take a moment to lead to new pods.
+    site.ground.eventually(lambda: site.ssh("echo in") == "in\n", "sshd to be reached")
     assert sorted(site.ssh("srun -N2 hostname").split()) == ["worker-0", "worker-1"]
 
 
