@@ -19,8 +19,9 @@ from tests.bed.cluster import ClusterBed, eventually
 from tests.e2e.pods import web
 from tests.e2e.test_command_line import ISTHMUS
 
-NAME = "second"
-PORT = 20022
+NAME = f"second-{os.getpid():07}"
+"""Others may run these tests at the same time. It is the beginning of no other name of theirs."""
+PORT = 20000 + os.getpid() % 10000
 """Of localhost. No outgoing connection takes it by chance: those have higher ones."""
 
 
