@@ -81,9 +81,9 @@ class Cluster:
         return state()
 
     def workers(self, count: int) -> bool:
-        """Whether Slurm has so many workers, idle."""
-        states = self.login("sinfo", "-h", "-N", "-o", "%N %T").split("\n")
-        return sum(1 for line in set(states) if line.endswith(" idle")) == count
+        """Whether Slurm has so many workers and no more, all of them idle."""
+        states = set(self.login("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
+        return len(states) == count and all(line.endswith(" idle") for line in states)
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +305,7 @@ def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster
 
         def areas() -> set[str]:
             done = slurm.isthmus("doctor", "--namespace", namespace, "--json")
+            assert done.stdout, done.stderr
             return {finding["area"] for finding in json.loads(done.stdout)["findings"]}
 
         slurm.ground.eventually(lambda: {"images", "placing"} <= areas(), "the doctor to see both")
@@ -329,7 +330,7 @@ def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -
             *("--set=slurmNodes.worker.size=2", "--set=slurmNodes.controller.resources.memory=1Gi"),
         )
         # slurmctld is made anew meanwhile, since its memory has changed. Who asks the old one, hears nothing.
-        asking = f"exec login-0 -n {namespace} -- timeout 5 sinfo -hN -p main -o%T".split()
+        asking = f"exec login-0 -n {namespace} -- timeout 30 sinfo -hN -p main -o%T".split()
         slurm.ground.eventually(
             lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"],
             "the second worker to be idle",

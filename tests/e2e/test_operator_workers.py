@@ -154,7 +154,7 @@ def site(made: Site) -> Iterator[Site]:
 def test_scale_in_takes_idle_nodes_and_waits_for_jobs(site: Site) -> None:
     job = site.start("w-2")
     site.scale(1)
-    site.ground.eventually(lambda: set(site.pods()) == {"w-2"}, "both idle workers to go", within=60)
+    site.ground.eventually(lambda: set(site.pods()) == {"w-2"}, "both idle workers to go")
     site.ground.eventually(lambda: set(site.states()) == {"w-2"}, "Slurm to forget them")
     site.scale(0)
     site.ground.eventually(lambda: site.states() == {"w-2": "draining"}, "the busy one to be drained")
