@@ -22,7 +22,7 @@ PORT = 30522
 BEGIN = """
 set -e
 job=$(sbatch --parsable --output=/dev/null --wrap='sleep 20')
-until squeue -hj "$job" -o %T | grep -q RUNNING; do sleep 0.2; done
+until squeue -hj "$job" -t all -o %T | grep -qv PENDING; do sleep 0.2; done
 echo "$job"
 """
 
