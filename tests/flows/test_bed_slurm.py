@@ -7,9 +7,9 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import pytest
@@ -186,19 +186,29 @@ def test_two_beds_do_not_meet(slurm_bed: SlurmFactory) -> None:
 
 
 class Traces:
-    """What a bed is made of, as the machine sees it."""
+    """What a bed is made of, as the machine sees it; to be looked for as long as the `with` block lasts."""
 
     def __init__(self, pid: int, port: int) -> None:
         self.port = port
         self.namespaces = {kind: Path(f"/proc/{pid}/ns/{kind}").readlink() for kind in ("pid", "mnt", "uts", "ipc")}
-        self.host_mounts = self.mounts()
+        # Held open, since the kernel soon gives the number of a namespace that is gone to somebody else's.
+        self._held = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in self.namespaces]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held in self._held:
+            os.close(held)
 
     @staticmethod
-    def mounts() -> list[str]:
-        return sorted(Path("/proc/self/mountinfo").read_text().splitlines())
+    def mounts(pid: int | str = "self") -> list[str]:
+        """Find what a bed has mounted where that process sees it; others may mount and unmount meanwhile."""
+        mounted = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+        return [line for line in mounted if line.partition(" - ")[2].split()[1] in {"box", "host"}]
 
     def processes(self) -> Iterator[str]:
-        """Find whoever is in a namespace of the bed; one that nobody is in is gone, and its mounts with it."""
+        """Find whoever is in a namespace of the bed; one that nobody is in goes with us, and its mounts with it."""
         for directory in Path("/proc").glob("[0-9]*"):
             for kind, identity in self.namespaces.items():
                 with suppress(OSError):
@@ -228,13 +238,15 @@ def test_nothing_is_left_when_a_bed_is_closed() -> None:
         listing(shared_root / "var/lib/slurm"),
         listing(shared_root / "run"),
     )
-    with SlurmBed("26.05") as bed:
-        submit(bed, "-o/dev/null", "--wrap=sleep 300")
-        traces = Traces(bed.pid, bed.controller_port)
-        assert len(set(traces.processes())) > 5
-        assert not traces.claim_is_free()
-    assert traces.are_gone()
-    assert Traces.mounts() == traces.host_mounts
+    with ExitStack() as stack:
+        with SlurmBed("26.05") as bed:
+            submit(bed, "-o/dev/null", "--wrap=sleep 300")
+            traces = stack.enter_context(Traces(bed.pid, bed.controller_port))
+            assert len(set(traces.processes())) > 5
+            assert traces.mounts(bed.pid)
+            assert not traces.claim_is_free()
+        assert traces.are_gone()
+    assert not Traces.mounts()
     after = listing(shared_root / "etc/slurm"), listing(shared_root / "var/lib/slurm"), listing(shared_root / "run")
     assert after == before
 
@@ -259,22 +271,24 @@ def owner(tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def test_nothing_is_left_when_the_owner_is_killed(tmp_path: Path) -> None:
-    with owner(tmp_path) as process:
-        assert process.stdout
-        traces = Traces(*map(int, process.stdout.readline().split()))
-        assert any(traces.processes())
-        process.send_signal(signal.SIGKILL)
-    wait_until(traces.are_gone, what="the bed is gone with its owner", within=60)
-    assert Traces.mounts() == traces.host_mounts
+    with ExitStack() as stack:
+        with owner(tmp_path) as process:
+            assert process.stdout
+            traces = stack.enter_context(Traces(*map(int, process.stdout.readline().split())))
+            assert any(traces.processes())
+            process.send_signal(signal.SIGKILL)
+        wait_until(traces.are_gone, what="the bed is gone with its owner", within=60)
+    assert not Traces.mounts()
 
 
 def test_nothing_is_left_when_the_bed_itself_is_killed() -> None:
-    with SlurmBed("26.05", accounting=False) as bed:
-        traces = Traces(bed.pid, bed.controller_port)
-        os.kill(bed.pid, signal.SIGKILL)
-        wait_until(lambda: not any(traces.processes()), what="the bed's processes are gone", within=60)
-    assert traces.are_gone()
-    assert Traces.mounts() == traces.host_mounts
+    with ExitStack() as stack:
+        with SlurmBed("26.05", accounting=False) as bed:
+            traces = stack.enter_context(Traces(bed.pid, bed.controller_port))
+            os.kill(bed.pid, signal.SIGKILL)
+            wait_until(lambda: not any(traces.processes()), what="the bed's processes are gone", within=60)
+        assert traces.are_gone()
+    assert not Traces.mounts()
 
 
 def test_tests_share_a_bed_until_one_of_them_breaks_it(shared_slurm: Callable[..., Any]) -> None:
