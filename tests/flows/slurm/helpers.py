@@ -66,14 +66,16 @@ async def job_in_state(client: Client, job_id: int, state: str) -> Job:
 def frozen(bed: SlurmBed, daemon: str) -> Iterator[None]:
     """Stop a daemon in the middle of whatever it does, and let it go on in the end."""
     process = bed._daemons[daemon]
+    # The process at the door of the bed stops together with its child, but later: if it stopped after it was told
+    # to go on, nobody would ever tell it again.
+    both = process.pid, process._entered.pid
     os.kill(process.pid, signal.SIGSTOP)
-    wait_until(lambda: _stands_still(process.pid), what=f"{daemon} stands still", within=60)
+    wait_until(lambda: all(map(_stands_still, both)), what=f"{daemon} stands still", within=60)
     try:
         yield
     finally:
-        os.kill(process.pid, signal.SIGCONT)
-        # The process at the door of the bed stops and goes on together with its child.
-        os.kill(process._entered.pid, signal.SIGCONT)
+        for pid in both:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _stands_still(pid: int) -> bool:
