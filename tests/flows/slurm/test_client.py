@@ -43,7 +43,7 @@ async def test_ping_diagnosis_and_reconfigure(client: Client) -> None:
 
 
 async def test_a_batch_job_runs_and_tells_its_story(client: Client) -> None:
-    key = new_key()
+    key, began = new_key(), int(time.time())
     submission = await client.submit(batch_job("exit 3", hold=None, comment="by night"), key=key)
     job = await job_in_state(client, submission.job_id, "FAILED")
     assert job.name
@@ -54,7 +54,7 @@ async def test_a_batch_job_runs_and_tells_its_story(client: Client) -> None:
     assert job.time_limit.value == 5
     assert job.comment == f"by night isthmus-key={key}"
     assert key_of(job.comment) == key
-    assert time.time() - 60 < (job.submit_time.value or 0) <= (job.end_time.value or 0) <= time.time() + 1
+    assert began <= (job.submit_time.value or 0) <= (job.end_time.value or 0) <= time.time() + 1
 
 
 async def test_states_are_of_all_jobs_or_of_those_asked_for(client: Client) -> None:

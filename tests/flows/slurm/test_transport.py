@@ -139,14 +139,20 @@ async def test_silence_is_a_lost_answer(slurm: SlurmBed, faults: Faults) -> None
 
 
 async def test_a_rotated_token_is_read_when_the_old_one_expires(slurm: SlurmBed, tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text(slurm.token())
+    path, new = tmp_path / "token", tmp_path / "new"
+
+    def rotate(token: str) -> None:
+        # A new file: if the same one were written twice within a tick of the kernel, its time would be the same.
+        new.write_text(token)
+        new.replace(path)
+
+    rotate(slurm.token())
     async with connect([slurm.rest_url], FileToken(path)) as client:
         await client.job_states()
-        path.write_text(slurm.token(lifetime=-60))
+        rotate(slurm.token(lifetime=-60))
         with pytest.raises(Unauthorized):
             await client.job_states()
-        path.write_text(slurm.token())
+        rotate(slurm.token())
         await client.job_states()
 
 
