@@ -38,9 +38,13 @@ def submit(bed: SlurmBed, *options: str, user: str = "root") -> str:
 def wait_until_saved(bed: SlurmBed, name: str) -> None:
     """Wait for slurmctld to write down a job, which it does within seconds; a crash before loses the newest."""
     job_state = bed.state_directory / "job_state"
-    wait_until(
-        lambda: job_state.exists() and name.encode() in job_state.read_bytes(), what="jobs are saved", within=60
-    )
+
+    def has_it() -> bool:
+        with suppress(FileNotFoundError):  # for a moment, while it is replaced
+            return name.encode() in job_state.read_bytes()
+        return False
+
+    wait_until(has_it, what="jobs are saved", within=60)
 
 
 # --- it is a real Slurm ------------------------------------------------------------------------------------------
