@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -208,6 +209,14 @@ async def test_refusing_is_being_away_until_healed(proxied: Proxy, session: aioh
     proxied.heal()
     assert await ping(session) == 200
     assert proxied.count() == 2
+
+
+async def test_who_connects_at_the_very_moment_is_let_down_too(proxied: Proxy) -> None:
+    with socket.create_connection(("127.0.0.1", proxied.port)) as late:
+        proxied._accept()
+        proxied.refuse()
+        late.settimeout(60)
+        assert await asyncio.to_thread(late.recv, 1) == b""
 
 
 async def test_a_hung_request_is_never_answered_and_others_are(
