@@ -80,6 +80,9 @@ class Peer:
         return cls(*await asyncio.open_unix_connection(target.path, limit=http1.MAX_HEAD))
 
     async def send(self, data: bytes) -> None:
+        if self.writer.transport.is_closing():
+            # uvloop takes it for a mistake to write to somebody who has just left.
+            raise ConnectionResetError("the connection is closed")
         self.writer.write(data)
         await self.writer.drain()
 
