@@ -72,7 +72,7 @@ async def test_slurm_away_is_a_state_of_its_own_and_what_was_known_stays(slurm: 
     ):
         told: list[bool] = []
         watch.on_contact(lambda: told.append(watch.contact.in_touch))
-        known = set(watch.nodes)
+        known, looked = set(watch.nodes), proxy.count(path="*/diag/")
         proxy.refuse()
         await until(lambda: not watch.contact.in_touch)
         assert watch.contact.trouble
@@ -80,6 +80,7 @@ async def test_slurm_away_is_a_state_of_its_own_and_what_was_known_stays(slurm: 
         proxy.heal()
         await until(lambda: watch.contact.in_touch)
         assert told == [False, True]
+        assert proxy.count(path="*/diag/") > looked, "it may be another slurmctld"
 
 
 async def test_a_reconfigured_slurmctld_is_noticed(client: Client) -> None:
