@@ -1,6 +1,7 @@
 """The controllers of JobSet and LeaderWorkerSet really work on a control plane without nodes."""
 
 import json
+import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,4 +70,12 @@ def test_controllers_take_their_webhooks_with_them(own_control_plane: ControlPla
         pass
     apply_kinds(own_control_plane)
     spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": _POD}}}}]}
-    apply(own_control_plane, "jobset.x-k8s.io/v1alpha2", "JobSet", "unheeded", spec)
+
+    def is_taken() -> bool:
+        try:
+            apply(own_control_plane, "jobset.x-k8s.io/v1alpha2", "JobSet", "unheeded", spec)
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+    eventually(is_taken, "the API server to notice that there are no webhooks any more")
