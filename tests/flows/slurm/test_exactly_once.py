@@ -57,8 +57,13 @@ async def test_the_request_is_lost_and_sent_again(
     await assert_one_job(client, key, job_id)
 
 
-async def test_a_request_that_is_held_back_comes_second(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+async def test_a_request_that_is_held_back_comes_second(
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second submission is in Slurm already when the first one arrives, and is withdrawn."""
+    # The looks end when both are there, and the second one does not begin before that, however slow the machine.
+    monkeypatch.setattr(submitter, "_LATE_LOOKS", (1.0,) * 60)
+    monkeypatch.setattr(submitter, "_HEAD_START", 600)
     let_go = asyncio.Event()
     async with (
         faults.in_front_of(slurm.rest_url) as proxy,
