@@ -85,10 +85,11 @@ class FileToken:
             status = self._path.stat()
             stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
             if stamp != self._stamp:
-                self._token = checked(
-                    self._path.read_text(encoding="ascii", errors="replace"), where=str(self._path)
-                )
-                self._stamp = stamp
+                text = self._path.read_text(encoding="ascii", errors="replace")
+                # `scontrol token > file` empties the file at once and fills it a moment later.
+                if text or not self._token:
+                    self._token = checked(text, where=str(self._path))
+                    self._stamp = stamp
         except OSError as error:
             raise TokenError(
                 f"the token file {self._path} cannot be read: {error.strerror}",

@@ -90,6 +90,18 @@ def test_a_file_is_read_again_when_it_is_another(tmp_path: Path) -> None:
     assert source.token() == "dd.ee.ff"
 
 
+def test_a_file_that_is_just_being_written_changes_nothing_yet(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("aa.bb.cc")
+    source = FileToken(path)
+    assert source.token() == "aa.bb.cc"
+    path.write_text("")
+    assert source.token() == "aa.bb.cc"
+    assert not source.renew()
+    path.write_text("dd.ee.ff")
+    assert source.token() == "dd.ee.ff"
+
+
 def test_a_refused_token_is_worth_a_second_try_only_if_the_file_has_another(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("aa.bb.cc")
