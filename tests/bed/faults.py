@@ -143,8 +143,7 @@ class Proxy:
         self._listener.close()
         # Bound without listening: connecting to it is refused, and nobody else can take the address meanwhile.
         self._listener = self._bind(port)
-        for connection in self.connections:
-            connection.cancel()
+        self._end_connections()
 
     def freeze(self) -> None:
         """Move no byte in either direction, on open and on new connections, until `heal`."""
@@ -220,6 +219,11 @@ class Proxy:
         if never_served:
             never_served.close()
 
+    def _end_connections(self) -> None:
+        # Soon: one that was accepted a moment ago has to begin first, or nobody would close its socket.
+        for connection in self.connections:
+            asyncio.get_running_loop().call_soon(connection.cancel)
+
     async def _serve(self, accepted: socket.socket) -> None:
         task = asyncio.current_task()
         assert task  # for the type checker
@@ -268,8 +272,7 @@ class Proxy:
                     yield self
                 finally:
                     asyncio.get_running_loop().remove_reader(self._listener)
-                    for connection in self.connections:
-                        connection.cancel()
+                    self._end_connections()
         finally:
             self._listener.close()
             if isinstance(self._listen_on, Path):
