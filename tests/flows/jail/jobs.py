@@ -41,6 +41,14 @@ def run(bed: JailBed, script: str, *options: str, user: str = "alice") -> str:
     return output(bed, job)
 
 
+def run_alone(bed: JailBed, script: str) -> str:
+    """Do the same, but begin only when `sbatch` has ended, which is a process of the user's outside."""
+    job = submit(bed, script, "--hold")
+    bed.scontrol("release", job)
+    wait_for(bed, job, "COMPLETED")
+    return output(bed, job)
+
+
 def wait_for_second_try(bed: JailBed, job: str) -> None:
     """Wait for the good end of a job that Slurm may have put back, without the minutes for which it would wait."""
 

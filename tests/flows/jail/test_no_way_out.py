@@ -8,7 +8,7 @@ import pytest
 
 from tests.bed.jail import JAIL, JailBed
 from tests.bed.slurm_box import wait_until
-from tests.flows.jail.jobs import HOME, output, run, srun, submit, wait_for
+from tests.flows.jail.jobs import HOME, output, run, run_alone, srun, submit, wait_for
 
 # Each prints ESCAPED if it gets out.
 ATTEMPTS = {
@@ -57,7 +57,7 @@ ATTEMPTS = {
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_no_way_out_by(jail: JailBed, attempt: str) -> None:
-    shown = run(jail, f"{{ {ATTEMPTS[attempt]}\n}} 2>&1; echo tried")
+    shown = run_alone(jail, f"{{ {ATTEMPTS[attempt]}\n}} 2>&1; echo tried")
     assert "ESCAPED" not in shown
     assert shown.endswith("tried\n")
 
@@ -88,7 +88,7 @@ def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBe
     """While jobs start one after the other, look at everything of the user's as fast as can be."""
     # A step that had to wait for the last one's processor may not hear from 24.11 that it is free.
     step = "srun --overlap --mem=1 true"
-    # Submitted before anybody looks: `sbatch` is a process of the user's outside.
+    # All submitted before anybody looks: `sbatch` is a process of the user's outside.
     started = submit(jail, f"{step}; {step}", "--hold", "--nodelist=n1", "--mem=1", "--array=1-12")
     watch = submit(
         jail,
@@ -98,9 +98,10 @@ def test_no_process_of_the_user_has_a_root_outside_while_jobs_start(jail: JailBe
             for place in /proc/[0-9]*/{root,cwd}; do [ ! -e $place/outside ] || echo ESCAPED by $place; done
         done
         rm stop-watching""",
-        *("--nodelist=n1", "--mem=1"),
+        *("--hold", "--nodelist=n1", "--mem=1"),
     )
     try:
+        jail.scontrol("release", watch)
         wait_until(lambda: output(jail, watch) == "watching\n", what="the job watches", within=60)
         jail.scontrol("release", started)
         wait_for(jail, started, "COMPLETED", within=180)

@@ -405,7 +405,7 @@ def test_a_program_goes_on_while_its_file_is_replaced(tmp_path: Path, root: Path
     old = make(tmp_path / "old", {**FIT, "usr/bin/sleep": File(Path("/bin/sleep").read_bytes(), 0o755)})
     new = make(tmp_path / "new", {**FIT, "usr/bin/sleep": File(b"#!/bin/sh\n", 0o755)})
     done(jail("populate", root, f"--source={old}"))
-    running = subprocess.Popen([root / "usr/bin/sleep", "60"])
+    running = subprocess.Popen([root / "usr/bin/sleep", "infinity"])
     try:
         done(jail("refresh", root, f"--source={new}"))
         assert running.poll() is None
