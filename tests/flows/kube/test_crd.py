@@ -76,6 +76,7 @@ class Pool(Data, frozen=True):
 
 
 GROUP = "test.isthmus.example"
+ALL_KINDS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 POOLS: Kind[Pool] = Kind(Pool, f"{GROUP}/v1", "pools", "Pool")
 RAW_POOLS: Kind[dict[str, Any]] = Kind(dict[str, Any], f"{GROUP}/v1", "pools", "Pool")
 
@@ -95,20 +96,25 @@ def pools(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 async def served(client: Client) -> AsyncIterator[None]:
     await install(client, pools(), manager="test")
-    # It is established; kubectl learns of it by these, which the API server makes a moment later.
+    # It is established; kubectl learns of it by the last two, which the API server makes a moment later.
     async with asyncio.timeout(60):
-        for path in (f"/apis/{GROUP}/v1/pools", f"/apis/{GROUP}/v1", f"/openapi/v3/apis/{GROUP}/v1"):
-            while not await answered(client, path):  # noqa: ASYNC110 - another process makes it true
+        for path, accept in (
+            (f"/apis/{GROUP}/v1/pools", "application/json"),
+            ("/apis", ALL_KINDS),
+            (f"/openapi/v3/apis/{GROUP}/v1", "application/json"),
+        ):
+            while not await answered(client, path, accept):  # noqa: ASYNC110 - another process makes it true
                 await asyncio.sleep(0.05)
     yield
     await client.delete_all(RAW_POOLS, namespace="default")
 
 
-async def answered(client: Client, path: str) -> bool:
+async def answered(client: Client, path: str, accept: str) -> bool:
     try:
-        return b"Pool" in await client.raw(path)
+        answer = await client.raw(path, accept=accept)
     except NotFound:
         return False
+    return GROUP.encode() in answer and b"Pool" in answer
 
 
 async def make(client: Client, **spec: Any) -> dict[str, Any]:

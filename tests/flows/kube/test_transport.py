@@ -263,10 +263,10 @@ async def test_credentials_that_cannot_be_had_say_why(config: Config, tmp_path: 
             await client.raw("/api")
 
 
-async def test_requests_are_told_to_the_observer(config: Config) -> None:
+async def test_requests_are_told_to_the_observer(config: Config, namespace: str) -> None:
     told: list[tuple[str, int]] = []
     async with Client(config, observe=lambda method, code, _seconds: told.append((method, code))) as client:
-        await client.list(PODS)
+        await client.list(PODS, namespace=namespace)
     assert told == [("GET", 200)]
 
 
