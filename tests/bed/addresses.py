@@ -1,7 +1,7 @@
 """A loopback address of one's own, so that real daemons can keep their usual ports and yet run side by side.
 
-The claim is a bound UDP socket: the kernel gives it to one process at a time and takes it back when that process
-ends, however it ends. No lock file can go stale.
+Who cannot choose the address gets a port of 127.0.0.1. The claim is a bound UDP socket: the kernel gives it to one
+process at a time and takes it back when that process ends, however it ends. No lock file can go stale.
 """
 
 import random
@@ -24,4 +24,24 @@ def loopback_address() -> Iterator[str]:
             except OSError:
                 continue
             yield address
+            return
+
+
+@contextmanager
+def quiet_port() -> Iterator[int]:
+    """Claim a port of 127.0.0.1 on which nobody listens, and which nobody gets by chance.
+
+    The kernel hands out higher ones only; the bound UDP socket keeps other tests away, also those of other runs.
+    """
+    dice = random.SystemRandom()
+    while True:
+        number = dice.randrange(1 << 14, 30_000)  # node ports begin there
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim, socket.socket() as probe:
+            try:
+                claim.bind(("127.0.0.1", number))
+                probe.bind(("", number))
+            except OSError:
+                continue
+            probe.close()
+            yield number
             return

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -19,6 +18,7 @@ from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
+from tests.bed.addresses import quiet_port
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import pod
 
@@ -32,10 +32,10 @@ def program() -> str:
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def port() -> Iterator[int]:
+    """A port that is still free when the program has started."""
+    with quiet_port() as number:
+        yield number
 
 
 @pytest.fixture

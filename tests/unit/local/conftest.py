@@ -1,6 +1,4 @@
 import os
-import random
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +7,7 @@ import pytest
 
 from isthmus.local import cgroups, host, state
 from isthmus.local.progress import PlainProgress
+from tests.bed.addresses import quiet_port
 
 
 def eventually(condition: Callable[[], object], *, within: float = 120) -> None:
@@ -35,22 +34,9 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port on which nobody listens, and which nobody gets by chance.
-
-    The kernel hands out higher ones only; the bound UDP socket keeps other tests away, also those of other runs.
-    """
-    dice = random.SystemRandom()
-    while True:
-        number = dice.randrange(1 << 14, 30_000)  # node ports begin there
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim, socket.socket() as probe:
-            try:
-                claim.bind(("127.0.0.1", number))
-                probe.bind(("", number))
-            except OSError:
-                continue
-            probe.close()
-            yield number
-            return
+    """A port on which nobody listens, and which nobody gets by chance."""
+    with quiet_port() as number:
+        yield number
 
 
 @pytest.fixture
