@@ -20,13 +20,17 @@ from tests.flows.runtime.test_election import SHORT
 
 
 def has_ended(process: str) -> bool:
-    """Whether a process is dead, or has been sent the signal of its fuse, after which it does nothing more."""
+    """Whether a process is dead, or has been sent the signal of its fuse, after which it does nothing more.
+
+    The signal is pending until the process gets to run, and blocked from then on, while the process ends.
+    """
     try:
         status = Path("/proc", process, "status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
     fields = dict(line.split(":", 1) for line in status.splitlines())
-    return fields["State"].split()[0] in "ZX" or bool(int(fields["ShdPnd"], 16) & 1 << fuse.EXIT_CODE - 1)
+    burnt = (int(fields["ShdPnd"], 16) | int(fields["SigBlk"], 16)) & 1 << fuse.EXIT_CODE - 1
+    return fields["State"].split()[0] in "ZX" or bool(burnt)
 
 
 async def main(kubeconfig: str, namespace: str, manner: str = "", *processes: str) -> None:
