@@ -197,15 +197,25 @@ class Election:
         """Free the lease. If that fails, the others wait until it runs out, and no harm is done."""
         if self.leads() and isinstance(step := self._candidate.plan(clock()), Read):
             await self._carry_out(step)  # A claim was cut short by the end of the work: find out what came of it.
-        claim = self._candidate.resign(clock())
-        if claim is not None:
+        try:
             try:
-                async with asyncio.timeout(self._patience):
-                    await self._write(claim)
-                log.info("gave the lease back", lease=str(self.lease))
-            except (IsthmusError, TimeoutError) as error:
-                log.warning("could not give the lease back", lease=str(self.lease), error=str(error))
+                await self._resign()
+            except Conflict:
+                await self._carry_out(Read())  # It was stored after we looked.
+                await self._resign()
+        except (IsthmusError, TimeoutError) as error:
+            log.warning("could not give the lease back", lease=str(self.lease), error=str(error))
+
+    async def _resign(self) -> None:
+        claim = self._candidate.resign(clock())
+        if claim is None:
+            return
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._write(claim)
+        finally:
             self._candidate.refused(clock())
+        log.info("gave the lease back", lease=str(self.lease))
 
     def _set_fuse(self) -> None:
         if self.leads():

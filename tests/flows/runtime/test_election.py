@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -179,6 +180,22 @@ async def test_a_leader_whose_work_is_done_makes_room_at_once(
     lease = await client.get(LEASES, Key(namespace, "leader"))
     assert not lease.spec.holder_identity
     assert lease.spec.lease_transitions == 1
+
+
+async def test_a_lease_that_changes_while_it_is_given_back_is_given_back_all_the_same(
+    through: Through, namespace: str, client: Client
+) -> None:
+    """As when a claim that the end of the work cut short is stored a moment later."""
+    key = Key(namespace, "leader")
+    async with through() as (proxy, config), Client(config) as behind:
+        candidate = Contender(behind, key, proxy, LONG)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(candidate.election.run(candidate.work))
+            await until(lambda: any(claim.status == HTTPStatus.OK for claim in proxy.exchanges(method="PATCH")))
+            changed = proxy.respond(409, method="PATCH", times=1)
+            candidate.finish.set()
+        assert changed.used == 1
+    assert not (await client.get(LEASES, key)).spec.holder_identity
 
 
 async def test_a_leader_goes_on_when_the_lease_is_deleted_and_stops_when_it_is_taken(
