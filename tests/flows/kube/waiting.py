@@ -10,7 +10,7 @@ from isthmus.kube.informer import Informer
 I = TypeVar("I", bound=Informer[Any])  # noqa: E741 - as in Informer
 
 
-async def eventually(what: Callable[[], object], *, within: float = 60) -> None:
+async def eventually(what: Callable[[], object], *, within: float = 120) -> None:
     """Wait until `what` is true."""
     try:
         async with asyncio.timeout(within):

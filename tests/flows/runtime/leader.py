@@ -16,7 +16,7 @@ from isthmus.runtime import fuse, logs
 from isthmus.runtime.election import Election, clock
 from isthmus.runtime.loop import run
 from isthmus.runtime.metrics import Metrics
-from tests.flows.runtime.test_election import SHORT
+from tests.flows.runtime.test_election import APART
 
 
 def has_ended(process: str) -> bool:
@@ -43,7 +43,7 @@ async def main(kubeconfig: str, namespace: str, manner: str = "", *processes: st
 
     logs.configure(level="error")
     async with Client(load(Path(kubeconfig))) as client:
-        await Election(client, Key(namespace, "leader"), metrics=Metrics(), fuse=fuse.Fuse(), terms=SHORT).run(work)
+        await Election(client, Key(namespace, "leader"), metrics=Metrics(), fuse=fuse.Fuse(), terms=APART).run(work)
 
 
 if __name__ == "__main__":

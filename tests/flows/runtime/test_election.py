@@ -26,6 +26,8 @@ from tests.bed.faults import Proxy
 from tests.flows.kube.conftest import Through
 
 SHORT = Terms(duration=2, deadline=1.2, interval=0.2)
+APART = Terms(duration=6, deadline=4, interval=0.2)
+"""For processes of their own: a busy machine holds up each of them by itself, and the API server meanwhile."""
 LONG = Terms(duration=600, deadline=400, interval=0.2)
 """Nobody waits in a test until such a lease runs out, and no machine stands still for so long."""
 
