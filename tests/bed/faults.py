@@ -50,7 +50,7 @@ class Proxy:
         self._listen_on = listen_on
         self._server_tls = server_tls
         self._listener = self._bind(0)
-        self.connections: dict[asyncio.Task[None], socket.socket | None] = {}
+        self.connections: dict[asyncio.Task[None], None] = {}
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._news = asyncio.Condition()
@@ -211,13 +211,8 @@ class Proxy:
         with suppress(BlockingIOError):
             accepted, _ = self._listener.accept()
             task = self._group.create_task(self._serve(accepted))
-            self.connections[task] = accepted
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        never_served = self.connections.pop(task)
-        if never_served:
-            never_served.close()
+            self.connections[task] = None
+            task.add_done_callback(self.connections.pop)
 
     def _end_connections(self) -> None:
         # Soon: one that was accepted a moment ago has to begin first, or nobody would close its socket.
@@ -225,10 +220,6 @@ class Proxy:
             asyncio.get_running_loop().call_soon(connection.cancel)
 
     async def _serve(self, accepted: socket.socket) -> None:
-        task = asyncio.current_task()
-        assert task  # for the type checker
-        # From here on we close it ourselves. A task that is cancelled before it begins does not come to this.
-        self.connections[task] = None
         try:
             client = await Peer.adopt(accepted, tls=self._server_tls)
         except OSError:

@@ -79,7 +79,7 @@ def remove_if_empty(path: str) -> None:
 def remove(path: str) -> None:
     """Remove a group with all below it. Its processes are ending: wait until the kernel lets go of them."""
     deadline = time.monotonic() + _GONE_WITHIN
-    while not is_swept(path):
+    while not sweep(path):
         if time.monotonic() > deadline:
             raise Terminal(
                 f"the control group {path} cannot be removed",
@@ -88,7 +88,7 @@ def remove(path: str) -> None:
         time.sleep(0.01)
 
 
-def is_swept(path: str) -> bool:
+def sweep(path: str) -> bool:
     """Remove what has no process of a group and of those below it; tell whether that was all."""
     for hierarchy in _hierarchies():
         for group, _, _ in os.walk(hierarchy / path, topdown=False):

@@ -185,7 +185,7 @@ def _end_processes(group: str) -> None:
     Not even a machine that was being booted when `up` was killed, and comes in last: the group waits for it.
     """
     deadline = time.monotonic() + _HALT_WITHIN
-    while not cgroups.is_swept(group):
+    while not cgroups.sweep(group):
         pids = cgroups.processes(group)
         for pid in pids:
             _kill(pid)
