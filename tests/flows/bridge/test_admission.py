@@ -330,7 +330,9 @@ async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane:
     metadata = {"namespace": opened.managed, "name": "set", "annotations": {GANG_ANNOTATION: "true"}}
     template = {"spec": {"containers": [PAUSE], "restartPolicy": "Never"}}
     replicated = [{"name": "workers", "template": {"spec": {"template": template}}}]
-    made = await opened.client.create(RAW_JOBSETS, {"metadata": metadata, "spec": {"replicatedJobs": replicated}})
+    # Other tests have its real controller run, which is to leave this one alone.
+    spec = {"replicatedJobs": replicated, "managedBy": "example.com/test"}
+    made = await opened.client.create(RAW_JOBSETS, {"metadata": metadata, "spec": spec})
     # What its controller would make of it: a Job that belongs to it.
     body = job(opened, "set-workers-0", {}, pods=1)
     owner = {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "name": "set", "uid": made["metadata"]["uid"]}
@@ -342,14 +344,15 @@ async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane:
 
 async def test_weakness_36_a_bad_annotation_of_a_job_is_told_where_people_look(opened: Door) -> None:
     await opened.client.create(RAW_JOBS, job(opened, "bad", {f"{ASK}timelimit": "soon"}))
-    async with asyncio.timeout(60):
+    wanted = f"Job {opened.managed}/bad: an annotation cannot be used: {ASK}timelimit is 'soon'"
+    # The first refusal may be another: that the Job could not be read within a second. Then this is for the next.
+    async with asyncio.timeout(120):
         while True:
             events = await opened.client.list(RAW_EVENTS, namespace=opened.managed)
             notes = [event.get("note", "") for event in events.items if event.get("reason") == "FailedCreate"]
-            if notes:
+            if any(wanted in note for note in notes):
                 break
             await asyncio.sleep(0.05)
-    assert f"Job {opened.managed}/bad: an annotation cannot be used: {ASK}timelimit is 'soon'" in notes[0]
 
 
 async def test_weakness_36_a_bad_annotation_of_a_pod_is_told_at_kubectl_apply(opened: Door) -> None:
