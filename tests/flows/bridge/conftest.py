@@ -26,6 +26,7 @@ from isthmus.scheduler.submitting import Submitting
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
+from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
@@ -145,6 +146,13 @@ async def running(
         scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics)
         manager = await stack.enter_async_context(working(world, recorder, scheduler.workers))
         yield Bridge(world, scheduler, manager, metrics)
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A loopback address at which nobody else listens, and nobody will: not one that the kernel hands out."""
+    with loopback_address() as address:
+        yield address
 
 
 @pytest.fixture

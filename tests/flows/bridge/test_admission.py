@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -29,6 +30,7 @@ from isthmus.model.workload import JOBSETS
 from isthmus.runtime import server
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
+from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node
@@ -37,7 +39,6 @@ from tests.flows.kube.waiting import eventually
 
 __all__ = ["through"]
 
-HOST = "127.0.0.1"
 ASK = names.JOB_ANNOTATIONS
 RAW_PODS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "pods", "Pod")
 RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
@@ -59,6 +60,12 @@ class Door:
         self.place = place
         self.managed = managed
         self.metrics = metrics
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the API server asks."""
+        parts = urlsplit(self.place.url)
+        return parts.hostname or "", parts.port or 0
 
     def pod(self, name: str = "it", *, namespace: str = "", ours: bool = True, **more: Any) -> dict[str, Any]:
         metadata = {"namespace": namespace or self.managed, "name": name}
@@ -102,14 +109,16 @@ async def door(
     admission = Admission(ours, config, caches=caches, metrics=metrics, bridge_users=users)
     manager = Manager(grace=1.0)
     place = Place(namespace=own, name=f"admission-{managed}")
-    keeper = registration.certificates(client, place, metrics=metrics, hosts=[HOST])
     caches.register(manager)
-    manager.cache("certificates", keeper)
     async with AsyncExitStack() as stack:
+        # An address of its own: a test may close the door, and then listen there itself.
+        host = stack.enter_context(loopback_address())
+        keeper = registration.certificates(client, place, metrics=metrics, hosts=[host])
+        manager.cache("certificates", keeper)
         port = await stack.enter_async_context(
-            server.serve(admission.routes, host=HOST, port=0, tls=keeper.context)
+            server.serve(admission.routes, host=host, port=0, tls=keeper.context)
         )
-        place = Place(namespace=own, name=place.name, url=f"https://{HOST}:{port}")
+        place = Place(namespace=own, name=place.name, url=f"https://{host}:{port}")
         stack.push_async_callback(registration.unregister, client, place)
         await registration.register(client, config, place)
         await keeper.refresh()
@@ -218,7 +227,7 @@ async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
             said = await opened.refusal(opened.pod("new", ours=False))
             assert 'failed calling webhook "pods.slinky.slurm.net"' in said
 
-            with socket.create_server((HOST, int(opened.place.url.rpartition(":")[2]))) as ear:
+            with socket.create_server(opened.address) as ear:
                 await opened.create(opened.pod(namespace=elsewhere, ours=False))
                 await opened.create(opened.pod("other", ours=False, schedulerName="volcano"))
                 ear.setblocking(False)  # noqa: FBT003 - its only form
@@ -508,7 +517,7 @@ async def test_an_api_server_that_is_slow_to_us_holds_nobody_up_for_long(
 
 async def test_replicas_share_one_certificate_and_all_answer(opened: Door, client: Client) -> None:
     """A second replica takes the certificates that the first made, and registers nothing of its own."""
-    second = registration.certificates(client, opened.place, metrics=Metrics(), hosts=[HOST])
+    second = registration.certificates(client, opened.place, metrics=Metrics(), hosts=opened.address[:1])
     await second.refresh()
     assert second.synced.is_set()
     await eventually(lambda: opened.calls() > 0)

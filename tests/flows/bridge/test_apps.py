@@ -22,17 +22,16 @@ from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
+from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_conf import SLURMRESTD_PORT
 from tests.flows.bridge.conftest import PARTITION, make_node, pod
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
 
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+# The usual ports and ten thousand: the kernel hands these out to nobody, and each process has its own address.
+HEALTH, METRICS, WEBHOOK = 18081, 18080, 19443
 
 
 @dataclass
@@ -74,17 +73,26 @@ class Process:
 @contextmanager
 def process(*words: str, log: Path, scheme: str = "http", **environ: str) -> Iterator[Process]:
     """Run a process of the bridge until the block ends."""
-    health, metrics = free_port(), free_port()
-    addresses = (f"--health-probe-bind-address=127.0.0.1:{health}", f"--metrics-bind-address=127.0.0.1:{metrics}")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | environ
     with (
+        loopback_address() as address,
         log.open("w") as output,
         subprocess.Popen(
-            [ISTHMUS, "bridge", *words, *addresses], env=environment, stdout=output, stderr=output, text=True
+            [
+                ISTHMUS,
+                "bridge",
+                *words,
+                f"--health-probe-bind-address={address}:{HEALTH}",
+                f"--metrics-bind-address={address}:{METRICS}",
+            ],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            text=True,
         ) as popen,
     ):
         try:
-            yield Process(popen, f"http://127.0.0.1:{health}", f"{scheme}://127.0.0.1:{metrics}")
+            yield Process(popen, f"http://{address}:{HEALTH}", f"{scheme}://{address}:{METRICS}")
         except BaseException:
             sys.stderr.write(log.read_text())
             raise
@@ -157,13 +165,14 @@ async def test_the_scheduler_waits_for_its_token_and_then_places_pods(  # noqa: 
     slurm_with_external_nodes.command("scancel", found.metadata.labels[names.JOB_ID_LABEL])
 
 
-async def test_a_process_waits_for_kubernetes_and_says_so(settings: Path, tmp_path: Path) -> None:
+async def test_a_process_waits_for_kubernetes_and_says_so(settings: Path, tmp_path: Path, address: str) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
-        f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{free_port()}'}}}}]\n"
+        f"clusters: [{{name: c, cluster: {{server: 'http://{address}:16443'}}}}]\n"
         "contexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"
     )
-    words = ("all", f"--config={settings}", f"--kubeconfig={kubeconfig}", f"--webhook-bind-address=:{free_port()}")
+    webhook = f"--webhook-bind-address={address}:{WEBHOOK}"
+    words = ("all", f"--config={settings}", f"--kubeconfig={kubeconfig}", webhook)
     with process(*words, log=tmp_path / "log") as running:
         said = await running.until_ready(lambda status, text: status == 503 and "not known yet: " in text)
         assert "[-] cluster: not known yet: " in said
@@ -172,9 +181,8 @@ async def test_a_process_waits_for_kubernetes_and_says_so(settings: Path, tmp_pa
 
 
 async def test_all_in_one_admits_pods_while_slurm_is_away(
-    tmp_path: Path, scheduler_name: str, control_plane: ControlPlaneBed, client: Client
+    tmp_path: Path, scheduler_name: str, control_plane: ControlPlaneBed, client: Client, address: str
 ) -> None:
-    webhook = free_port()
     file = tmp_path / "config.yaml"
     file.write_text(f"schedulerName: {scheduler_name}\nfeatures: {{secureMetrics: true}}\n")
     del client  # which has made the kind of the policies
@@ -182,10 +190,10 @@ async def test_all_in_one_admits_pods_while_slurm_is_away(
         "all",
         f"--config={file}",
         f"--kubeconfig={control_plane.kubeconfig}",
-        f"--webhook-bind-address=127.0.0.1:{webhook}",
+        f"--webhook-bind-address={address}:{WEBHOOK}",
         f"--name={scheduler_name}",
     )
-    away = f"http://127.0.0.1:{free_port()}"
+    away = f"http://{address}:{SLURMRESTD_PORT}"
     with process(*words, log=tmp_path / "log", scheme="https", SLURM_REST_API=away, SLURM_JWT="a.b.c") as running:
         said = await running.until_ready(lambda status, _: status == 200)
         assert "[+] slurm: has not been read yet: " in said
@@ -195,7 +203,7 @@ async def test_all_in_one_admits_pods_while_slurm_is_away(
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{running.metrics}/metrics", ssl=trusting) as answer:
                 assert "workqueue_depth" in await answer.text()
-            hook = f"https://127.0.0.1:{webhook}/mutate--v1-pod"
+            hook = f"https://{address}:{WEBHOOK}/mutate--v1-pod"
             async with session.post(hook, data=b"{}", ssl=trusting) as answer:
                 assert answer.status == 400  # somebody is there, and this is no review
         assert await running.end() == 0

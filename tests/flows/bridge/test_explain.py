@@ -16,8 +16,8 @@ from isthmus.domain import jobstates
 from isthmus.model.meta import Key
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_conf import SLURMRESTD_PORT
 from tests.flows.bridge.conftest import Bridge, pod, until
-from tests.flows.bridge.test_apps import free_port
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
 
@@ -96,9 +96,11 @@ async def test_a_pod_that_waits_is_explained(
     assert f"scontrol release {job_id}" in done.stdout
 
 
-async def test_less_is_explained_when_slurm_is_away(bridge: Bridge, namespace: str, isthmus: Command) -> None:
+async def test_less_is_explained_when_slurm_is_away(
+    bridge: Bridge, namespace: str, isthmus: Command, address: str
+) -> None:
     _, left = await waiting(bridge, namespace)
-    away = f"http://127.0.0.1:{free_port()}"
+    away = f"http://{address}:{SLURMRESTD_PORT}"
     done = await isthmus("explain", left.name, "-n", namespace, SLURM_REST_API=away)
     assert done.returncode == 0, done.stderr
     found = marks(done)
@@ -146,7 +148,7 @@ async def test_a_job_of_somebody_else_is_said_to_be_so(
 
 
 async def test_the_status_shows_what_waits_and_what_is_amiss(
-    bridge: Bridge, namespace: str, isthmus: Command
+    bridge: Bridge, namespace: str, isthmus: Command, address: str
 ) -> None:
     _, left = await waiting(bridge, namespace)
     done = await isthmus("bridge", "status")
@@ -163,6 +165,6 @@ async def test_the_status_shows_what_waits_and_what_is_amiss(
     assert told["nodes"]["slurm"] == 5
     assert len(told["nodes"]["unmapped"]) == 1
 
-    away = await isthmus("bridge", "status", SLURM_REST_API=f"http://127.0.0.1:{free_port()}")
+    away = await isthmus("bridge", "status", SLURM_REST_API=f"http://{address}:{SLURMRESTD_PORT}")
     assert away.returncode == 1
     assert "Slurm: ✗ does not answer: no slurmrestd answers" in away.stdout
