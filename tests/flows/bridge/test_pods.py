@@ -205,6 +205,8 @@ async def stage_on(bed: SlurmBed, client: Client, namespace: str) -> AsyncIterat
         stage = Stage(client, slurm, bed, cluster=await cluster_id(client), namespace=namespace)
         for name in stage.nodes:
             await make_node(client, name)
+        # A slurmctld that began in the second of a job's submission may have forgotten another with its id.
+        await eventually(slurm.diagnose, lambda told: 0 < (told.since.value or 0) < (told.now.value or 0))
         yield stage
         for name in stage.nodes:
             await client.delete(NODES, name)
