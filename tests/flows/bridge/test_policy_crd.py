@@ -17,6 +17,7 @@ from isthmus.kube.errors import Invalid
 from isthmus.model.base import Kind
 from isthmus.model.policy import POLICIES
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually
 
 RAW: Kind[dict[str, Any]] = Kind(
     dict[str, Any], POLICIES.api_version, POLICIES.plural, POLICIES.name, namespaced=False
@@ -92,5 +93,7 @@ async def test_kubectl_shows_whom_a_policy_is_for(kube: Client, control_plane: C
     assert head.split() == ["NAME", "NAMESPACES", "ACCOUNTS", "PARTITIONS", "USERS", "AGE"]
     assert '["physics"]' in line
     assert '["physics","guests"]' in line
+    # The API server describes a new kind only a second or so after it has begun to serve it.
+    await eventually(lambda: POLICIES.group in control_plane.kubectl("get", "--raw=/openapi/v3"))
     told = control_plane.kubectl("explain", "bridgepolicy.spec")
     assert "Slurm users that jobs may run as" in told
