@@ -29,7 +29,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm-for-bridge.yaml"
 PARTITION = "slurm-bridge"
 _PORT = 6820
 _LIFESPAN = 86400
-_READY = "--timeout=240s"
+# Four daemons wait for one another, and the kubelet gives each of them two minutes to start.
+_READY = "--timeout=600s"
 
 
 @dataclass(frozen=True)

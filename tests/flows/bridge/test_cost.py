@@ -66,7 +66,8 @@ async def test_weakness_02_waiting_pods_cost_nothing_of_their_own(
             found = [bridge.world.pods.get(key) for key in keys]
             return all(it and (it.bound or knows_why(it)) for it in found)
 
-        await until(all_told)
+        # Who is read before Slurm has looked at it has its next turn after all others: 20 of them, 3 s each.
+        await until(all_told, within=180)
         proxy.seen.clear()
         await proxy.until_seen(path=STATES, times=6)
         assert not proxy.exchanges(method="POST"), "a job that waits is written to"
