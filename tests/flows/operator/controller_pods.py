@@ -128,9 +128,17 @@ class ControllerPods:
     def main_process(self, name: str, container: str = "slurmctld") -> int:
         """The first process of a container, with which all others end, as the host counts."""
         unshared = self._daemons[name, container].pid
-        children = Path(f"/proc/{unshared}/task/{unshared}/children")
-        wait_until(children.read_text, what="the container runs", within=90)
-        return int(children.read_text().split()[0])
+        door, children = Path(f"/proc/{unshared}/cmdline"), Path(f"/proc/{unshared}/task/{unshared}/children")
+        found: list[str] = []
+
+        def runs() -> bool:
+            # Before it opens the container, it has other children, which mount its volumes.
+            if door.read_bytes().startswith(b"unshare\x00--pid\x00"):
+                found[:] = children.read_text().split()
+            return bool(found)
+
+        wait_until(runs, what="the container runs", within=90)
+        return int(found[0])
 
     def has_looked(self, name: str) -> bool:
         """Whether the side-car of a pod has compared files at least once: only then does it rest for so long."""
@@ -141,13 +149,14 @@ class ControllerPods:
         return False
 
     def slurmctld_processes(self, name: str) -> list[int]:
-        """All slurmctld of a pod."""
+        """All slurmctld of a pod that run; of one that has ended, its parent may not have taken note yet."""
         found = []
         pending = [self.main_process(name)]
         while pending:
             process = pending.pop()
             try:
-                if Path(f"/proc/{process}/comm").read_text().startswith("slurmctld"):
+                name, _, state = Path(f"/proc/{process}/stat").read_text().partition(" (")[2].rpartition(") ")
+                if name.startswith("slurmctld") and not state.startswith("Z"):
                     found.append(process)
                 for task in Path(f"/proc/{process}/task").iterdir():
                     pending += [int(child) for child in (task / "children").read_text().split()]
@@ -199,11 +208,10 @@ class ControllerPods:
 
     def settled(self, revision: str) -> bool:
         """Whether every pod has taken a revision and remembers it as good."""
-        return all(
-            (good := self.bed.path(f"/var/spool/slurmctld/.config-{name}/good/{scripts.REVISION}")).exists()
-            and good.read_text().strip() == revision.strip()
-            for name in self.names
-        )
+        files = [self.bed.path(f"/var/spool/slurmctld/.config-{name}/good/{scripts.REVISION}") for name in self.names]
+        with suppress(FileNotFoundError):  # for a moment, while it is replaced
+            return all(file.read_text().strip() == revision.strip() for file in files)
+        return False
 
     def setting(self, key: str) -> str:
         """What slurmctld says that a setting is."""

@@ -199,6 +199,31 @@ def test_kubelet_can_end_it_and_jobs_submitted_a_moment_before_are_kept(pods: Co
     assert state(pods.bed, job) in {"PENDING", "RUNNING"}
 
 
+_NAMELESS_AT_FIRST = {
+    "slurmctld": '#!/bin/sh\nexec nameless "$@"\n',
+    "nameless": '#!/bin/sh\ntouch /tmp/begun\nsleep 3\nexec /usr/sbin/slurmctld "$@"\n',
+}
+
+
+def test_kubelet_can_end_it_while_slurmctld_is_being_started(pods: ControllerPods) -> None:
+    pods.kill_pod("ctl-0")
+    for name, script in _NAMELESS_AT_FIRST.items():
+        program = pods.bed.path(f"/usr/local/bin/{name}")
+        program.write_text(script)
+        program.chmod(0o755)
+    pods.start("ctl-0", "slurmctld")
+    wait_until(pods.bed.path("/tmp/begun").exists, what="slurmctld is being started", within=LIMIT)  # noqa: S108 - in the bed
+    assert pods.stop("ctl-0") == 0
+
+
+def test_kubelet_can_end_a_standby_that_waits_for_another(pair: ControllerPods) -> None:
+    pair.kill_pod("ctl-1")
+    pair.kill_pod("ctl-0")
+    pair.start("ctl-1", "slurmctld")
+    wait_until(pair.bed.path("/pods/ctl-1/run/orders").exists, what="it waits", within=LIMIT)
+    assert pair.stop("ctl-1") == 0
+
+
 def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: ControllerPods) -> None:
     bed = pair.bed
     jobs = [submit(bed, "sleep 600") for _ in range(6)]  # more than the node has CPUs

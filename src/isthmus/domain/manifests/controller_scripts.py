@@ -61,6 +61,7 @@ revision() { cat "$1"/revision.* 2> /dev/null | tr '\n' ' ' || true; }
 START: Final = (
     _COMMON
     + waiting.AWAIT
+    + waiting.TRAP
     + r"""
 if (( EUID == 0 )); then
     for directory in "$state" "$run" "$etc"; do
@@ -90,6 +91,9 @@ exec "${as_slurm[@]}" bash -c "$0" slurmctld "$@"
 
 SUPERVISE: Final = r"""
 set -uo pipefail
+leaving='' heard='' again=''
+# Before anything else: the first process of a container hears no signal that it does not expect.
+trap 'leaving=yes; { echo leave >&3; } 2> /dev/null' TERM INT
 run=/run/slurmctld state=/var/spool/slurmctld ordinal=${HOSTNAME##*-} arguments=("$@")
 [[ -p $run/orders ]] || mkfifo -m 600 "$run/orders"
 exec 3<> "$run/orders"
@@ -107,6 +111,7 @@ reclaim() {
     [[ $ordinal == 0 && -n $charge && $charge != 0 ]] || return 0
     touch "$state/.yield"
     for (( tries = 0; tries < 300; tries++ )); do
+        [[ -z $leaving ]] || break
         if [[ ! -e $state/.yield && ! -e $state/.yielding ]]; then break; fi
         # Nobody has taken note of it within three seconds: nobody is there.
         if (( tries == 30 )) && [[ -e $state/.yield ]]; then break; fi
@@ -123,6 +128,7 @@ stay_back() {
     rm -f "$state/.yielding"
     seen=$(cksum < "$state/heartbeat" 2> /dev/null)
     for (( tries = 0; tries < 100; tries++ )); do
+        [[ -z $leaving ]] || return 0
         sleep 0.1
         [[ $(cksum < "$state/heartbeat" 2> /dev/null) != "$seen" ]] || continue
         [[ $(in_charge) == "$ordinal" ]] || return 0
@@ -133,6 +139,7 @@ begin() {
     local options=()
     reclaim
     stay_back
+    [[ -z $leaving ]] || exit 0
     begun=$SECONDS
     # Without jobs there is nothing to lose by ignoring what a crash left unwritten; otherwise better not to start.
     # But what has been used is first written down minutes after the first jobs, and slurmctld insists on it.
@@ -149,18 +156,22 @@ begin() {
 
 tell() {
     local process name
+    heard=''
     for process in /proc/[0-9]*; do
         { read -r name < "$process/comm"; } 2> /dev/null || continue
-        [[ $name != slurmctld* ]] || kill -s "$1" "${process#/proc/}"
+        [[ $name == slurmctld* ]] && kill -s "$1" "${process#/proc/}" && heard=yes
     done
 }
 
-leaving='' again=''
-trap 'leaving=yes; tell TERM' TERM INT
 begin
 while :; do
     read -r order <&3 || continue
     case $order in
+        leave)
+            tell TERM
+            # One that is just being started has no name yet by which it could be told.
+            [[ -n $heard ]] || { sleep 0.1; echo leave >&3; }
+            ;;
         restart) again=yes; tell TERM ;;
         # Without writing anything: somebody else has jobs that this one does not know of.
         step-back) again=yes; tell KILL ;;
