@@ -208,9 +208,9 @@ class ControllerPods:
 
     def settled(self, revision: str) -> bool:
         """Whether every pod has taken a revision and remembers it as good."""
-        files = [self.bed.path(f"/var/spool/slurmctld/.config-{name}/good/{scripts.REVISION}") for name in self.names]
+        goods = [self.bed.path(f"/var/spool/slurmctld/.config-{name}/good") for name in self.names]
         with suppress(FileNotFoundError):  # for a moment, while it is replaced
-            return all(file.read_text().strip() == revision.strip() for file in files)
+            return all((good / scripts.REVISION).read_text().strip() == revision.strip() for good in goods)
         return False
 
     def setting(self, key: str) -> str:

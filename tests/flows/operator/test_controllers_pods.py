@@ -1,7 +1,6 @@
 """The scripts in slurmctld's pods, with a real slurmctld: bad files, crashes, standbys, keys; no job is lost."""
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
@@ -229,21 +228,19 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: Control
     jobs = [submit(bed, "sleep 600") for _ in range(6)]  # more than the node has CPUs
     until(bed, jobs[0], "RUNNING")
     saved(bed)
-    began = time.monotonic()
     pair.kill_pod("ctl-0")
     taken = bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
-    assert time.monotonic() - began < 40
     assert {state(bed, job) for job in jobs} <= {"PENDING", "RUNNING"}
     # Not even a job that was submitted at the last moment is lost on the way back.
     late = bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
-    began = time.monotonic()
     in_charge = "Running as primary controller"
     count = pair.log("ctl-0").count(in_charge)
     pair.start("ctl-0")
     wait_until(lambda: pair.log("ctl-0").count(in_charge) > count, what="ctl-0 is in charge", within=LIMIT)
     assert "Old state possible" not in pair.log("ctl-1")
+    # Slurm would have asked for control itself, and waited for it for half a minute.
+    assert "Performing RPC: REQUEST_CONTROL" not in pair.log("ctl-1")
     bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true")
-    assert time.monotonic() - began < 25, "Slurm alone takes half a minute"
     assert state(bed, taken) == state(bed, late) == "PENDING"
     assert {state(bed, job) for job in jobs} <= {"PENDING", "RUNNING"}
 
