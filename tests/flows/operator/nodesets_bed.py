@@ -58,7 +58,7 @@ class NodeSets:
         """The test's own connection."""
         self.sync = sync
         self.requests = requests
-        """The methods of all requests that the controller has sent and that change something."""
+        """The methods of all requests that the controller has sent and that change something, but Events."""
 
     @property
     def namespace(self) -> str:
@@ -321,7 +321,9 @@ async def running(
         own = await stack.enter_async_context(Client(load(control_plane.kubeconfig)))
         world = World(kube, Settings(cgroup="none"), namespace=namespace)
         metrics = Metrics()
-        recorder = Recorder(kube, controller="isthmus-operator", instance="test")
+        # Events are sent beside everything else, and counted up many seconds later.
+        for_events = await stack.enter_async_context(Client(way))
+        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
         sync = NodeSetSync(
             world,
             applier=Applier(kube),

@@ -84,7 +84,7 @@ async def test_a_pod_is_made_by_one_request_and_shown_by_another(bed: NodeSets) 
     await eventually(lambda: all(bed.mirrored(it) for it in bed.pods()))
     creates, others = bed.requests.count("POST"), len(bed.requests) - bed.requests.count("POST")
     told = 2 * (time.monotonic() - began)  # the status, while pods came up
-    assert creates < 40 + 4  # and some Events
+    assert creates < 40 + 4  # where the API server is too slow to answer, it is asked again
     assert others < 40 + 8 + told  # the finalizer and two shared objects
     assert len(bed.pods()) == 40
 
