@@ -211,7 +211,7 @@ async def test_s23_in_maintenance_all_is_scaled_down_first_and_then_refreshed(be
     await all_run(bed, workers=1)
     await eventually(lambda: bed.cluster().status.phase == "Available")
     await patch(bed, maintenance=OVERWRITE, populateJail={"image": "root:2"})
-    await eventually(lambda: bed.world.nodesets.get(bed.key("worker")).spec.replicas == 0)  # type: ignore[union-attr]
+    await eventually(lambda: bed.size("worker") == 0)
     mode = condition(bed.cluster().status.conditions, "PopulateJailMode")
     await eventually(lambda: condition(bed.cluster().status.conditions, "PopulateJailMode").reason == OVERWRITE)  # type: ignore[union-attr]
     assert mode is not None

@@ -147,6 +147,8 @@ async def test_files_are_as_old_as_their_change_however_late_we_hear_of_it(bed: 
         await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"extraConf": "KillWait=9"}})
         while not (before := await changed())[0]:  # noqa: ASYNC110 - the cache does not tell
             await asyncio.sleep(0.02)
+        # Its own look ends later than its write can be seen, and no other begins before that.
+        await eventually(lambda: not bed.sync.controller.queue.taken)
         with suppress(Wait):
             await bed.sync.reconcile(bed.key("slurm"))
         assert await changed() == before

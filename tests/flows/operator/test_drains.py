@@ -249,6 +249,8 @@ async def test_another_operator_goes_on_with_what_the_first_began(
         await bed.kube.merge_patch(
             PODS, bed.key("w-1"), {"metadata": {"annotations": {names.POD_DELETION_COST_ANNOTATION: "-1"}}}
         )
+        # Pods and NodeSets are heard of by different ways.
+        await eventually(lambda: names.POD_DELETION_COST_ANNOTATION in bed.pods()["w-1"].metadata.annotations)
         await bed.change(replicas=1)
         await eventually(lambda: bed.status().victims == ("w-1",))
         await bed.in_state("w-1", "DRAIN")
