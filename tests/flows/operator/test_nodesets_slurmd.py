@@ -157,7 +157,7 @@ def test_a_node_that_is_down_is_not_but_readiness_asks_nobody(bed: SlurmBed, sta
 
 
 def running_job(bed: SlurmBed) -> str:
-    job = bed.command("sbatch", "--parsable", "--wrap=sleep 60").strip()
+    job = bed.command("sbatch", "--parsable", "--wrap=sleep 600").strip()
     wait_until(lambda: "State=MIXED" in shown(bed) or "State=ALLOCATED" in shown(bed), what="it runs", within=60)
     return job
 
