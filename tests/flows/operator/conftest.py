@@ -1,17 +1,38 @@
 """The kinds of Slurm clusters on a real API server, and a namespace for each test."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+from isthmus.kube.errors import ApiError
 from isthmus.model.node import NODES
 from isthmus.operator import crds
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace
 from tests.flows.operator.nodesets_bed import PLACES
+
+
+async def until_listed(client: Client, definitions: Iterable[Mapping[str, Any]]) -> None:
+    """Wait until the API server lists kinds, a moment after it serves them: kubectl and helm know no others."""
+    wanted = {
+        (f"{spec['group']}/{version['name']}", spec["names"]["plural"])
+        for spec in (it["spec"] for it in definitions)
+        for version in spec["versions"]
+        if version["served"]
+    }
+    async with asyncio.timeout(60):
+        while wanted:
+            for api in {api for api, _ in wanted}:
+                with suppress(ApiError):
+                    listed = json.loads(await client.raw(f"/apis/{api}"))["resources"]
+                    wanted -= {(api, it["name"]) for it in listed}
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +42,7 @@ def served(control_plane: ControlPlaneBed) -> None:
     async def install() -> None:
         async with Client(load(control_plane.kubeconfig)) as client:
             await crds.install(client)
+            await until_listed(client, crds.definitions())
 
     asyncio.run(install())
 

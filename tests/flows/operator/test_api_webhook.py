@@ -15,7 +15,7 @@ from isthmus.kube.errors import ApiError, NotFound
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
-from isthmus.operator import registration
+from isthmus.operator import crds, registration
 from isthmus.operator.conversion import KEPT_FULL
 from isthmus.operator.registration import Place
 from isthmus.operator.webhook import KINDS, Webhook
@@ -24,7 +24,9 @@ from isthmus.runtime.metrics import Metrics
 from tests.bed import logs
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import NAMESPACES
+from tests.flows.operator.conftest import until_listed
 from tests.flows.operator.others import CLUSTERS_OF_OTHERS
+from tests.flows.operator.parts_bed import LIMIT
 from tests.unit.operator.manifests import Manifest, cluster, nebius_nodeset, slinky
 
 HOST = "127.0.0.1"
@@ -108,6 +110,7 @@ async def door(bed: ControlPlaneBed, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
             )
             await registration.register(client, Place(OPERATOR, url=f"https://{HOST}:{port}"))
             await keeper.refresh()
+            await until_listed(client, crds.definitions(conversion=Place(OPERATOR).conversion))
             await _until_asked(client)
             opened = Door(bed, client, closing)
             yield opened
@@ -121,7 +124,7 @@ async def _until_asked(client: Client) -> None:
     bad = slinky("Controller", "probe", extraConf="nonsense")
     bad["metadata"]["namespace"] = TEAM
     short: Manifest = {"metadata": {"name": "probe", "namespace": TEAM}, "spec": {}}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT):
         while True:
             try:
                 await client.create(CONTROLLERS, bad, dry_run=True)
@@ -260,7 +263,7 @@ async def test_what_was_let_in_before_us_can_go(door: Door) -> None:
     bad = slinky("Controller", "old", extraConf="nonsense")
     bad["metadata"] |= {"namespace": TEAM, "finalizers": ["example.org/wait"]}
     await registration.unregister(door.client, Place(OPERATOR))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT):
         while True:
             with suppress(ApiError):
                 await door.client.create(CONTROLLERS, bad)

@@ -22,6 +22,7 @@ from isthmus.operator import crds
 from isthmus.runtime.election import Election
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.operator.conftest import until_listed
 from tests.flows.runtime.test_election import LONG, NoFuse
 
 Run = Callable[..., tuple[int, str]]
@@ -31,6 +32,7 @@ def install(control_plane: ControlPlaneBed) -> None:
     async def run() -> None:
         async with Client(load(control_plane.kubeconfig)) as client:
             await crds.install(client)
+            await until_listed(client, crds.definitions())
 
     asyncio.run(run())
 
