@@ -104,7 +104,7 @@ class NodeSets:
             told and told.observed_generation == found.metadata.generation
         )
 
-    async def settled(self, name: str = "w", *, within: float = 30) -> None:
+    async def settled(self, name: str = "w", *, within: float = 60) -> None:
         """Wait until a NodeSet says that it is ready."""
         try:
             await eventually(lambda: self.ready(name), within=within)
@@ -163,7 +163,7 @@ class NodeSets:
                 await self.kube.delete(PODS, key, uid=uid, grace=0)
             await eventually(lambda: (it := self.world.pods.get(key)) is None or it.metadata.uid != uid)  # noqa: B023
 
-    async def succeeded(self, *pods: Pod, within: float = 30) -> None:
+    async def succeeded(self, *pods: Pod, within: float = 60) -> None:
         """Wait until each of these pods has another in its place."""
 
         def replaced(old: Pod) -> bool:

@@ -18,7 +18,12 @@ from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.bed.slurm_box import Daemon, _claim, wait_until
 
 NODE = "w-0"
-SETTINGS = {"MaxNodeCount": "100", "ReturnToService": "2", "SlurmctldParameters": "enable_configless"}
+SETTINGS = {
+    "MaxNodeCount": "100",
+    "ReturnToService": "2",
+    "SlurmctldParameters": "enable_configless",
+    "SlurmdDebug": "debug",  # with which slurmd tells that slurmctld has answered it
+}
 
 
 class Pod:
@@ -129,6 +134,8 @@ def test_it_waits_for_slurmctld(bed: SlurmBed, started: Callable[..., Pod]) -> N
 def test_it_registers_again_where_it_was_forgotten(bed: SlurmBed, started: Callable[..., Pod]) -> None:
     pod = started()
     wait_until(lambda: NODE in bed.scontrol("--oneliner", "show", "nodes"), what="the node is known", within=60)
+    # One that has heard nothing yet asks again, until it is registered.
+    wait_until(lambda: "slurmctld sent back" in bed.logs(NODE), what="slurmd knows that it is known", within=60)
     bed.kill("slurmctld")
     for state in bed.path("/var/lib/slurm/slurmctld").glob("node_state*"):
         state.unlink()  # as if it had crashed before it was written
