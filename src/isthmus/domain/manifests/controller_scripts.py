@@ -91,7 +91,7 @@ exec "${as_slurm[@]}" bash -c "$0" slurmctld "$@"
 
 SUPERVISE: Final = r"""
 set -uo pipefail
-leaving='' heard='' again=''
+leaving='' again=''
 # Before anything else: the first process of a container hears no signal that it does not expect.
 trap 'leaving=yes; { echo leave >&3; } 2> /dev/null' TERM INT
 run=/run/slurmctld state=/var/spool/slurmctld ordinal=${HOSTNAME##*-} arguments=("$@")
@@ -156,10 +156,9 @@ begin() {
 
 tell() {
     local process name
-    heard=''
     for process in /proc/[0-9]*; do
         { read -r name < "$process/comm"; } 2> /dev/null || continue
-        [[ $name == slurmctld* ]] && kill -s "$1" "${process#/proc/}" && heard=yes
+        [[ $name != slurmctld* ]] || kill -s "$1" "${process#/proc/}"
     done
 }
 
@@ -169,8 +168,8 @@ while :; do
     case $order in
         leave)
             tell TERM
-            # One that is just being started has no name yet by which it could be told.
-            [[ -n $heard ]] || { sleep 0.1; echo leave >&3; }
+            # And again until it has ended: one that is just being started has no name yet, or does not heed it.
+            { sleep 1; echo leave >&3; } &
             ;;
         restart) again=yes; tell TERM ;;
         # Without writing anything: somebody else has jobs that this one does not know of.
