@@ -1,6 +1,6 @@
 """What the API server answers when it does not do as asked, mapped once to what the caller does next.
 
-Retry     Conflict, Expired, Unauthorized, Unavailable, Unreachable, Garbled
+Retry     Conflict, Expired, Taken, Unauthorized, Unavailable, Unreachable, Garbled
 Wait      TooManyRequests
 Terminal  NotFound, AlreadyExists, Forbidden, Invalid, FieldConflict, Rejected
 """
@@ -95,6 +95,10 @@ class Expired(ApiError, Retry):
     """The version is too old to continue from: list again."""
 
 
+class Taken(ApiError, Retry):
+    """Another Service has the port or the address; or had it, and the server has yet to notice that it is gone."""
+
+
 class Unauthorized(ApiError, Retry):
     """The server does not know us; the token may be about to rotate."""
 
@@ -168,6 +172,8 @@ def from_status(
     type_ = _BY_REASON.get(status.reason) or _BY_CODE.get(code) or _fallback(code)
     if type_ is Conflict and any(cause.reason == "FieldManagerConflict" for cause in status.causes):
         type_ = FieldConflict
+    if type_ is Invalid and any(cause.message.endswith("is already allocated") for cause in status.causes):
+        type_ = Taken
     said = status.message or status.reason or "no reason given"
     what = f"{request}: {said} (HTTP {code})"
     remedy = _REMEDIES.get(type_, "")

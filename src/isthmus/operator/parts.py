@@ -8,7 +8,7 @@ from isthmus import names
 from isthmus.domain.conditions import DEGRADED, READY, holds
 from isthmus.domain.podtrouble import Trouble, is_new, of_pods
 from isthmus.errors import Terminal
-from isthmus.kube.errors import Unavailable
+from isthmus.kube.errors import Taken, Unavailable
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
@@ -85,13 +85,13 @@ async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None
     """Make something; tell what is wrong with it, and what to raise when that has been told.
 
     What can never succeed as it stands needs somebody. The API server answers some mistakes in pod templates as if
-    the fault were its own: those are told, too, and tried again.
+    the fault were its own: those are told, too, and tried again; and so is a port that somebody else has.
     """
     try:
         return await making, None
     except Terminal as error:
         return Trouble(wrong=str(error)), None
-    except Unavailable as error:
+    except (Unavailable, Taken) as error:
         return Trouble(wrong=str(error)), error
 
 

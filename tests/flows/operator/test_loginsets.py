@@ -241,6 +241,21 @@ async def test_what_the_api_server_refuses_is_told(bed: Bed) -> None:
     await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="quantities must match")
 
 
+async def test_a_port_that_another_service_has_is_taken_when_it_is_free(bed: Bed) -> None:
+    await bed.controller()
+    port = {"port": 22, "nodePort": 30031}
+    meta = {"name": "rival", "namespace": bed.namespace}
+    await bed.kube.create(SERVICES, {"metadata": meta, "spec": {"type": "NodePort", "ports": [port]}})
+    service = {"spec": {"type": "NodePort"}, "nodePort": 30031}
+    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, service=service)
+    await bed.until(
+        bed.world.loginsets, "login", "Degraded", "True", saying="30031: provided port is already allocated"
+    )
+    await bed.kube.delete(SERVICES, bed.key("rival"))
+    await bed.there(bed.world.statefulsets, "login")
+    assert (await bed.raw(SERVICES, "login"))["spec"]["ports"][0]["nodePort"] == 30031
+
+
 def stamp(bed: Bed) -> str:
     pod = bed.world.pods.get(bed.key("login-0"))
     return pod.metadata.annotations.get(names.FILES_HASH_ANNOTATION, "") if pod else ""
