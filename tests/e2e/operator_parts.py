@@ -45,6 +45,15 @@ def patch(ground: OperatorGround, namespace: str, what: str, change: dict[str, A
     ground.kubectl("patch", what, f"--namespace={namespace}", "--type=merge", f"--patch={json.dumps(change)}")
 
 
+def ssh_port(ground: OperatorGround, namespace: str) -> str:
+    """Tell under which port of nodes people log in.
+
+    Tests let the API server choose it. One that they ask for may be taken for minutes by nobody: a server that was
+    too slow to answer does not always give it back.
+    """
+    return str(ground.get("service/login", namespace)["spec"]["ports"][0]["nodePort"])
+
+
 def uid(ground: OperatorGround, namespace: str, pod: str) -> str:
     """Tell which pod of that name there is."""
     return str(ground.get(f"pod/{pod}", namespace)["metadata"]["uid"])

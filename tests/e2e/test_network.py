@@ -110,11 +110,11 @@ def test_no_node_has_a_way_out_of_the_machine(cluster: ClusterBed) -> None:
 
 
 def test_the_host_port_of_a_pod_is_open_on_its_node(cluster: ClusterBed, namespace: str) -> None:
-    more = "      ports: [{containerPort: 8080, hostPort: 31999}]\n"
+    more = "      ports: [{containerPort: 8080, hostPort: 28080}]\n"
     manifest = web("hostport", node=cluster.workers[0]) + more
     cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=manifest)
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/hostport", "--timeout=180s")
-    with socket.create_connection((cluster.cluster.nodes[1].address, 31999), timeout=60):
+    with socket.create_connection((cluster.cluster.nodes[1].address, 28080), timeout=60):
         pass
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.bed.operator_ground import OperatorGround
-from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, patch, uid
+from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, patch, ssh_port, uid
 
 NAMESPACE = "login-test"
-PORT = 30422
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,10 @@ class Site:
         return self.ground.kubectl("get", "nodes", "-o", where)
 
     @property
+    def port(self) -> str:
+        return ssh_port(self.ground, NAMESPACE)
+
+    @property
     def options(self) -> list[str]:
         return [
             *("-i", str(self.home / "id"), "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"),
@@ -38,7 +41,7 @@ class Site:
 
     def attempt(self, command: str, *, user: str = "alice") -> "subprocess.CompletedProcess[str]":
         """Run a command over SSH, which may fail."""
-        words = ["ssh", *self.options, "-p", str(PORT), f"{user}@{self.address}", command]
+        words = ["ssh", *self.options, "-p", self.port, f"{user}@{self.address}", command]
         return subprocess.run(words, check=False, capture_output=True, text=True, timeout=180)
 
     def ssh(self, command: str, *, user: str = "alice") -> str:
@@ -49,7 +52,7 @@ class Site:
 
     def session(self, command: str) -> "subprocess.Popen[str]":
         """Begin a command over SSH that takes a while."""
-        words = ["ssh", *self.options, "-p", str(PORT), f"alice@{self.address}", command]
+        words = ["ssh", *self.options, "-p", self.port, f"alice@{self.address}", command]
         return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     @property
@@ -78,7 +81,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
             part("Controller", "slurm", **KEYS, users=made.users()),
             part("RestApi", "slurm", **OF_SLURM),
             part("NodeSet", "worker", **OF_SLURM, replicas=2, slurmd={"resources": SMALL}),
-            part("LoginSet", "login", **OF_SLURM, service={"spec": {"type": "NodePort"}, "nodePort": PORT}),
+            part("LoginSet", "login", **OF_SLURM, service={"spec": {"type": "NodePort"}}),
         )
         for what in ("controller/slurm", "loginset/login", "nodeset.slinky.slurm.net/worker"):
             operator_ground.ready(what, NAMESPACE)
@@ -102,7 +105,7 @@ def test_people_log_in_and_work(site: Site) -> None:
 
 def test_files_are_copied(site: Site, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("and back")
-    words = ["scp", *site.options, "-P", str(PORT)]
+    words = ["scp", *site.options, "-P", site.port]
     subprocess.run([*words, tmp_path / "there", f"alice@{site.address}:"], check=True, timeout=180)
     subprocess.run([*words, f"alice@{site.address}:there", tmp_path / "back"], check=True, timeout=180)
     assert (tmp_path / "back").read_text() == "and back"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.bed.operator_ground import OperatorGround
+from tests.e2e.operator_parts import ssh_port
 
 NAMESPACE = "munge-test"
 NAME = "munged"
-PORT = 30522
 
 # All in one go, since the job is over some seconds later.
 BEGIN = """
@@ -39,7 +39,7 @@ class Site:
         user = {"name": "alice", "uid": 2001, "sshPublicKeys": [self.key.with_suffix(".pub").read_text().strip()]}
         nodes = {
             "worker": {"size": 1, "resources": {"cpu": "1", "memory": "512Mi"}},
-            "login": {"sshdServiceType": "NodePort", "sshdServiceNodePort": PORT},
+            "login": {"sshdServiceType": "NodePort"},
             "accounting": {"enabled": True},
         }
         return {
@@ -64,7 +64,9 @@ class Site:
         address = self.ground.kubectl("get", "nodes", "-o", where)
         known = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.key.parent}/known")
         patience = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=30")
-        words = ["ssh", "-q", "-i", str(self.key), *patience, *known, "-p", str(PORT)]
+        # Known by a name: a Service that was made anew has another port.
+        reach = ("-o", "HostKeyAlias=login", "-p", ssh_port(self.ground, NAMESPACE))
+        words = ["ssh", "-q", "-i", str(self.key), *patience, *known, *reach]
         return subprocess.run(
             [*words, f"alice@{address}", command], check=False, capture_output=True, text=True, timeout=180
         )

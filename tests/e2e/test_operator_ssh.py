@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.bed.operator_ground import OperatorGround
+from tests.e2e.operator_parts import ssh_port
 
 NAME = NAMESPACE = "ssh-test"
-PORT = 30425
 REFUSED = "Access denied by pam_slurm_adopt: you have no active jobs on this node"
 NO_KEY = "Permission denied (publickey)"
 
@@ -36,7 +36,8 @@ class Site:
         address = self.ground.kubectl("get", "nodes", "-o", where)
         known = ("-o", "StrictHostKeyChecking=accept-new", "-o", f"UserKnownHostsFile={self.key.parent}/known")
         with_agent = ("ssh-agent", "sh", "-c", 'ssh-add -q "$0" && exec "$@"', str(self.key))
-        words = [*with_agent, *SSH.split(), "-A", *known, "-p", str(PORT), f"{user}@{address}", command]
+        reach = ("-p", ssh_port(self.ground, NAMESPACE), f"{user}@{address}")
+        words = [*with_agent, *SSH.split(), "-A", *known, *reach, command]
         return subprocess.run(words, check=False, capture_output=True, text=True, timeout=180)
 
     def ssh(self, command: str, *, user: str = "alice") -> str:
@@ -74,7 +75,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
             "populateJail": {},
             "slurmNodes": {
                 "worker": {"size": 2, "resources": {"cpu": "1", "memory": "512Mi"}},
-                "login": {"sshdServiceType": "NodePort", "sshdServiceNodePort": PORT},
+                "login": {"sshdServiceType": "NodePort"},
             },
             "users": [
                 {"name": "alice", "uid": 2001, "sudo": True, "sshPublicKeys": public},

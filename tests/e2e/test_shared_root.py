@@ -11,10 +11,9 @@ import pytest
 
 from isthmus.domain.manifests import jail
 from tests.bed.operator_ground import OperatorGround
-from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part
+from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, ssh_port
 
 NAMESPACE = "root-test"
-PORT = 30423
 IMAGE = "isthmus.local/login:26.05"
 WORKERS = ("worker-0", "worker-1")
 
@@ -73,6 +72,10 @@ class Site:
         return self.ground.kubectl("get", "nodes", "-o", where)
 
     @property
+    def port(self) -> str:
+        return ssh_port(self.ground, NAMESPACE)
+
+    @property
     def options(self) -> list[str]:
         return [
             *("-i", str(self.home / "id"), "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"),
@@ -84,7 +87,7 @@ class Site:
         self, command: str, *options: str, stdin: str = "", user: str = "alice"
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command over SSH, which may fail."""
-        words = ["ssh", *self.options, *options, "-p", str(PORT), f"{user}@{self.address}", command]
+        words = ["ssh", *self.options, *options, "-p", self.port, f"{user}@{self.address}", command]
         return subprocess.run(words, check=False, capture_output=True, text=True, timeout=600, input=stdin)
 
     def ssh(self, command: str, *options: str, stdin: str = "", user: str = "alice") -> str:
@@ -157,7 +160,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
             part(
                 *("LoginSet", "login"),
                 **OF_SLURM,
-                service={"spec": {"type": "NodePort"}, "nodePort": PORT},
+                service={"spec": {"type": "NodePort"}},
                 sharedRoot=_root(data),
             ),
         )
@@ -229,12 +232,12 @@ def test_files_are_copied(site: Site, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("and back")
     remote = f"alice@{site.address}"
     copies: list[list[str | Path]] = [
-        ["scp", *site.options, "-P", str(PORT), tmp_path / "there", f"{remote}:by-scp"],
-        ["scp", "-O", *site.options, "-P", str(PORT), tmp_path / "there", f"{remote}:by-old-scp"],
+        ["scp", *site.options, "-P", site.port, tmp_path / "there", f"{remote}:by-scp"],
+        ["scp", "-O", *site.options, "-P", site.port, tmp_path / "there", f"{remote}:by-old-scp"],
     ]
     for words in copies:
         subprocess.run(words, check=True, timeout=180)
-    sftp = ["sftp", *site.options, "-P", str(PORT), "-b", "-", remote]
+    sftp = ["sftp", *site.options, "-P", site.port, "-b", "-", remote]
     subprocess.run(sftp, check=True, timeout=180, text=True, input=f"put {tmp_path}/there by-sftp\n", stdout=-3)
     assert site.ssh("srun cat by-scp by-old-scp by-sftp") == "and back" * 3
     # From a machine that has it: a worker's container, and alice's key for a moment.

@@ -95,7 +95,7 @@ def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFacto
         "--workers=2",
         "--memory=512Mi",
         "--no-accounting",
-        "--node-port=30424",
+        "--node-port=30024",  # below 30086, of which nobody gets one by chance
         "--no-wait",
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
