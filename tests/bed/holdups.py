@@ -143,7 +143,7 @@ def _main() -> None:
     holdups = HoldUps(random.Random(options.seed))  # noqa: S311 - no secret
     code = _run(options.command, holdups)
     told = ", ".join(f"{name} {count}" for name, count in holdups.counts.most_common())
-    sys.stderr.write(f"held up {holdups.counts.total()} times: {told}\n")
+    sys.stderr.write(f"held up {holdups.counts.total()} times by --seed={options.seed}: {told}\n")
     sys.exit(code if code >= 0 else 128 - code)
 
 
