@@ -19,7 +19,6 @@ from typing import Generic, NoReturn, TypeVar, Unpack
 
 import msgspec
 
-from isthmus import cancelling
 from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.client import Client, Selection
 from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, Rejected
@@ -88,12 +87,10 @@ class Informer(Generic[T]):
                 if not self._version and not self._streams:
                     await self._list()
                 heard = await self._follow()
-            except Expired as error:
-                cancelling.heed(error)
+            except Expired:
                 _log.info("%s: version %s is too old, listing again", self.kind.plural, self._version)
                 self._version = ""
             except IsthmusError as error:
-                cancelling.heed(error)
                 if self._cannot_stream(error):
                     self._streams = False
                 else:

@@ -19,7 +19,6 @@ from typing import Generic
 
 import structlog
 
-from isthmus import cancelling
 from isthmus.errors import Retry, Terminal, Wait
 from isthmus.runtime.backlog import KeyT
 from isthmus.runtime.metrics import Metrics
@@ -89,10 +88,10 @@ class Controller(Generic[KeyT]):
             async with asyncio.timeout(self._limit):
                 await self._reconcile(key)
         except asyncio.CancelledError as error:
-            cancelling.heed(error)
+            if _we_are_cancelled():
+                raise
             self._failed(key, error)  # Something that the reconcile awaited was cancelled, not this worker.
         except Exception as error:  # noqa: BLE001 - the one place where everything is caught, so that others go on
-            cancelling.heed(error)
             self._failed(key, error)
         else:
             self.queue.forget(key)
@@ -152,6 +151,11 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _told(error: BaseException) -> str:
     return "; ".join(str(leaf) or type(leaf).__name__ for leaf in _leaves(error))
+
+
+def _we_are_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _readable(key: object) -> str:

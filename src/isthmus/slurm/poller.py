@@ -24,7 +24,6 @@ from contextlib import suppress
 
 import msgspec
 
-from isthmus import cancelling
 from isthmus.errors import IsthmusError
 from isthmus.model.slurm import Job, JobState, States
 from isthmus.slurm.client import Client
@@ -214,7 +213,6 @@ class Poller:
             try:
                 await ask()
             except IsthmusError as error:
-                cancelling.heed(error)
                 self._note(name, str(error))
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, _BACKOFF_MOST)
