@@ -76,9 +76,9 @@ class HoldUps:
     def let_go(self) -> None:
         """Let those go on whose time is over and who stand still: others cannot be told."""
         now = time.monotonic()
-        for thread in [it for it in self._stopped if self._until[it] <= now]:
+        for thread in [it for it in self._stopped if self._until.get(it, 0.0) <= now]:
             _ptrace(_DETACH, thread, self._stopped.pop(thread))
-            del self._until[thread]
+            self._until.pop(thread, None)
 
     def take_note(self, pid: int, status: int) -> None:
         """Hear that a thread stands still, or has ended."""

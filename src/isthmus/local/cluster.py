@@ -118,7 +118,7 @@ class Cluster:
 
     @property
     def _kubectl_inside(self) -> tuple[str, ...]:
-        """The same inside the control-plane node, with which it goes: who was killed leaves nobody who waits."""
+        """The same inside the control-plane node, with which it ends: no killed `up` leaves one waiting."""
         return (*self.nodes[0].machine.enter(), *self.kubectl)
 
     def look(self) -> list[NodeView]:

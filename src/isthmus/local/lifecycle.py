@@ -182,7 +182,7 @@ def _replace(settings: Settings, **changes: object) -> Settings:
 def _end_processes(group: str) -> None:
     """Every process of a cluster, pods included, is in its control group: none can be overlooked.
 
-    Not even a machine that was being booted when `up` was killed, and comes in last: the group waits for it.
+    Not even a machine that was being booted when `up` was killed: once the group is gone, it cannot come in.
     """
     deadline = time.monotonic() + _HALT_WITHIN
     while not cgroups.sweep(group):
@@ -190,9 +190,8 @@ def _end_processes(group: str) -> None:
         for pid in pids:
             _kill(pid)
         if time.monotonic() > deadline:
-            raise Terminal(
-                f"processes of the cluster do not end: {sorted(pids)}", remedy="see dmesg, then down again"
-            )
+            what = f"processes of the cluster do not end: {sorted(pids)}" if pids else f"{group} cannot be removed"
+            raise Terminal(what, remedy="see dmesg, then down again")
         time.sleep(0.01)
 
 

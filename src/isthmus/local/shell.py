@@ -52,5 +52,6 @@ def run(
     if done.returncode:
         printed = log.read_text(errors="replace") if log else f"{done.stdout}{done.stderr}"
         tail = "\n".join(f"    {line}" for line in printed.strip().splitlines()[-_TAIL_LINES:])
-        raise Terminal(f"{' '.join(words[:3])} … ended with {done.returncode}:\n{tail}", remedy=remedy)
+        named = words[words.index("--") + 1 :] if words[0] == "nsenter" and "--" in words else words
+        raise Terminal(f"{' '.join(named[:3])} … ended with {done.returncode}:\n{tail}", remedy=remedy)
     return done.stdout or ""

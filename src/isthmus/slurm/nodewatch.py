@@ -121,7 +121,7 @@ class NodeWatch:
                 await self._reader.read()
             except IsthmusError as error:
                 self._note(str(error))
-                # It may be another one that answers next, and one that has just begun soon looks like the old one.
+                # Another one may answer next: ask before it has run for so long that it looks like the old one.
                 self._restarts_due = 0.0
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, _BACKOFF_MOST)

@@ -155,8 +155,8 @@ class ControllerPods:
         while pending:
             process = pending.pop()
             try:
-                name, _, state = Path(f"/proc/{process}/stat").read_text().partition(" (")[2].rpartition(") ")
-                if name.startswith("slurmctld") and not state.startswith("Z"):
+                program, _, state = Path(f"/proc/{process}/stat").read_text().partition(" (")[2].rpartition(") ")
+                if program.startswith("slurmctld") and not state.startswith("Z"):
                     found.append(process)
                 for task in Path(f"/proc/{process}/task").iterdir():
                     pending += [int(child) for child in (task / "children").read_text().split()]

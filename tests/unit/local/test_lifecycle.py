@@ -2,6 +2,7 @@
 
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,8 @@ def test_down_does_not_overlook_who_comes_in_when_all_others_are_gone(
         def count_and_come_in(path: str) -> set[int]:
             found = count(path)
             if not found:
-                come_in(late)
+                with suppress(FileNotFoundError):  # where the group is gone already, as it is for a machine
+                    come_in(late)
             return found
 
         come_in(first)

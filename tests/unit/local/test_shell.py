@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ def test_a_failure_shows_the_end_of_both_outputs_and_the_remedy() -> None:
     assert "    line 20\n    trouble\n  → try again" in said
     assert "line 8\n" not in said
     assert "secret-word" not in said
+
+
+def test_a_failure_inside_a_machine_names_the_program_there() -> None:
+    with pytest.raises(Terminal, match=r"^grep needle … ended with 1:"):
+        shell.run(["nsenter", f"--target={os.getpid()}", "--uts", "--", "grep", "needle"], stdin="hay")
 
 
 def test_a_program_that_is_not_there_is_named_with_the_remedy() -> None:

@@ -168,8 +168,9 @@ while :; do
     case $order in
         leave)
             tell TERM
-            # And again until it has ended: one that is just being started has no name yet, or does not heed it.
-            { sleep 1; echo leave >&3; } &
+            # And again until it has ended: one that is just being started has no name yet, or does not heed it. Not
+            # sooner: it leaves nodes that do not answer alone three seconds after it was told last.
+            { sleep 5; echo leave >&3; } &
             ;;
         restart) again=yes; tell TERM ;;
         # Without writing anything: somebody else has jobs that this one does not know of.
