@@ -45,6 +45,9 @@ from isthmus.runtime.references import Asker
 _WORKERS: Final = 4
 _SOON: Final = 1.0
 _LATER: Final = 3.0
+_STANDBYS: Final = 10.0
+"""How often it is looked at who of several is in charge: a take-over may pass before anybody misses an answer."""
+
 _CROWD: Final = 0.2
 
 
@@ -263,9 +266,11 @@ class ControllerSync:
         rejected = verdict.message if verdict.state == "rejected" else ""
         wrong = rejected or found.wrong or "; ".join(problems)
         asked = await self._asked(controller)
+        # Nobody tells us when a standby takes over, or when one that did not answer is back.
         if not asked.all_answer:
-            # Nobody tells us when a standby takes over, or when one that did not answer is back.
             self.controller.queue.add(controller.metadata.key, after=_LATER)
+        elif controller.spec.replicas > 1:
+            self.controller.queue.add(controller.metadata.key, after=_STANDBYS)
         held = [
             *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {asked.active}"),
             config_condition(verdict, invalid=revision is None),
