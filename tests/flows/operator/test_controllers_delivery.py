@@ -12,9 +12,10 @@ from isthmus.domain.slurmfiles import delivery
 from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS
 from isthmus.model.slinky import CONTROLLERS
-from isthmus.operator.controllers import ControllerSync, rotation
+from isthmus.operator.controllers import ControllerSync, rotation, sync
 from isthmus.operator.slurms import Address
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, Bed, working
@@ -23,9 +24,10 @@ NEW_KEY = b"n" * 64
 
 
 @asynccontextmanager
-async def following(bed: Bed, slurm: SlurmBed) -> AsyncIterator[None]:
-    """Let the Controller's Slurm be this one."""
-    bed.world.slurms.follow(Key(bed.namespace, "slurm"), Address((slurm.rest_url,), slurm.jwt_key.read_bytes()))
+async def following(bed: Bed, slurm: SlurmBed, url: str = "") -> AsyncIterator[None]:
+    """Let the Controller's Slurm be this one, by way of this URL."""
+    address = Address((url or slurm.rest_url,), slurm.jwt_key.read_bytes())
+    bed.world.slurms.follow(Key(bed.namespace, "slurm"), address)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(bed.world.slurms.run())
         try:
@@ -66,7 +68,7 @@ async def read_again(slurm: SlurmBed) -> None:
             return
 
 
-async def make(bed: Bed) -> None:
+async def make(bed: Bed, **spec: object) -> None:
     """Make a Controller, and so files, in a second in which slurmctld and its nodes have surely read nothing."""
     # slurmctld answers a second or two before it begins to count.
     slurm = bed.world.slurms.of(bed.key("slurm"))
@@ -74,7 +76,7 @@ async def make(bed: Bed) -> None:
     while not (await slurm.client.diagnose()).since.value:  # noqa: ASYNC110 - nobody tells of it
         await asyncio.sleep(0.02)
     await next_second()
-    await bed.make(CONTROLLERS, "slurm", slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF)
+    await bed.make(CONTROLLERS, "slurm", slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF, **spec)
 
 
 async def applied(bed: Bed, status: str, *, saying: str = "") -> None:
@@ -97,6 +99,19 @@ async def test_a_change_counts_as_applied_when_slurmctld_and_its_nodes_have_read
         await eventually(knows_version)
         assert [it.status.active for it in bed.world.controllers.values()] == ["slurm-controller-0"]
         await bed.until(bed.world.controllers, "slurm", "SlurmReachable", "True")
+
+
+async def test_who_of_several_is_in_charge_is_asked_for_ever(
+    bed: Bed, slurm_here: SlurmBed, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby may take over without any answer being missed, and nobody tells."""
+    monkeypatch.setattr(sync, "_STANDBYS", 0.1)
+    async with faults.in_front_of(slurm_here.rest_url) as proxy, following(bed, slurm_here, proxy.url):
+        await make(bed, ha={"enabled": True}, persistence={"existingClaim": "shared"})
+        await read_again(slurm_here)
+        await applied(bed, "True")
+        # Many more than those that late news of the change bring about.
+        await proxy.until_seen(path="*/ping/", times=proxy.count(path="*/ping/") + 50)
 
 
 async def test_a_node_that_has_not_taken_it_is_named(
