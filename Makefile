@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTEST := .venv/bin/pytest
+RINGS := .venv/bin/python -m tests.rings
 
 .PHONY: help
 help: ## Show what there is.
@@ -13,19 +14,20 @@ demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm pla
 	@scripts/demo
 
 .PHONY: test
-test: lint unit flows e2e ## Run all the checks and tests (as root; about 50 minutes, 65 on the first run).
+test: prepare ## Run all the checks and tests (as root; about 20 minutes, 45 on the first run).
+	$(RINGS) lint unit flows e2e
+
+.PHONY: quick
+quick: prepare ## Run the checks, the unit tests, and enough others to touch every process once (5 minutes).
+	$(RINGS) --quick lint unit flows e2e
 
 .PHONY: lint
 lint: .venv/ready ## Check style, types and layers.
-	.venv/bin/ruff check
-	.venv/bin/ruff format --check
-	.venv/bin/mypy
-	.venv/bin/mypy bench
-	.venv/bin/lint-imports
+	$(RINGS) lint
 
 .PHONY: unit
-unit: .venv/ready ## Test decisions and properties, without any server (seconds).
-	$(PYTEST) tests/unit tests/properties
+unit: .venv/ready ## Test decisions and properties, without any server (a minute).
+	$(RINGS) unit
 
 .PHONY: prepare
 prepare: .venv/ready ## Build binaries and images that the tests need and the cache lacks.
@@ -33,11 +35,11 @@ prepare: .venv/ready ## Build binaries and images that the tests need and the ca
 
 .PHONY: flows
 flows: prepare ## Test on a real control plane and real Slurm daemons, without nodes (minutes).
-	@scripts/flows
+	$(RINGS) flows
 
 .PHONY: e2e
 e2e: prepare ## Test on the whole local cluster with real pods (minutes).
-	$(PYTEST) tests/e2e
+	$(RINGS) e2e
 
 .PHONY: soak
 soak: prepare ## Run what is random for long: a hundred times the examples, hundreds of seeds of kills, long outages, hold-ups (three hours).
