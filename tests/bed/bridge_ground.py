@@ -58,9 +58,7 @@ class BridgeGround:
 
     def kubernetes_node(self, slurm_node: str) -> str:
         """The Kubernetes node on which the slurmd of a Slurm node runs."""
-        return self.kubectl(
-            "get", "pod", slurm_node, f"--namespace={self.namespace}", "-o", "jsonpath={.spec.nodeName}"
-        )
+        return str(self.cluster.get(f"pod/{slurm_node}", self.namespace)["spec"]["nodeName"])
 
 
 def manifest(version: str, namespace: str) -> str:

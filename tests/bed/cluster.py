@@ -2,9 +2,9 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,12 @@ from isthmus.local import binaries, lifecycle
 from isthmus.local.cluster import Cluster
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs
+from tests.bed.api import Api, Object
+from tests.bed.commands import Done, attempt, checked
 from tests.bed.prepare import prepare
+from tests.bed.waiting import PATIENCE
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
-_PATIENCE = 180
 
 
 class ClusterBed:
@@ -36,13 +38,24 @@ class ClusterBed:
         """The names of the worker nodes."""
         return [node.name for node in self.cluster.nodes[1:]]
 
+    @cached_property
+    def api(self) -> Api:
+        """The API server, asked from this process: what tests do again and again while they wait."""
+        return Api(self.kubeconfig)
+
+    def close(self) -> None:
+        """End the connections to the API server."""
+        if opened := self.__dict__.pop("api", None):
+            opened.close()
+
+    def attempt(self, *words: str, stdin: str | None = None) -> Done:
+        """Run kubectl as administrator where it may fail, and see what it says."""
+        return attempt(*self.cluster.kubectl, *words, stdin=stdin)
+
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl as administrator; a failure shows what it said."""
-        done = subprocess.run(
-            [*self.cluster.kubectl, *words], check=False, text=True, input=stdin, capture_output=True
-        )
-        assert done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}"
-        return done.stdout
+        done = self.attempt(*words, stdin=stdin)
+        return checked(Done(["kubectl", *words], done.returncode, done.stdout, done.stderr))
 
     def apply(self, manifest: str) -> None:
         """Make objects from YAML."""
@@ -52,35 +65,20 @@ class ClusterBed:
         """Make a namespace, and wait until it takes pods: that is when the account is there that they run under."""
         self.kubectl("create", "namespace", name)
         account = ("serviceaccount/default", f"--namespace={name}")
-        self.kubectl("wait", *account, "--for=create", f"--timeout={_PATIENCE}s")
+        self.kubectl("wait", *account, "--for=create", f"--timeout={PATIENCE:g}s")
 
-    def exec(self, pod: str, *words: str, namespace: str = "default") -> str:
-        """Run a program in a pod."""
-        return self.kubectl("exec", f"--namespace={namespace}", pod, "--", *words)
+    def get(self, what: str, namespace: str = "", *, selector: str = "") -> Object:
+        """Read an object, such as pod/web, or a list, such as pods."""
+        return self.api.get(what, namespace, selector=selector)
+
+    def exec(self, pod: str, *words: str, namespace: str = "default", stdin: str | None = None) -> str:
+        """Run a program in a pod; a failure shows what it said."""
+        return checked(self.api.exec(pod, *words, namespace=namespace, stdin=stdin))
 
     def node_ready(self, name: str) -> str:
-        """What the Ready condition of a node says: True, False or Unknown."""
-        return self.kubectl(
-            "get", "node", name, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
-        ).strip()
-
-
-def eventually(condition: Callable[[], object], what: str, *, within: float = _PATIENCE) -> None:
-    """Wait for a condition; say what was waited for when it does not come.
-
-    A condition that cannot be asked for is not met: whoever has to answer may be away for a moment, or know only a
-    part of the answer.
-    """
-    deadline = time.monotonic() + within
-    while True:
-        trouble = ""
-        try:
-            if condition():
-                return
-        except (AssertionError, LookupError, ValueError, OSError, subprocess.TimeoutExpired) as error:
-            trouble = f"\nat last: {type(error).__name__}: {error}"
-        assert time.monotonic() < deadline, f"not within {within} s: {what}{trouble}"
-        time.sleep(0.2)
+        """What the Ready condition of a node says: True, False or Unknown; nothing before anybody has said so."""
+        held = self.get(f"node/{name}")["status"].get("conditions", [])
+        return next((str(it["status"]) for it in held if it["type"] == "Ready"), "")
 
 
 def make_cluster(name: str, *, workers: int) -> ClusterBed:
@@ -100,7 +98,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
     prepare(PlainProgress())  # every image of the store is in every node from its first start
     try:
         bed = make_cluster(name, workers=3)
-        with ExitStack() as shown:
+        with closing(bed), ExitStack() as shown:
             for node in bed.cluster.nodes:
                 shown.enter_context(logs.shown(request.config, name=node.name, directory=node.machine.logs))
             yield bed

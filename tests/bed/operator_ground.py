@@ -11,18 +11,22 @@ The operator is there once per run. A test makes what it needs in a namespace of
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.api import Object
+from tests.bed.cluster import ClusterBed
+from tests.bed.commands import CommandError, Done, attempt
+from tests.bed.waiting import PATIENCE, eventually
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "charts"
@@ -45,25 +49,22 @@ class OperatorGround:
         """Run kubectl as administrator; a failure shows what it said."""
         return self.cluster.kubectl(*words, stdin=stdin)
 
-    def attempt(self, *words: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
+    def attempt(self, *words: str, stdin: str | None = None) -> Done:
         """Run kubectl where it may fail, and see what it says."""
-        return subprocess.run(
-            [*self.cluster.cluster.kubectl, *words], check=False, text=True, input=stdin, capture_output=True
-        )
+        return self.cluster.attempt(*words, stdin=stdin)
 
     def apply(self, manifest: str | dict[str, Any], namespace: str) -> None:
         """Make objects from YAML, or from a manifest."""
         text = manifest if isinstance(manifest, str) else json.dumps(manifest)
         self.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=text)
 
-    def get(self, what: str, namespace: str) -> dict[str, Any]:
-        """Read an object, such as nodeset/worker."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", what, f"--namespace={namespace}", "-o", "json"))
-        return found
+    def get(self, what: str, namespace: str, *, selector: str = "") -> Object:
+        """Read an object, such as nodeset/worker, or a list, such as pods."""
+        return self.cluster.get(what, namespace, selector=selector)
 
-    def exec(self, pod: str, *words: str, namespace: str) -> str:
-        """Run a program in a pod."""
-        return self.cluster.exec(pod, *words, namespace=namespace)
+    def exec(self, pod: str, *words: str, namespace: str, stdin: str | None = None) -> str:
+        """Run a program in a pod; a failure shows what it said."""
+        return self.cluster.exec(pod, *words, namespace=namespace, stdin=stdin)
 
     def ready(self, what: str, namespace: str, *, within: int = 240) -> None:
         """Wait until an object says that it is ready; show why not."""
@@ -73,11 +74,17 @@ class OperatorGround:
         assert done.returncode == 0, f"{what} is not ready: {done.stderr}\n{self.story(namespace)}"
 
     def eventually(
-        self, condition: Callable[[], object], what: str, *, within: float = 180.0, namespace: str = ""
-    ) -> None:
-        """Wait for a condition; show what is in that namespace when it does not come."""
+        self,
+        observe: Callable[[], T],
+        what: str,
+        *,
+        holds: Callable[[T], object] = bool,
+        within: float = PATIENCE,
+        namespace: str = "",
+    ) -> T:
+        """Wait as `tests.bed.waiting` does; show what is in that namespace when it does not come."""
         try:
-            eventually(condition, what, within=within)
+            return eventually(observe, what, holds=holds, within=within)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.story(namespace)}" if namespace else str(error)) from None
 
@@ -108,14 +115,9 @@ class OperatorGround:
     def helm(self, *words: str) -> str:
         """Run helm."""
         program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
-        done = subprocess.run(
-            [program, *words],
-            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"helm {' '.join(words)}: {done.stderr}\n{self.story(NAMESPACE)}"
+        done = attempt(program, *words, env={**os.environ, "KUBECONFIG": str(self.kubeconfig)})
+        if done.returncode:
+            raise CommandError(f"helm {' '.join(words)}: {done.stderr}\n{self.story(NAMESPACE)}")
         return done.stdout
 
 

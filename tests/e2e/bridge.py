@@ -2,20 +2,20 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from isthmus import names
 from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
 from tests.bed.bridge_ground import BridgeGround
-from tests.bed.cluster import eventually
+from tests.bed.commands import attempt, checked
+from tests.bed.waiting import eventually
+from tests.e2e.command import isthmus
 from tests.e2e.pods import TOOLS
-from tests.e2e.test_command_line import ISTHMUS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "bridge"
@@ -23,12 +23,13 @@ SOON = 60.0
 _CHART = ROOT / "charts" / "slurm-bridge"
 _ACCOUNT = ("state", "exitcode", "comment", "nodelist", "partition")
 
+T = TypeVar("T")
 Pod = dict[str, Any]
 
 
-def soon(condition: Callable[[], object], what: str) -> None:
+def soon(observe: Callable[[], T], what: str, *, holds: Callable[[T], object] = bool) -> T:
     """Wait for what should take a second or two."""
-    eventually(condition, what, within=SOON)
+    return eventually(observe, what, holds=holds, within=SOON)
 
 
 def job_id(pod: Pod) -> str:
@@ -60,18 +61,19 @@ class Bridge:
         """Run our command as an administrator with a token for Slurm does."""
         ground = self.ground
         reach = {"SLURM_REST_API": ground.rest_url, "SLURM_JWT": ground.token, "KUBECONFIG": str(ground.kubeconfig)}
-        done = subprocess.run(
-            [ISTHMUS, *words], check=False, capture_output=True, text=True, timeout=180, env={**os.environ, **reach}
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return checked(isthmus(*words, **reach))
 
     # Both sides
 
     def pods(self, *named: str) -> list[Pod]:
         """Read these pods, or all of them."""
-        found = json.loads(self.kubectl("get", "pods", *named, "-o", "json"))
-        return list(found.get("items", [found]))
+        if named:
+            return [self.ground.cluster.get(f"pod/{name}", self.namespace) for name in named]
+        return self.objects("pods")
+
+    def objects(self, *kinds: str) -> list[dict[str, Any]]:
+        """Read all objects of these kinds."""
+        return [it for kind in kinds for it in self.ground.cluster.get(kind, self.namespace)["items"]]
 
     def queue(self, *words: str) -> list[str]:
         """The lines that squeue prints, without its heading."""
@@ -81,6 +83,14 @@ class Bridge:
         """What accounting says of a job."""
         told = self.slurm("sacct", "-X", "-P", "-n", f"--jobs={job}", f"--format={','.join(_ACCOUNT)}").strip()
         return dict(zip(_ACCOUNT, told.split("|"), strict=True)) if told else dict.fromkeys(_ACCOUNT, "")
+
+    def accounted(self, job: str, state: str) -> None:
+        """Wait until accounting says that a job is in this state."""
+        eventually(
+            lambda: self.account(job),
+            f"job {job} to be accounted for as {state}",
+            holds=lambda it: it["state"].startswith(state),
+        )
 
     def external_nodes(self) -> dict[str, dict[str, Any]]:
         """The nodes of Slurm that stand for nodes of Kubernetes."""
@@ -115,8 +125,7 @@ class Bridge:
     def waits(self, name: str, reason: str) -> None:
         """Wait until a pod is told that Slurm has this reason to let it wait."""
 
-        def told() -> bool:
-            pod = self.pods(name)[0]
+        def told(pod: Pod) -> bool:
             since = pod["metadata"]["creationTimestamp"]
             return any(
                 f"({reason})" in it.get("message", "") and it["lastTransitionTime"] == since
@@ -124,20 +133,23 @@ class Bridge:
                 if it.get("reason") == "SlurmPending"
             )
 
-        soon(told, f"pod {name} to know that Slurm says {reason}")
+        soon(lambda: self.pods(name)[0], f"pod {name} to know that Slurm says {reason}", holds=told)
 
-    def gone(self, name: str) -> bool:
-        """Whether there is no such pod."""
-        return f"pod/{name}" not in self.kubectl("get", "pods", "-o", "name").split()
+    def gone(self, name: str) -> None:
+        """Wait until there is no such pod any more."""
+        self.kubectl("wait", "--for=delete", f"pod/{name}", f"--timeout={SOON:g}s")
 
     def clear(self) -> None:
         """Delete all that could have pods, and wait until Slurm knows."""
         self.kubectl("delete", "jobsets,lws,deployments,statefulsets,jobs,pods", "--all", "--timeout=180s")
         # What belonged to these goes after them, and until then may make a pod for one that was deleted.
-        rest = ("get", "replicasets,statefulsets,jobs,pods", "-o", "name")
-        eventually(lambda: not self.kubectl(*rest).strip(), "all pods to go, and whoever makes them")
+        eventually(
+            lambda: [it["metadata"]["name"] for it in self.objects("replicasets", "statefulsets", "jobs", "pods")],
+            "all pods to go, and whoever makes them",
+            holds=lambda it: not it,
+        )
         self.slurm("scancel", "--me")
-        eventually(lambda: not self.queue(), "a queue without jobs")
+        eventually(self.queue, "a queue without jobs", holds=lambda it: not it)
 
 
 @contextmanager
@@ -149,13 +161,17 @@ def installed(ground: BridgeGround, namespace: str, *values: str) -> Iterator[Br
     _helm(ground, "install", str(_CHART), "--wait", "--timeout=300s", *(f"--set={value}" for value in told))
     # Its pods are ready before the API server finds them.
     tried = ("run", "tried", f"--image={TOOLS}", "--dry-run=server", "-o", "jsonpath={.spec.schedulerName}")
-    eventually(lambda: bridge.kubectl(*tried) == names.SCHEDULER_NAME, "the bridge's webhooks to be found")
+    eventually(
+        lambda: bridge.kubectl(*tried),
+        "the bridge's webhooks to be found",
+        holds=lambda it: it == names.SCHEDULER_NAME,
+    )
     try:
         yield bridge
     finally:
         bridge.clear()
         ground.kubectl("label", "nodes", "--all", f"{names.EXTERNAL_NODE_LABEL}-")
-        eventually(lambda: not bridge.external_nodes(), "external nodes to go")
+        eventually(bridge.external_nodes, "external nodes to go", holds=lambda it: not it)
         _helm(ground, "uninstall", "--wait")
         ground.kubectl("delete", "lease", f"--namespace={ground.namespace}", "--all")
         ground.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -163,11 +179,6 @@ def installed(ground: BridgeGround, namespace: str, *values: str) -> Iterator[Br
 
 def _helm(ground: BridgeGround, verb: str, *words: str) -> None:
     program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
-    done = subprocess.run(
-        [program, verb, "slurm-bridge", f"--namespace={ground.namespace}", *words],
-        env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    words = (verb, "slurm-bridge", f"--namespace={ground.namespace}", *words)
+    done = attempt(program, *words, env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)})
     assert done.returncode == 0, f"helm {verb}: {done.stderr}\n{ground.kubectl('get', 'pods', '-A', '-o', 'wide')}"

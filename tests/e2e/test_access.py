@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from isthmus.local.addresses import Addresses
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 from tests.e2e.pods import web
 
 
@@ -27,7 +28,7 @@ def served(cluster: ClusterBed) -> Iterator[str]:
 
 
 def test_exec_runs_in_the_pod(cluster: ClusterBed, served: str) -> None:
-    assert cluster.exec("web", "hostname", namespace=served) == "web\n"
+    assert cluster.kubectl("exec", "web", f"--namespace={served}", "--", "hostname") == "web\n"
 
 
 def test_logs_show_what_the_pod_printed(cluster: ClusterBed, served: str) -> None:
@@ -35,7 +36,9 @@ def test_logs_show_what_the_pod_printed(cluster: ClusterBed, served: str) -> Non
         "web", "python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/')", namespace=served
     )
     logs = ("logs", "web", f"--namespace={served}")
-    eventually(lambda: '"GET / HTTP/1.1" 200' in cluster.kubectl(*logs), "the request in the log")
+    eventually(
+        lambda: cluster.kubectl(*logs), "the request in the log", holds=lambda it: '"GET / HTTP/1.1" 200' in it
+    )
 
 
 def test_cp_copies_both_ways(cluster: ClusterBed, served: str, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 from isthmus import names
 from isthmus.apps.bridge import CONTROLLERS_ELECTION
 from tests.bed.bridge_ground import PARTITION, BridgeGround
-from tests.bed.cluster import eventually
+from tests.bed.commands import CommandError
+from tests.bed.waiting import eventually
 from tests.e2e.bridge import EXAMPLES, Bridge, Pod, installed, job_id, soon
 
 NAMESPACE = "slurm-bridge"
@@ -39,7 +40,9 @@ def bridge(bridge_ground: BridgeGround) -> Iterator[Bridge]:
     workers = bridge_ground.cluster.workers
     bridge_ground.kubectl("label", "node", *workers, f"{names.EXTERNAL_NODE_LABEL}=")
     with installed(bridge_ground, NAMESPACE) as bridge:
-        eventually(lambda: len(bridge.external_nodes()) == len(workers), "the workers to be nodes of Slurm")
+        eventually(
+            bridge.external_nodes, "the workers to be nodes of Slurm", holds=lambda it: len(it) == len(workers)
+        )
         yield bridge
 
 
@@ -52,11 +55,10 @@ def workloads(bridge: Bridge) -> Bridge:
 
 
 @pytest.fixture
-def quiet(bridge: Bridge) -> Iterator[Bridge]:
-    """The bridge without anything to do, before the test and after it."""
+def quiet(bridge: Bridge) -> Bridge:
+    """The bridge without anything to do; whoever comes next, or `installed`, clears up after the test."""
     bridge.clear()
-    yield bridge
-    bridge.clear()
+    return bridge
 
 
 def test_workers_are_nodes_of_slurm_as_large_as_they_are(bridge: Bridge) -> None:
@@ -73,7 +75,11 @@ def test_workers_are_nodes_of_slurm_as_large_as_they_are(bridge: Bridge) -> None
 def test_slurm_places(workloads: Bridge, kind: str) -> None:
     target, condition, size, jobs = KINDS[kind]
     workloads.kubectl("wait", f"--for={condition}", target, "--timeout=240s")
-    eventually(lambda: len(_placed(workloads, target)) == size, f"{size} pods of {target} to have a node")
+    eventually(
+        lambda: _placed(workloads, target),
+        f"{size} pods of {target} to have a node",
+        holds=lambda it: len(it) == size,
+    )
     members = [pod for pod in workloads.pods() if _belongs(pod, target.partition("/")[2])]
     assert len(members) == size
     assert len({job_id(pod) for pod in members}) == jobs
@@ -82,10 +88,18 @@ def test_slurm_places(workloads: Bridge, kind: str) -> None:
         assert annotations[names.POD_JOB_ANNOTATION] == job_id(pod)
         assert annotations[names.POD_NODE_ANNOTATION] == annotations[names.POD_SLURM_NODE_ANNOTATION] == node
         # slurmdbd hears of a job later than its pods do.
-        soon(lambda: node in _nodes(workloads, pod), f"job {job_id(pod)} to be accounted for on {node}")  # noqa: B023 - now
+        soon(
+            lambda: _nodes(workloads, pod),  # noqa: B023 - now
+            f"job {job_id(pod)} to be accounted for on {node}",
+            holds=lambda it: node in it,  # noqa: B023 - now
+        )
         assert workloads.account(job_id(pod))["partition"] == PARTITION
     if kind in FINITE:
-        soon(lambda: all(_ended_well(workloads, pod) for pod in members), "accounting to tell of success")
+        soon(
+            lambda: [workloads.account(job_id(pod)) for pod in members],
+            "accounting to tell of success",
+            holds=lambda it: all(_ended_well(job) for job in it),
+        )
     else:
         running = {line.strip() for line in workloads.queue("--states=RUNNING", "--Format=JobID")}
         assert {job_id(pod) for pod in members} <= running
@@ -108,9 +122,8 @@ def _nodes(bridge: Bridge, pod: Pod) -> list[str]:
     return bridge.slurm("scontrol", "show", "hostnames", told).split() if told else []
 
 
-def _ended_well(bridge: Bridge, pod: Pod) -> bool:
+def _ended_well(job: dict[str, str]) -> bool:
     # Slurm can only cancel an external job: that its pods succeeded stands in the comment.
-    job = bridge.account(job_id(pod))
     return job["state"].startswith("CANCELLED") and "Succeeded" in job["comment"]
 
 
@@ -124,7 +137,7 @@ def test_a_podgroup_that_was_made_anew_is_another_gang(quiet: Bridge) -> None:
         (shown,) = json.loads(quiet.slurm("scontrol", "show", "job", job, "--json"))["jobs"]
         assert json.loads(shown["admin_comment"])["uid"] == uid
         quiet.kubectl("delete", example, "--timeout=180s")
-        eventually(lambda: not quiet.pods(), "the pods to follow their Job")
+        eventually(quiet.pods, "the pods to follow their Job", holds=lambda it: not it)
 
 
 def test_pods_wait_for_native_jobs_and_native_jobs_for_pods(quiet: Bridge) -> None:
@@ -138,7 +151,7 @@ def test_pods_wait_for_native_jobs_and_native_jobs_for_pods(quiet: Bridge) -> No
     first = job_id(quiet.running("before"))
     second = quiet.slurm("sbatch", "--parsable", f"--dependency=afterany:{first}", "--wrap=true").strip()
     quiet.kubectl("delete", "pod", "before")
-    eventually(lambda: quiet.account(second)["state"] == "COMPLETED", "the native job to follow the pod")
+    quiet.accounted(second, "COMPLETED")
 
 
 def test_a_pod_waits_while_the_nodes_are_full_and_says_so(quiet: Bridge) -> None:
@@ -163,9 +176,12 @@ def test_scancel_evicts_the_pod_and_says_why(quiet: Bridge) -> None:
     quiet.run("cancelled")
     job = job_id(quiet.running("cancelled"))
     quiet.slurm("scancel", job)
-    soon(lambda: quiet.gone("cancelled"), "the pod to be gone")
-    events = ("get", "events", "--field-selector=involvedObject.name=cancelled")
-    soon(lambda: f"Slurm job {job} was cancelled" in quiet.kubectl(*events), "an Event that says why")
+    quiet.gone("cancelled")
+    soon(
+        lambda: [it["message"] for it in quiet.objects("events") if it["involvedObject"]["name"] == "cancelled"],
+        "an Event that says why",
+        holds=lambda it: any(f"Slurm job {job} was cancelled" in message for message in it),
+    )
 
 
 def test_a_deleted_and_a_failed_pod_free_their_jobs_and_accounting_tells(quiet: Bridge) -> None:
@@ -174,9 +190,13 @@ def test_a_deleted_and_a_failed_pod_free_their_jobs_and_accounting_tells(quiet: 
     deleted = job_id(quiet.running("deleted"))
     failed = job_id(quiet.running("failed", phase="Failed"))
     quiet.kubectl("delete", "pod", "deleted")
-    soon(lambda: not quiet.queue(), "both jobs to end")
-    soon(lambda: f"{NAMESPACE}/deleted: deleted" in quiet.account(deleted)["comment"], "the outcome of one")
-    soon(lambda: f"{NAMESPACE}/failed: Failed" in quiet.account(failed)["comment"], "the outcome of the other")
+    soon(quiet.queue, "both jobs to end", holds=lambda it: not it)
+    for job, outcome in ((deleted, "deleted: deleted"), (failed, "failed: Failed")):
+        soon(
+            lambda: quiet.account(job)["comment"],  # noqa: B023 - now
+            f"the outcome {outcome}",
+            holds=lambda it: f"{NAMESPACE}/{outcome}" in it,  # noqa: B023 - now
+        )
 
 
 def test_a_cordoned_node_is_drained_and_a_drained_one_cordoned(quiet: Bridge) -> None:
@@ -185,23 +205,27 @@ def test_a_cordoned_node_is_drained_and_a_drained_one_cordoned(quiet: Bridge) ->
     def state(name: str) -> str:
         return quiet.slurm("sinfo", "--noheader", f"--nodes={name}", "--format=%T %E").splitlines()[0]
 
-    def unschedulable(name: str) -> str:
-        return quiet.kubectl("get", "node", name, "-o", "jsonpath={.spec.unschedulable}")
+    def unschedulable(name: str) -> bool:
+        return bool(quiet.ground.cluster.get(f"node/{name}")["spec"].get("unschedulable"))
 
     quiet.kubectl("cordon", node)
     quiet.slurm("scontrol", "update", f"nodename={other}", "state=drain", "reason=new disks")
-    soon(lambda: "drained" in state(node) and "slurm-bridge" in state(node), "the cordoned node to be drained")
-    soon(lambda: unschedulable(other) == "true", "the drained node to be cordoned")
+    soon(
+        lambda: state(node),
+        "the cordoned node to be drained",
+        holds=lambda it: "drained" in it and "slurm-bridge" in it,
+    )
+    soon(lambda: unschedulable(other), "the drained node to be cordoned")
     quiet.run("elsewhere")
     assert quiet.running("elsewhere")["spec"]["nodeName"] not in {node, other}
     quiet.kubectl("uncordon", node)
     quiet.slurm("scontrol", "update", f"nodename={other}", "state=resume")
-    soon(lambda: state(node).startswith("idle"), "the first node to be used again")
-    soon(lambda: unschedulable(other) == "", "the second node to be used again")
+    soon(lambda: state(node), "the first node to be used again", holds=lambda it: it.startswith("idle"))
+    soon(lambda: unschedulable(other), "the second node to be used again", holds=lambda it: not it)
 
 
 def test_bad_annotations_are_refused_when_they_are_applied(bridge: Bridge) -> None:
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(CommandError) as told:
         bridge.run("bad", timelimit="soon")
     assert "slurmjob.slinky.slurm.net/timelimit is 'soon', expected minutes above 0" in str(told.value)
 
@@ -211,16 +235,16 @@ def test_a_standby_takes_over(quiet: Bridge, lease: str) -> None:
     there = f"--namespace={quiet.ground.namespace}"
 
     def leader() -> str:
-        found = quiet.ground.kubectl("get", "lease", lease, there, "-o", "jsonpath={.spec.holderIdentity}")
-        return found.partition("_")[0]
+        found = quiet.ground.cluster.get(f"lease/{lease}", quiet.ground.namespace)["spec"].get("holderIdentity", "")
+        return str(found).partition("_")[0]
 
     quiet.run("before")
     job = job_id(quiet.running("before"))
-    gone = leader()
+    gone = eventually(leader, "somebody to lead")
     quiet.ground.kubectl("delete", "pod", there, gone, "--grace-period=0", "--force")
     quiet.run("after")
     quiet.kubectl("delete", "pod", "before", "--wait=false")
     after = job_id(quiet.running("after"))
-    eventually(lambda: quiet.account(job)["state"].startswith("CANCELLED"), "the job of the deleted pod to end")
-    eventually(lambda: leader() not in {"", gone}, "the standby to lead")
+    quiet.accounted(job, "CANCELLED")
+    eventually(leader, "the standby to lead", holds=lambda it: it not in {"", gone})
     assert quiet.queue("--states=PENDING,RUNNING", "--format=%i") == [after]

@@ -9,8 +9,8 @@ import pytest
 
 from isthmus import names
 from tests.bed.bridge_ground import BridgeGround
-from tests.bed.cluster import eventually
-from tests.e2e.bridge import EXAMPLES, Bridge, installed, job_id, soon
+from tests.bed.waiting import eventually
+from tests.e2e.bridge import EXAMPLES, Bridge, installed, job_id
 
 NAMESPACE = "hybrid"
 
@@ -28,16 +28,15 @@ def bridge(hybrid_ground: BridgeGround) -> Iterator[Bridge]:
 
 
 @pytest.fixture
-def quiet(bridge: Bridge) -> Iterator[Bridge]:
-    """The bridge with nothing to do, before the test and after it."""
+def quiet(bridge: Bridge) -> Bridge:
+    """The bridge with nothing to do; whoever comes next, or `installed`, clears up after the test."""
     bridge.clear()
-    yield bridge
-    bridge.clear()
+    return bridge
 
 
 def test_pods_and_native_jobs_stand_in_one_queue(quiet: Bridge) -> None:
     native = quiet.slurm("sbatch", "--parsable", "--nodes=2", "--exclusive", "--wrap=sleep 300").strip()
-    eventually(lambda: quiet.account(native)["state"] == "RUNNING", "the native job to have both nodes")
+    quiet.accounted(native, "RUNNING")
     quiet.run("behind")
     quiet.waits("behind", "Resources")
     quiet.slurm("scancel", native)
@@ -46,23 +45,27 @@ def test_pods_and_native_jobs_stand_in_one_queue(quiet: Bridge) -> None:
     assert pod["spec"]["nodeName"] == quiet.ground.kubernetes_node(slurm_node)
     assert pod["metadata"]["annotations"][names.POD_NODE_ANNOTATION] == pod["spec"]["nodeName"]
     second = quiet.slurm("sbatch", "--parsable", f"--nodelist={slurm_node}", "--exclusive", "--wrap=true").strip()
-    eventually(lambda: "(Resources)" in "".join(quiet.queue(f"--jobs={second}")), "the native job to wait")
+    eventually(
+        lambda: "".join(quiet.queue(f"--jobs={second}")),
+        "the native job to wait",
+        holds=lambda it: "(Resources)" in it,
+    )
     quiet.kubectl("delete", "pod", "behind")
-    eventually(lambda: quiet.account(second)["state"] == "COMPLETED", "the native job to get the node")
+    quiet.accounted(second, "COMPLETED")
 
 
 def test_jobs_end_as_their_pods_do(quiet: Bridge) -> None:
     quiet.run("good", command="true")
     quiet.run("bad", command="false")
     good, bad = job_id(quiet.running("good", phase="Succeeded")), job_id(quiet.running("bad", phase="Failed"))
-    eventually(lambda: quiet.account(good)["state"] == "COMPLETED", "the one to be accounted for as completed")
-    eventually(lambda: quiet.account(bad)["state"] == "FAILED", "the other to be accounted for as failed")
+    quiet.accounted(good, "COMPLETED")
+    quiet.accounted(bad, "FAILED")
 
 
 def test_scancel_evicts_the_pod(quiet: Bridge) -> None:
     quiet.run("cancelled")
     quiet.slurm("scancel", job_id(quiet.running("cancelled")))
-    soon(lambda: quiet.gone("cancelled"), "the pod to be gone")
+    quiet.gone("cancelled")
 
 
 def test_a_gang_starts_together(quiet: Bridge) -> None:
@@ -72,4 +75,4 @@ def test_a_gang_starts_together(quiet: Bridge) -> None:
     members = quiet.pods()
     (job,) = {job_id(pod) for pod in members}
     assert len({pod["spec"]["nodeName"] for pod in members}) == len(members) == 2
-    eventually(lambda: quiet.account(job)["state"] == "COMPLETED", "the gang to be accounted for as completed")
+    quiet.accounted(job, "COMPLETED")

@@ -1,20 +1,12 @@
 """The commands as a person types them, and what they say when something is wrong."""
 
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.bed.cluster import ClusterBed
-
-ISTHMUS = Path(__file__).parents[2] / ".venv" / "bin" / "isthmus"
-
-
-def isthmus(*words: str, user: str = "root") -> subprocess.CompletedProcess[str]:
-    """Run a command as somebody."""
-    become = [] if user == "root" else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    return subprocess.run([*become, str(ISTHMUS), *words], check=False, capture_output=True, text=True, timeout=300)
+from tests.e2e.command import isthmus
 
 
 def _refused(*words: str, user: str = "root") -> str:

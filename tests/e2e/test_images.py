@@ -8,7 +8,8 @@ import pytest
 from isthmus.local import lifecycle, supply
 from isthmus.local.images.recipes import reference
 from isthmus.local.progress import PlainProgress
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 
 _SCRIPTS = Path(__file__).with_name("in_images")
 
@@ -27,8 +28,11 @@ def _run(cluster: ClusterBed, namespace: str, image: str, *command: str) -> str:
         },
     }
     cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=json.dumps(manifest))
-    phase = ["get", "pod", "once", f"--namespace={namespace}", "-o", "jsonpath={.status.phase}"]
-    eventually(lambda: cluster.kubectl(*phase) in ("Succeeded", "Failed"), f"{image} to end")
+    eventually(
+        lambda: cluster.get("pod/once", namespace)["status"].get("phase"),
+        f"{image} to end",
+        holds=lambda it: it in {"Succeeded", "Failed"},
+    )
     return cluster.kubectl("logs", "once", f"--namespace={namespace}")
 
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,10 @@ from isthmus.errors import Terminal
 from isthmus.local import lifecycle, state
 from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
+from tests.e2e.command import ISTHMUS
 from tests.e2e.pods import web
-from tests.e2e.test_command_line import ISTHMUS
 
 NAME = f"second-{os.getpid():07}"
 """Others may run these tests at the same time. It is the beginning of no other name of theirs."""
@@ -80,12 +81,11 @@ def _down_leaves(before: dict[str, set[str]]) -> None:
     )
     assert done.returncode == 0 or "no cluster" in done.stderr, done.stderr
 
-    def as_before() -> bool:
-        assert _traces() == before
-        return True
+    def changed() -> dict[str, set[str]]:
+        return {what: found ^ before[what] for what, found in _traces().items() if found != before[what]}
 
     # The kernel removes a network namespace a moment after its last process.
-    eventually(as_before, "the machine to be as before", within=60)
+    eventually(changed, "the machine to be as before", holds=lambda it: not it, within=60)
 
 
 def test_two_clusters_live_side_by_side_and_one_goes_without_the_other(cluster: ClusterBed) -> None:
@@ -96,7 +96,7 @@ def test_two_clusters_live_side_by_side_and_one_goes_without_the_other(cluster: 
         assert second.cluster.settings.slot != cluster.cluster.settings.slot
         second.apply(web("web") + _NODE_PORT)
         second.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=180s")
-        eventually(lambda: _greeting(PORT) == b"web\n", "the published port to answer")
+        eventually(lambda: _greeting(PORT), "the published port to answer", holds=lambda it: it == b"web\n")
         assert "web" not in cluster.kubectl("get", "pods", "-o", "name")
         assert all(view.machine == "on" and not view.stopped for view in cluster.cluster.look())
     finally:
@@ -151,8 +151,8 @@ def test_up_completes_what_a_killed_up_began(cluster: ClusterBed) -> None:
         )
         process.kill()
     try:
-        again = ClusterBed(lifecycle.up(NAME, progress=PlainProgress()))
-        assert again.node_ready(again.workers[0]) == "True"
+        with closing(ClusterBed(lifecycle.up(NAME, progress=PlainProgress()))) as again:
+            assert again.node_ready(again.workers[0]) == "True"
     finally:
         _down_leaves(before)
 
@@ -164,4 +164,8 @@ def test_a_cluster_goes_with_the_process_that_wanted_it() -> None:
     )
     python = Path(__file__).parents[2] / ".venv" / "bin" / "python"
     subprocess.run([python, "-c", script], check=False, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
-    eventually(lambda: NAME not in state.names() and not _traces()["processes"], "the guard to remove the cluster")
+    eventually(
+        lambda: ({NAME}.intersection(state.names()), _traces()["processes"]),
+        "the guard to remove the cluster",
+        holds=lambda it: not any(it),
+    )

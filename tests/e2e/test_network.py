@@ -5,7 +5,9 @@ import socket
 
 import pytest
 
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.commands import CommandError
+from tests.bed.waiting import eventually
 from tests.e2e.pods import pod, web
 
 _GET = "import sys,urllib.request as u; print(u.urlopen(sys.argv[1], timeout=30).read().decode().strip())"
@@ -44,14 +46,10 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080
 
 def _fetch(cluster: ClusterBed, url: str) -> str:
     """Fetch a page from the pod on the other node; a Service needs a moment until its rules are in place."""
-    answers: list[str] = []
-
-    def ask() -> bool:
-        answers.append(cluster.exec("client", "python3", "-c", _GET, url, namespace="network").strip())
-        return True
-
-    eventually(ask, f"an answer from {url}")
-    return answers[-1]
+    return eventually(
+        lambda: cluster.exec("client", "python3", "-c", _GET, url, namespace="network").strip(),
+        f"an answer from {url}",
+    )
 
 
 def test_a_pod_reaches_a_pod_of_another_node_by_address(cluster: ClusterBed, server: str) -> None:
@@ -73,8 +71,9 @@ def test_a_service_is_reached_by_name(cluster: ClusterBed, server: str, name: st
 def test_a_headless_service_names_the_pods_themselves(cluster: ClusterBed, server: str) -> None:
     look_up = "import socket; print(socket.gethostbyname('headless.network.svc.cluster.local'))"
     eventually(
-        lambda: cluster.exec("client", "python3", "-c", look_up, namespace="network").strip() == server,
+        lambda: cluster.exec("client", "python3", "-c", look_up, namespace="network").strip(),
         "the name to lead to the pod",
+        holds=lambda it: it == server,
     )
 
 
@@ -124,7 +123,11 @@ def test_the_api_server_reaches_admission_webhooks_by_their_service(cluster: Clu
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/hook", "--timeout=180s")
     cluster.apply(_WEBHOOK.format(namespace=namespace))
     try:
-        eventually(lambda: "tls: first record" in _refusal(cluster, namespace), "the webhook's pod to be found")
+        eventually(
+            lambda: _refusal(cluster, namespace),
+            "the webhook's pod to be found",
+            holds=lambda it: "tls: first record" in it,
+        )
     finally:
         cluster.kubectl("delete", "validatingwebhookconfiguration", f"hook-{namespace}")
 
@@ -133,7 +136,7 @@ def _refusal(cluster: ClusterBed, namespace: str) -> str:
     """What is said against a ConfigMap; nothing as long as the API server has not heard of the webhook."""
     try:
         cluster.kubectl("create", "configmap", "x", f"--namespace={namespace}", "--dry-run=server")
-    except AssertionError as refused:
+    except CommandError as refused:
         return str(refused)
     return ""
 

@@ -4,17 +4,23 @@ import pytest
 
 from isthmus.local import lifecycle
 from isthmus.local.progress import PlainProgress
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 from tests.e2e.pods import pod
 
 
 def _settle(cluster: ClusterBed, node: str) -> None:
-    eventually(lambda: cluster.node_ready(node) == "True", f"{node} to be Ready")
+    _says(cluster, node, "True")
 
 
-def _restarts(cluster: ClusterBed, namespace: str, pod_name: str) -> str:
-    count = "jsonpath={.status.containerStatuses[0].restartCount}"
-    return cluster.kubectl("get", "pod", pod_name, f"--namespace={namespace}", "-o", count)
+def _says(cluster: ClusterBed, node: str, ready: str) -> None:
+    """Wait until Kubernetes says that a node is ready, or that it does not know."""
+    eventually(lambda: cluster.node_ready(node), f"Ready of {node} to be {ready}", holds=lambda it: it == ready)
+
+
+def _restarts(cluster: ClusterBed, namespace: str, pod_name: str) -> int:
+    status = cluster.get(f"pod/{pod_name}", namespace)["status"]["containerStatuses"]
+    return int(status[0]["restartCount"])
 
 
 def test_a_stopped_node_is_not_ready_and_comes_back_with_its_pods(cluster: ClusterBed, namespace: str) -> None:
@@ -23,14 +29,16 @@ def test_a_stopped_node_is_not_ready_and_comes_back_with_its_pods(cluster: Clust
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/stays", "--timeout=180s")
     lifecycle.stop_node(cluster.name, node)
     try:
-        eventually(lambda: cluster.node_ready(node) == "Unknown", f"{node} to be seen as gone")
+        _says(cluster, node, "Unknown")
         states = {view.name: view.machine for view in cluster.cluster.look()}
         assert states[node] == "off"
         assert states[cluster.workers[0]] == "on"
     finally:
         lifecycle.start_node(cluster.name, node)
     _settle(cluster, node)
-    eventually(lambda: _restarts(cluster, namespace, "stays") == "1", "the pod to be started again")
+    eventually(
+        lambda: _restarts(cluster, namespace, "stays"), "the pod to be started again", holds=lambda it: it == 1
+    )
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/stays", "--timeout=180s")
     assert cluster.exec("stays", "hostname", namespace=namespace) == "stays\n"
 
@@ -41,14 +49,14 @@ def test_a_cut_node_goes_on_alone_and_heals(cluster: ClusterBed, namespace: str)
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/alone", "--timeout=180s")
     lifecycle.cut_node(cluster.name, node)
     try:
-        eventually(lambda: cluster.node_ready(node) == "Unknown", f"{node} to be out of reach")
+        _says(cluster, node, "Unknown")
         view = next(view for view in cluster.cluster.look() if view.name == node)
         assert view.machine == "cut off"
         assert view.stopped == ()
     finally:
         lifecycle.heal_node(cluster.name, node)
     _settle(cluster, node)
-    assert _restarts(cluster, namespace, "alone") == "0"
+    assert _restarts(cluster, namespace, "alone") == 0
 
 
 @pytest.mark.parametrize("part", ["containerd", "kubelet", "kube-proxy"])

@@ -3,7 +3,8 @@
 import secrets
 from pathlib import Path
 
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm-by-hand.yaml"
 
@@ -22,4 +23,4 @@ def test_srun_spans_two_nodes(cluster: ClusterBed, tmp_path: Path) -> None:
     finally:
         cluster.kubectl("delete", f"--filename={_EXAMPLE}", "--wait=false")
         cluster.kubectl("delete", "secret", "slurm-key")
-    eventually(lambda: not cluster.kubectl("get", "pods", "-o", "name").strip(), "the pods to go")
+    eventually(lambda: cluster.get("pods", "default")["items"], "the pods to go", holds=lambda it: not it)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 from tests.e2e.pods import pod
 
 _CLAIM = """
@@ -78,4 +79,4 @@ def test_deleting_a_claim_removes_its_volume_and_directory(cluster: ClusterBed, 
     assert (directory / "file").exists()
     cluster.kubectl("delete", "pod/user", "pvc/gone", f"--namespace={namespace}")
     eventually(lambda: not directory.exists(), "the directory of the volume to go")
-    eventually(lambda: volume not in cluster.kubectl("get", "pv", "-o", "name"), "the volume itself to go")
+    cluster.kubectl("wait", "--for=delete", f"pv/{volume}", "--timeout=180s")

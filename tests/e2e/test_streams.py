@@ -9,7 +9,8 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.kube.stream import execute, logs
 from isthmus.model.meta import Key
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
 from tests.e2e.pods import pod
 
 
@@ -27,7 +28,7 @@ def talker(cluster: ClusterBed, namespace: str) -> Key:
     cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "pod/talker", "--timeout=180s")
     # A container runs before it has said anything, and what it said is in its log still later.
     said = ("logs", "talker", f"--namespace={namespace}")
-    eventually(lambda: cluster.kubectl(*said) == "one\ntwo\n", "the log of the first words")
+    eventually(lambda: cluster.kubectl(*said), "the log of the first words", holds=lambda it: it == "one\ntwo\n")
     return Key(namespace, "talker")
 
 

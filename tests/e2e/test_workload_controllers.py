@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.bed.bridge_ground import PARTITION, BridgeGround
-from tests.bed.cluster import ClusterBed, eventually
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
+from tests.e2e.command import isthmus
 from tests.e2e.pods import TOOLS
-from tests.e2e.test_command_line import isthmus
 
 
 @pytest.fixture(params=["bridge_ground", "hybrid_ground"])
@@ -90,7 +91,9 @@ def test_a_native_job_runs_and_is_accounted_for(ground: BridgeGround) -> None:
     ended = ["sacct", f"--jobs={job}", "--noheader", "--parsable2", "--format=jobid,state,nnodes"]
     # slurmctld tells slurmdbd of the job, its batch script and its step one by one.
     parts = {f"{job}|COMPLETED|2", f"{job}.batch|COMPLETED|1", f"{job}.0|COMPLETED|2"}
-    eventually(lambda: set(ground.slurm(*ended).splitlines()) == parts, f"all of job {job} in sacct")
+    eventually(
+        lambda: set(ground.slurm(*ended).splitlines()), f"all of job {job} in sacct", holds=lambda it: it == parts
+    )
     placed = {ground.kubernetes_node(f"slurmd-{number}") for number in (0, 1)}
     assert len(placed) == 2
     assert placed <= set(ground.cluster.workers)
@@ -118,10 +121,14 @@ def test_slurmrestd_is_reached_from_the_host_with_the_token_of_the_secret(ground
 def test_jobs_outlive_slurmctld(ground: BridgeGround) -> None:
     job = ground.slurm("sbatch", "--parsable", "--hold", "--wrap=true").strip()
     there = f"--namespace={ground.namespace}"
-    restarts = ["get", "pod", "slurmctld-0", there, "-o", "jsonpath={.status.containerStatuses[0].restartCount}"]
-    before = ground.kubectl(*restarts)
+
+    def restarts() -> int:
+        found = ground.cluster.get("pod/slurmctld-0", ground.namespace)["status"]["containerStatuses"]
+        return int(found[0]["restartCount"])
+
+    before = restarts()
     ground.slurm("scontrol", "shutdown", "slurmctld")
-    eventually(lambda: ground.kubectl(*restarts) != before, "the container to start again")
+    eventually(restarts, "the container to start again", holds=lambda it: it > before)
     ground.kubectl("wait", there, "--for=condition=Ready", "pod/slurmctld-0", "--timeout=180s")
     try:
         assert job in ground.slurm("squeue", "--noheader", "--format=%i").split()

@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.bed.cluster import eventually
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.waiting import eventually
 from tests.bed.workload_controllers import WorkloadControllers, apply_kinds
 
 _POD = {"containers": [{"name": "main", "image": "none"}]}
