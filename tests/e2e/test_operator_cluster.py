@@ -1,17 +1,17 @@
 """A SlurmCluster with real Slurm in pods: the documents' commands, word for word, and ours beside them."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.bed.commands import Done, attempt, checked
 from tests.bed.operator_ground import CHARTS, OperatorGround
+from tests.e2e.command import isthmus
+from tests.e2e.site import UNFINISHED, Site
 
 NAME = "correct-cpu-cluster"
 NAMESPACE = "correct-cpu-cluster"
@@ -31,65 +31,59 @@ echo task $SLURM_ARRAY_TASK_ID
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of three workers with accounting, and somebody who can log in to it."""
+    """A cluster of three workers with accounting, and the home of somebody who can log in to it."""
 
-    ground: OperatorGround
+    site: Site
     home: Path
 
     def kubectl(self, words: str) -> str:
         """Run kubectl with words as the documents have them."""
-        return self.ground.kubectl(*words.split())
+        return self.site.ground.kubectl(*words.split())
 
-    def login(self, *words: str, user: str = "soperator") -> str:
-        """Run a command on the login node, in the user's home."""
-        script = 'exec "$0" "$@"'
-        return self.ground.exec("login-0", "su", "-l", "-c", script, "--", user, *words, namespace=NAMESPACE)
-
-    def isthmus(self, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    def isthmus(self, *words: str, stdin: str = "") -> Done:
         """Run our own command, with the user's home."""
-        return subprocess.run(
-            [Path(sys.executable).parent / "isthmus", *words],
-            env={**os.environ, "HOME": str(self.home), "KUBECONFIG": str(self.ground.kubeconfig)},
-            check=False,
-            capture_output=True,
-            text=True,
-            input=stdin,
-        )
+        return isthmus(*words, stdin=stdin, HOME=self.home, KUBECONFIG=self.site.ground.kubeconfig)
 
     def write(self, name: str, text: str) -> None:
         """Put a file into the user's home."""
-        words = ("su", "-l", "-c", f"cat > {name}", "soperator")
-        self.ground.kubectl("exec", "-i", "login-0", "-n", NAMESPACE, "--", *words, stdin=text)
+        self.site.exec("login-0", "su", "-l", "-c", f"cat > {name}", "soperator", stdin=text)
 
     def submit(self, *words: str) -> str:
         """Submit a job; its id."""
-        said = self.login("sbatch", *words)
+        said = self.site.login("sbatch", *words)
         match = re.fullmatch(r"Submitted batch job (\d+)\n", said)
         assert match, said
         return match[1]
 
+    def left_queue(self, job: str) -> None:
+        """Wait until squeue shows a job, or an array, no more."""
+        shown = ("squeue", "-h", "-j", job, "-o%i %T")
+        self.site.eventually(lambda: self.site.login(*shown), f"job {job} to end", holds=lambda it: not it.strip())
+
     def ended(self, job: str) -> str:
         """Wait for a job to end; how it did, by accounting."""
-        self.ground.eventually(
-            lambda: not self.login("squeue", "-h", "-j", job, "-o%T").strip(), f"job {job} to end"
+        self.left_queue(job)
+        told = ("sacct", "-nXPj", job, "-o", "state")
+        return self.site.eventually(
+            lambda: self.site.login(*told).strip().partition("\n")[0],
+            f"accounting to have job {job}",
+            holds=lambda it: it not in UNFINISHED,
         )
 
-        def state() -> str:
-            return self.login("sacct", "-nXPj", job, "-o", "state").strip().partition("\n")[0]
-
-        self.ground.eventually(lambda: state() not in {"", "RUNNING", "PENDING"}, f"accounting to have job {job}")
-        return state()
-
-    def workers(self, count: int) -> bool:
-        """Whether Slurm has so many workers and no more, all of them idle."""
-        states = set(self.login("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
-        return len(states) == count and all(line.endswith(" idle") for line in states)
+    def workers(self, count: int) -> None:
+        """Wait until Slurm has so many workers and no more, all of them idle."""
+        self.site.eventually(
+            self.site.states,
+            f"{count} idle workers",
+            holds=lambda it: it == {f"worker-{number}": "idle" for number in range(count)},
+        )
 
 
 @pytest.fixture(scope="module")
 def slurm(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster of the documents, made by our command."""
-    made = Cluster(operator_ground, tmp_path_factory.mktemp("home"))
+    site = Site(operator_ground, NAMESPACE, slurmctld="login-0")
+    made = Cluster(site, tmp_path_factory.mktemp("home"))
     done = made.isthmus(
         "cluster",
         "create",
@@ -130,7 +124,7 @@ def test_kubectl_tells_how_the_cluster_is(slurm: Cluster) -> None:
 def test_no_pod_of_slurm_is_on_the_control_plane(slurm: Cluster) -> None:
     nodes = json.loads(slurm.kubectl(f"get pods -n {NAMESPACE} -o json"))
     used = {it["spec"].get("nodeName") for it in nodes["items"]}
-    assert slurm.ground.cluster.cluster.nodes[0].name not in used
+    assert slurm.site.ground.cluster.cluster.nodes[0].name not in used
 
 
 def test_slurm_shows_its_nodes_from_the_login_node(slurm: Cluster) -> None:
@@ -138,13 +132,13 @@ def test_slurm_shows_its_nodes_from_the_login_node(slurm: Cluster) -> None:
     shown = slurm.kubectl(f"exec login-0 -n {NAMESPACE} -- sinfo")
     assert shown.splitlines()[0].split() == ["PARTITION", "AVAIL", "TIMELIMIT", "NODES", "STATE", "NODELIST"]
     assert "main*" in shown
-    assert "hidden" not in slurm.login("sinfo")  # to anybody but root
+    assert "hidden" not in slurm.site.login("sinfo")  # to anybody but root
     assert slurm.kubectl(f"exec login-0 -n {NAMESPACE} -- scontrol show nodes").count("NodeName=worker-") == 3
 
 
 def test_names_and_services_are_found(slurm: Cluster) -> None:
     assert "worker-0" in slurm.kubectl(f"exec login-0 -n {NAMESPACE} -- nslookup worker-0")
-    told = slurm.ground.attempt(*f"exec -i login-0 -n {NAMESPACE} -- telnet slurmctld 6817".split(), stdin="")
+    told = slurm.site.ground.attempt(*f"exec -i login-0 -n {NAMESPACE} -- telnet slurmctld 6817".split(), stdin="")
     assert "Connected to slurmctld" in told.stdout + told.stderr
     assert "1 received" in slurm.kubectl(f"exec worker-0 -n {NAMESPACE} -- ping -c 1 worker-1")
 
@@ -155,55 +149,60 @@ def test_names_and_services_are_found(slurm: Cluster) -> None:
 def test_a_job_as_the_documents_have_it(slurm: Cluster) -> None:
     slurm.write("my_job.sh", MY_JOB)
     job = slurm.submit("my_job.sh")
-    shown = slurm.login("scontrol", "show", "job", job)
+    shown = slurm.site.login("scontrol", "show", "job", job)
     assert f"JobId={job} JobName=my_job.sh" in shown
     assert slurm.ended(job) == "COMPLETED"
-    out = slurm.login("cat", f"job_{job}.out").split()
+    out = slurm.site.login("cat", f"job_{job}.out").split()
     assert len(out) == 2
     assert {name.rpartition("-")[0] for name in out} == {"worker"}
 
 
 def test_srun_on_all_nodes_and_a_shell_on_one(slurm: Cluster) -> None:
-    assert sorted(slurm.login("srun", "-N3", "hostname").split()) == ["worker-0", "worker-1", "worker-2"]
-    assert slurm.login("srun", "--pty", "--ntasks=1", "bash", "-c", "echo here $SLURM_JOB_ID").startswith("here ")
+    assert sorted(slurm.site.login("srun", "-N3", "hostname").split()) == ["worker-0", "worker-1", "worker-2"]
+    assert slurm.site.login("srun", "--pty", "--ntasks=1", "bash", "-c", "echo here $SLURM_JOB_ID").startswith(
+        "here "
+    )
     slurm.write("test_job.sh", MY_JOB)
-    tried = slurm.ground.attempt(
+    tried = slurm.site.ground.attempt(
         *f"exec login-0 -n {NAMESPACE} -- sbatch --test-only /home/soperator/test_job.sh".split()
     )
     assert tried.returncode == 0
     assert "to start at" in tried.stdout + tried.stderr
 
 
-def test_an_array_of_a_hundred_tasks(slurm: Cluster) -> None:
+def test_an_array_of_twenty_tasks(slurm: Cluster) -> None:
     slurm.write("array_job.sh", ARRAY_JOB)
-    job = slurm.submit("--array=1-100%10", "array_job.sh")
-    assert slurm.login("squeue", "-u", "soperator")
-    slurm.ground.eventually(
-        lambda: not slurm.login("squeue", "-h", "-j", job, "-o%T").strip(), "all tasks to end", within=600
-    )
-    written = slurm.login("bash", "-c", "cat array_*.out | sort -u | wc -l").strip()
-    assert written == "100"
+    job = slurm.submit("--array=1-20%10", "array_job.sh")
+    assert slurm.site.login("squeue", "-u", "soperator")
+    slurm.left_queue(job)
+    written = slurm.site.login("bash", "-c", "cat array_*.out | sort -u | wc -l").strip()
+    assert written == "20"
 
 
 def test_what_a_running_job_uses(slurm: Cluster) -> None:
     job = slurm.submit("--wrap=srun sleep 600")
-    slurm.ground.eventually(
-        lambda: f"{job}.0" in slurm.login("squeue", "-h", "-s", "-j", job), "the job's step to run"
+    slurm.site.eventually(
+        lambda: slurm.site.login("squeue", "-h", "-s", "-j", job),
+        "the job's step to run",
+        holds=lambda it: f"{job}.0" in it,
     )
-    slurm.ground.eventually(
-        lambda: f"{job}.0" in slurm.login("sstat", "-nPj", job, "-o", "jobid,avecpu"), "sstat to know the step"
+    slurm.site.eventually(
+        lambda: slurm.site.login("sstat", "-nPj", job, "-o", "jobid,avecpu"),
+        "sstat to know the step",
+        holds=lambda it: f"{job}.0" in it,
     )
-    slurm.login("scancel", job)
+    slurm.site.login("scancel", job)
     assert slurm.ended(job).startswith("CANCELLED")
-    assert NAME in slurm.login("sacctmgr", "-nP", "show", "cluster", "format=cluster")
+    assert NAME in slurm.site.login("sacctmgr", "-nP", "show", "cluster", "format=cluster")
 
 
 def test_jobs_that_wait_for_others(slurm: Cluster) -> None:
-    first = slurm.submit("--wrap=sleep 1; echo first > order.txt")
+    first = slurm.submit("--hold", "--wrap=echo first > order.txt")
     second = slurm.submit(f"--dependency=afterok:{first}", "--wrap=echo second >> order.txt")
+    slurm.site.login("scontrol", "release", first)
     assert slurm.ended(second) == "COMPLETED"
-    assert slurm.login("cat", "order.txt").split() == ["first", "second"]
-    assert slurm.login("salloc", "-N2", "srun", "hostname").count("worker-") == 2
+    assert slurm.site.login("cat", "order.txt").split() == ["first", "second"]
+    assert slurm.site.login("salloc", "-N2", "srun", "hostname").count("worker-") == 2
 
 
 def test_ssh_and_scp(slurm: Cluster, tmp_path: Path) -> None:
@@ -211,16 +210,10 @@ def test_ssh_and_scp(slurm: Cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("worker-")
     key = slurm.home / ".config" / "isthmus" / "id_ed25519"
-    address = slurm.kubectl("get nodes -o jsonpath={.items[0].status.addresses[0].address}")
+    address = slurm.site.ground.cluster.cluster.nodes[0].address
     words = ("-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={tmp_path}/known")
-    slurm.login("bash", "-c", "mkdir -p results; echo 42 > results/answer")
-    copied = subprocess.run(
-        ["scp", *words, "-P", "30022", f"soperator@{address}:~/results/*", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert copied.returncode == 0, copied.stderr
+    slurm.site.login("bash", "-c", "mkdir -p results; echo 42 > results/answer")
+    checked(attempt("scp", *words, "-P", "30022", f"soperator@{address}:~/results/*", tmp_path))
     assert (tmp_path / "answer").read_text() == "42\n"
 
 
@@ -229,40 +222,41 @@ def test_ssh_and_scp(slurm: Cluster, tmp_path: Path) -> None:
 
 def test_more_workers_by_patch_and_fewer_again(slurm: Cluster) -> None:
     def patch(size: int) -> None:
-        slurm.ground.kubectl(
+        slurm.site.ground.kubectl(
             *f"patch slurmcluster {NAME} -n {NAMESPACE} --type=merge".split(),
             f'-p={{"spec":{{"slurmNodes":{{"worker":{{"size":{size}}}}}}}}}',
         )
 
     patch(4)
-    slurm.ground.eventually(lambda: slurm.workers(4), "the fourth worker to be idle")
+    slurm.workers(4)
     patch(3)
-    slurm.ground.eventually(lambda: slurm.workers(3), "the fourth worker to be gone")
-    slurm.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
+    slurm.workers(3)
+    slurm.site.ready(f"slurmcluster/{NAME}")
 
 
 def test_a_setting_reaches_the_running_cluster(slurm: Cluster) -> None:
-    before = json.loads(slurm.kubectl(f"get pod controller-0 -n {NAMESPACE} -o json"))["metadata"]["uid"]
-    patch = {"spec": {"customSlurmConfig": "MinJobAge=4321\n"}}
-    slurm.ground.kubectl(
-        *f"patch slurmcluster {NAME} -n {NAMESPACE} --type=merge".split(), f"-p={json.dumps(patch)}"
+    before = slurm.site.uid("controller-0")
+    slurm.site.patch(f"slurmcluster/{NAME}", {"spec": {"customSlurmConfig": "MinJobAge=4321\n"}})
+    slurm.site.eventually(
+        lambda: slurm.site.login("scontrol", "show", "config"),
+        "the new setting",
+        holds=lambda it: re.search(r"MinJobAge\s*= 4321", it),
     )
-    slurm.ground.eventually(
-        lambda: re.search(r"MinJobAge\s*= 4321", slurm.login("scontrol", "show", "config")), "the new setting"
-    )
-    after = json.loads(slurm.kubectl(f"get pod controller-0 -n {NAMESPACE} -o json"))["metadata"]["uid"]
-    assert after == before  # no restart was needed
+    assert slurm.site.uid("controller-0") == before  # no restart was needed
     for worker in ("worker-0", "worker-1", "worker-2"):
-        read = f"exec {worker} -n {NAMESPACE} -- cat /run/slurm/conf/slurm.conf"
-        slurm.ground.eventually(lambda: "MinJobAge=4321" in slurm.kubectl(read), f"{worker} to know")  # noqa: B023 - now
+        slurm.site.eventually(
+            lambda: slurm.site.exec(worker, "cat", "/run/slurm/conf/slurm.conf"),  # noqa: B023 - now
+            f"{worker} to know",
+            holds=lambda it: "MinJobAge=4321" in it,
+        )
 
 
 # Our own commands
 
 
 def test_our_status_and_our_doctor_find_nothing_wrong(slurm: Cluster) -> None:
-    slurm.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
-    slurm.ground.eventually(lambda: slurm.workers(3), "three idle workers")
+    slurm.site.ready(f"slurmcluster/{NAME}")
+    slurm.workers(3)
     done = slurm.isthmus("cluster", "status", NAME)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nodes: 3 idle" in done.stdout
@@ -277,18 +271,18 @@ def test_our_status_and_our_doctor_find_nothing_wrong(slurm: Cluster) -> None:
 
 
 def test_the_doctor_finds_a_node_that_was_set_down(slurm: Cluster) -> None:
-    slurm.login("scontrol", "update", "nodename=worker-2", "state=down", "reason=test broke it", user="root")
+    slurm.site.login("scontrol", "update", "nodename=worker-2", "state=down", "reason=test broke it", user="root")
     try:
         done = slurm.isthmus("doctor", NAME)
         assert done.returncode == 1
         assert "1 node is DOWN: worker-2" in done.stdout
         assert "test broke it" in done.stdout
     finally:
-        slurm.login("scontrol", "update", "nodename=worker-2", "state=resume", user="root")
+        slurm.site.login("scontrol", "update", "nodename=worker-2", "state=resume", user="root")
 
 
 def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster) -> None:
-    with slurm.ground.namespace("broken") as namespace:
+    with slurm.site.ground.namespace("broken") as namespace:
         broken = {
             "apiVersion": "slurm.nebius.ai/v1",
             "kind": "SlurmCluster",
@@ -301,45 +295,45 @@ def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster
                 },
             },
         }
-        slurm.ground.apply(broken, namespace)
+        slurm.site.ground.apply(broken, namespace)
 
         def areas() -> set[str]:
             done = slurm.isthmus("doctor", "--namespace", namespace, "--json")
             assert done.stdout, done.stderr
             return {finding["area"] for finding in json.loads(done.stdout)["findings"]}
 
-        slurm.ground.eventually(lambda: {"images", "placing"} <= areas(), "the doctor to see both")
+        slurm.site.eventually(areas, "the doctor to see both", holds=lambda it: {"images", "placing"} <= it)
         # A cluster that never came up can be removed, too.
         slurm.kubectl(f"delete slurmcluster broken -n {namespace} --timeout=180s")
 
 
 def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -> None:
     chart = str(CHARTS / "slurm-cluster")
-    with slurm.ground.namespace("my-namespace") as namespace:
+    with slurm.site.ground.namespace("my-namespace") as namespace:
         values = (
             "--set=slurmVersion=24.11",
             "--set=slurmNodes.worker.size=1",
             "--set=slurmNodes.login.sshdServiceNodePort=0",
             "--set=slurmNodes.worker.resources.memory=512Mi",
         )
-        slurm.ground.helm("install", "my-cluster", chart, f"--namespace={namespace}", *values)
-        slurm.ground.ready("slurmcluster/my-cluster", namespace)
-        assert slurm.ground.exec("login-0", "sinfo", "--version", namespace=namespace).startswith("slurm-wlm 24.11")
-        slurm.ground.helm(
+        slurm.site.ground.helm("install", "my-cluster", chart, f"--namespace={namespace}", *values)
+        old = Site(slurm.site.ground, namespace)
+        old.ready("slurmcluster/my-cluster")
+        assert old.exec("login-0", "sinfo", "--version").startswith("slurm-wlm 24.11")
+        slurm.site.ground.helm(
             *("upgrade", "my-cluster", chart, f"--namespace={namespace}", "--reuse-values"),
             *("--set=slurmNodes.worker.size=2", "--set=slurmNodes.controller.resources.memory=1Gi"),
         )
         # slurmctld is made anew meanwhile, since its memory has changed. Who asks the old one, hears nothing.
-        asking = f"exec login-0 -n {namespace} -- timeout 30 sinfo -hN -p main -o%T".split()
-        slurm.ground.eventually(
-            lambda: slurm.ground.attempt(*asking).stdout.split() == ["idle", "idle"],
+        old.eventually(
+            lambda: old.exec("login-0", "timeout", "30", "sinfo", "-hN", "-p", "main", "-o%T").split(),
             "the second worker to be idle",
+            holds=lambda it: it == ["idle", "idle"],
             within=300,
-            namespace=namespace,
         )
         # The old one may have seen that worker, too.
-        limit = (
-            *f"get pod controller-0 -n {namespace} -o".split(),
-            "jsonpath={.spec.containers[0].resources.limits.memory}",
+        old.eventually(
+            lambda: old.get("pod/controller-0")["spec"]["containers"][0]["resources"]["limits"]["memory"],
+            "slurmctld to have more memory",
+            holds=lambda it: it == "1Gi",
         )
-        slurm.ground.eventually(lambda: slurm.ground.kubectl(*limit) == "1Gi", "slurmctld to have more memory")

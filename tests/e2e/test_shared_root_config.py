@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.bed.operator_ground import OperatorGround
+from tests.e2e.site import Site
 
 NAMESPACE = "config-test"
 CLUSTER = "one"
@@ -58,98 +59,102 @@ def jailed(name: str, *items: tuple[str, str]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def ground(operator_ground: OperatorGround) -> Iterator[OperatorGround]:
+def site(operator_ground: OperatorGround) -> Iterator[Site]:
     """A cluster of two workers, with its scripts made at the same moment."""
-    with operator_ground.namespace(NAMESPACE):
+    with operator_ground.namespace(NAMESPACE) as namespace:
+        site = Site(operator_ground, namespace, slurmctld="controller-0")
         places = [(file, f"/opt/slurm_scripts/{file}") for file in ("prolog.sh", "task_prolog.sh")]
-        items = [slurm_cluster(), scripts("v1"), jailed("scripts", *places)]
-        operator_ground.apply({"apiVersion": "v1", "kind": "List", "items": items}, NAMESPACE)
-        operator_ground.ready(f"slurmcluster/{CLUSTER}", NAMESPACE)
-        yield operator_ground
-        operator_ground.kubectl("delete", f"slurmcluster/{CLUSTER}", f"--namespace={NAMESPACE}", "--timeout=180s")
+        site.apply(slurm_cluster(), scripts("v1"), jailed("scripts", *places))
+        site.ready(f"slurmcluster/{CLUSTER}")
+        yield site
+        site.kubectl("delete", f"slurmcluster/{CLUSTER}", "--timeout=180s")
 
 
-def applied(ground: OperatorGround, name: str) -> dict[str, Any]:
-    """Wait until everybody has read the files of a JailedConfig as they are now; what it says then."""
-
-    def done() -> bool:
-        status = ground.get(f"jailedconfig/{name}", NAMESPACE).get("status", {})
-        held = {it["type"]: it["status"] for it in status.get("conditions", ())}
-        is_read = status.get("filesHash") and status.get("filesHash") == status.get("reconfiguredHash")
-        return bool(is_read) and held.get("UpdateActionsCompleted") == "True"
-
-    ground.eventually(done, f"JailedConfig {name} to be applied")
-    found: dict[str, Any] = ground.get(f"jailedconfig/{name}", NAMESPACE)["status"]
+def status(site: Site, what: str) -> dict[str, Any]:
+    found: dict[str, Any] = site.get(what).get("status", {})
     return found
 
 
-def config_applied(ground: OperatorGround) -> bool:
+def applied(site: Site, name: str) -> dict[str, Any]:
+    """Wait until everybody has read the files of a JailedConfig as they are now; what it says then."""
+
+    def done(it: dict[str, Any]) -> bool:
+        held = {it["type"]: it["status"] for it in it.get("conditions", ())}
+        is_read = it.get("filesHash") and it.get("filesHash") == it.get("reconfiguredHash")
+        return bool(is_read) and held.get("UpdateActionsCompleted") == "True"
+
+    return site.eventually(
+        lambda: status(site, f"jailedconfig/{name}"), f"JailedConfig {name} to be applied", holds=done
+    )
+
+
+def config_applied(controller: dict[str, Any]) -> bool:
     """Whether every daemon runs with the files that follow from the Controller as it is now."""
-    found = ground.get("controller/one", NAMESPACE)
-    held: dict[str, Any] = next((it for it in found["status"]["conditions"] if it["type"] == "ConfigApplied"), {})
-    seen = int(held.get("observedGeneration", 0)) >= int(found["metadata"]["generation"])
+    conditions = controller.get("status", {}).get("conditions", ())
+    held: dict[str, Any] = next((it for it in conditions if it["type"] == "ConfigApplied"), {})
+    seen = int(held.get("observedGeneration", 0)) >= int(controller["metadata"]["generation"])
     return seen and held.get("status") == "True"
 
 
-def on_login(ground: OperatorGround, *words: str) -> str:
-    return ground.exec("login-0", *words, namespace=NAMESPACE)
+def on_login(site: Site, *words: str) -> str:
+    return site.run(*words, where="login-0")
 
 
-def run_on_both(ground: OperatorGround, version: str) -> None:
+def run_on_both(site: Site, version: str) -> None:
     """Run a job on both nodes, and see which scripts were run, and where."""
-    ran = on_login(ground, "srun", "--nodes=2", "--ntasks-per-node=1", "hostname")
+    ran = on_login(site, "srun", "--nodes=2", "--ntasks-per-node=1", "hostname")
     assert sorted(ran.splitlines()) == [f"task prolog {version} inside"] * 2 + ["worker-0", "worker-1"]
-    assert set(on_login(ground, "cat", "/var/tmp/prologs").splitlines()[-2:]) == {  # noqa: S108 - on the shared root
+    assert set(on_login(site, "cat", "/var/tmp/prologs").splitlines()[-2:]) == {  # noqa: S108 - on the shared root
         f"{version} worker-0",
         f"{version} worker-1",
     }
 
 
-def test_scripts_of_a_jailedconfig_run_on_every_node_and_follow_its_configmap(ground: OperatorGround) -> None:
-    applied(ground, "scripts")
-    ground.eventually(
-        lambda: "/opt/slurm_scripts/prolog.sh" in on_login(ground, "scontrol", "show", "config"),
+def test_scripts_of_a_jailedconfig_run_on_every_node_and_follow_its_configmap(site: Site) -> None:
+    applied(site, "scripts")
+    site.eventually(
+        lambda: on_login(site, "scontrol", "show", "config"),
         "Slurm to know of the prolog",
+        holds=lambda it: "/opt/slurm_scripts/prolog.sh" in it,
     )
-    ground.ready("controller/one", NAMESPACE)
-    ground.eventually(lambda: config_applied(ground), "every node to know of it")
-    run_on_both(ground, "v1")
-    before = applied(ground, "scripts")
-    ground.apply(scripts("v2"), NAMESPACE)
-    ground.eventually(
-        lambda: ground.get("jailedconfig/scripts", NAMESPACE)["status"]["filesHash"] != before["filesHash"],
+    site.ready("controller/one")
+    site.eventually(lambda: site.get("controller/one"), "every node to know of it", holds=config_applied)
+    run_on_both(site, "v1")
+    before = applied(site, "scripts")
+    site.apply(scripts("v2"))
+    site.eventually(
+        lambda: status(site, "jailedconfig/scripts")["filesHash"],
         "the files to be written",
+        holds=lambda it: it != before["filesHash"],
     )
-    (completed,) = (it for it in applied(ground, "scripts")["conditions"] if it["type"] == "UpdateActionsCompleted")
+    (completed,) = (it for it in applied(site, "scripts")["conditions"] if it["type"] == "UpdateActionsCompleted")
     assert completed["message"] == "slurmctld and 2 nodes have read it"
-    run_on_both(ground, "v2")
-    shown = ground.kubectl("get", "jailedconfigs", f"--namespace={NAMESPACE}").splitlines()
+    run_on_both(site, "v2")
+    shown = site.kubectl("get", "jailedconfigs").splitlines()
     assert [line.split()[:4] for line in shown] == [
         ["NAME", "CONFIGMAP", "WRITTEN", "APPLIED"],
         ["scripts", "scripts", "True", "True"],
     ]
 
 
-def test_a_link_on_the_shared_root_is_refused_with_the_real_place(ground: OperatorGround) -> None:
-    ground.apply(jailed("link", ("prolog.sh", "/bin/prolog.sh")), NAMESPACE)
+def test_a_link_on_the_shared_root_is_refused_with_the_real_place(site: Site) -> None:
+    site.apply(jailed("link", ("prolog.sh", "/bin/prolog.sh")))
+    site.eventually(
+        lambda: site.condition("jailedconfig/link", "FilesWritten"),
+        "the link to be refused",
+        holds=lambda it: "name the real place: /usr/bin instead of /bin" in it["message"],
+    )
 
-    def said() -> str:
-        status = ground.get("jailedconfig/link", NAMESPACE).get("status", {})
-        return " ".join(it["message"] for it in status.get("conditions", ()) if it["type"] == "FilesWritten")
 
-    ground.eventually(lambda: "name the real place: /usr/bin instead of /bin" in said(), "the link to be refused")
-
-
-def test_who_writes_them_is_root_without_any_of_its_powers(ground: OperatorGround) -> None:
+def test_who_writes_them_is_root_without_any_of_its_powers(site: Site) -> None:
     look = "import os; print(os.getuid(), open('/proc/1/status').read())"
-    status = ground.exec("deployment/sconfigcontroller", "python3", "-c", look, namespace=NAMESPACE)
-    assert status.startswith("0 ")
-    caps = {line.split()[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith("Cap")}
+    shown = site.kubectl("exec", "deployment/sconfigcontroller", "--", "python3", "-c", look)
+    assert shown.startswith("0 ")
+    caps = {line.split()[0]: int(line.split()[1], 16) for line in shown.splitlines() if line.startswith("Cap")}
     assert set(caps.values()) == {0}
-
-    def told() -> dict[str, Any]:
-        status: dict[str, Any] = ground.get(f"slurmcluster/{CLUSTER}", NAMESPACE)["status"]
-        return status
-
-    ground.eventually(lambda: told().get("readySConfigController") == 1, "the cluster to count it")
-    assert "SConfigControllerAvailable" in json.dumps(told()["conditions"])
+    told = site.eventually(
+        lambda: status(site, f"slurmcluster/{CLUSTER}"),
+        "the cluster to count it",
+        holds=lambda it: it.get("readySConfigController") == 1,
+    )
+    assert "SConfigControllerAvailable" in json.dumps(told["conditions"])
