@@ -258,7 +258,9 @@ def test_weakness_20_two_leaders_are_refused(helm: Helm) -> None:
 
 
 def test_weakness_34_pods_are_hardened(helm: Helm) -> None:
-    for deployment in (it for it in helm.template() if it["kind"] == "Deployment"):
+    deployments = [it for it in helm.template() if it["kind"] == "Deployment"]
+    assert len(deployments) == 3
+    for deployment in deployments:
         spec = deployment["spec"]["template"]["spec"]
         assert spec["securityContext"] == {
             "runAsNonRoot": True,
@@ -320,13 +322,24 @@ def test_all_in_one(helm: Helm) -> None:
 
 
 def test_without_admission_nothing_of_it_is_there(helm: Helm) -> None:
-    manifests = helm.template("admission: {enabled: false}")
-    assert not [it for it in manifests if "Webhook" in it["kind"] or "admission" in it["metadata"]["name"]]
+
+    def of_admission(values: str) -> list[str]:
+        manifests = helm.template(values)
+        return [
+            it["metadata"]["name"]
+            for it in manifests
+            if "Webhook" in it["kind"] or "admission" in it["metadata"]["name"]
+        ]
+
+    assert of_admission("")
+    assert not of_admission("admission: {enabled: false}")
 
 
 @pytest.mark.parametrize("values", ["", OF_SLURM_BRIDGE, "allInOne: true\nadmission: {enabled: false}"])
 def test_the_commands_take_the_flags_that_the_chart_gives(helm: Helm, values: str) -> None:
-    for deployment in (it for it in helm.template(values) if it["kind"] == "Deployment"):
+    deployments = [it for it in helm.template(values) if it["kind"] == "Deployment"]
+    assert deployments
+    for deployment in deployments:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         program = Path(sys.executable).with_name(container["command"][0])
         # Help comes last: flags that do not exist are complained about before.

@@ -174,11 +174,17 @@ def compare(root: Path, image: Path, users: Users) -> None:
 
 
 def test_what_is_right_already_is_not_copied_again(image: Path, root: Path) -> None:
-    process = started("populate", root, image)
-    while b"usr/bin/sbatch" not in journal_of(root) and process.poll() is None:
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
+    for _ in range(20):  # whoever is held up for a moment may find it done
+        process = started("populate", root, image)
+        while b"usr/bin/sbatch" not in journal_of(root) and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        if not (root / ".isthmus/ready").exists():
+            break
+        shutil.rmtree(root)
+        root.mkdir()
+    assert b"usr/bin/sbatch" in journal_of(root), "it was never killed in the middle"
     before = {path: (root / path).lstat().st_ino for path in seen(root)}
     done(jail("populate", root, f"--source={image}"))
     assert {path: (root / path).lstat().st_ino for path in before} == before

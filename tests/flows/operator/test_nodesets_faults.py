@@ -1,6 +1,5 @@
 """NodeSets while something is broken: Slurm hangs, the API server loses answers, the operator ends halfway."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -126,9 +125,18 @@ async def test_a_lost_answer_to_a_drain_costs_nothing(stage: Stage) -> None:
     await eventually(lambda: bed.leaving("w-1"))
 
 
-@pytest.mark.parametrize("after", [0.0, 0.1, 0.3, 0.6])
+# How far a scale-in has come.
+MOMENTS: dict[str, Callable[[NodeSets], object]] = {
+    "nothing": lambda _: True,
+    "some are chosen": lambda bed: bed.status().victims or len(bed.pods()) < 6,
+    "one is told to go": lambda bed: len(bed.pods()) < 6,
+    "all are told to go": lambda bed: len(bed.pods()) == 2,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 async def test_an_operator_that_ends_in_a_scale_in_leaves_it_to_the_next(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, after: float
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed, moment: str
 ) -> None:
     """W18: the next one goes on with the pods that were chosen, and a busy one is never among the dead."""
     await make_controller(kube, namespace)
@@ -139,7 +147,7 @@ async def test_an_operator_that_ends_in_a_scale_in_leaves_it_to_the_next(
         await first.settled()
         await first.busy("w-4")
         await first.change(replicas=2)
-        await asyncio.sleep(after)  # however far it has come by then
+        await eventually(lambda: MOMENTS[moment](first))
     async with running(control_plane, namespace, cluster) as second:
         chosen = set(second.status().victims)
         await eventually(lambda: len(second.pods()) == 2)

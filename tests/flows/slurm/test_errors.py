@@ -97,7 +97,10 @@ async def test_a_name_that_is_taken_already_exists(client: Client) -> None:
 async def test_a_name_is_one_name(client: Client, name: str) -> None:
     with pytest.raises(Terminal):
         await client.update_node(name, NodeChange(state=("DRAIN",), reason="too many"))
-    assert not [node for node in (await client.nodes() or ([],))[0] if "DRAIN" in node.state]
+    found = await client.nodes()
+    assert found
+    assert found.nodes
+    assert not [node for node in found.nodes if "DRAIN" in node.state]
 
 
 async def test_names_do_not_break_out_of_the_path(client: Client) -> None:

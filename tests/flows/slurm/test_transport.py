@@ -100,8 +100,9 @@ async def test_reading_goes_on_elsewhere_when_an_answer_is_lost(slurm: SlurmBed,
         connect([first.url, slurm.rest_url], MintedTokens(slurm.jwt_key)) as client,
     ):
         await client.server()
-        first.cut(after_bytes=40, path=STATES)
+        cut = first.cut(after_bytes=40, path=STATES)
         await client.job_states()
+        assert cut.used
 
 
 async def test_an_answer_that_comes_twice_confuses_nobody(slurm: SlurmBed, faults: Faults) -> None:
