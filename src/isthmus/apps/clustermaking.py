@@ -77,7 +77,8 @@ async def create(client: Client, wanted: dict[str, Any]) -> None:
     except NotFound:
         raise Terminal(
             "Kubernetes does not know SlurmClusters: the operator is not installed here",
-            remedy="helm install isthmus-operator charts/isthmus-operator -n isthmus-system --create-namespace",
+            remedy='helm install isthmus-operator "$(isthmus chart path isthmus-operator)"'
+            " -n isthmus-system --create-namespace",
         ) from None
 
 

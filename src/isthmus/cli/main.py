@@ -8,6 +8,7 @@ import isthmus
 from isthmus.cli import (
     addon,
     bridge,
+    chart,
     cluster,
     doctor,
     explain,
@@ -65,6 +66,7 @@ app.add_typer(bridge.app, name="bridge")
 app.add_typer(node.app, name="node")
 app.add_typer(images.app, name="images")
 app.add_typer(addon.app, name="addon")
+app.add_typer(chart.app, name="chart")
 
 
 def main() -> None:

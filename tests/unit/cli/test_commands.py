@@ -33,6 +33,9 @@ COMMANDS = {
     ("addon",): "Install JobSet, LeaderWorkerSet and PodGroup.",
     ("addon", "install"): "Bring add-ons into a running cluster, and wait until they serve.",
     ("addon", "list"): "Show the add-ons that there are.",
+    ("chart",): "Find the Helm charts that come with Isthmus.",
+    ("chart", "list"): "Show the charts and their directories.",
+    ("chart", "path"): "Print a chart's directory:",
 }
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from isthmus.domain.diagnosis.facts import Facts
 from isthmus.domain.diagnosis.finding import Finding
 
-_INSTALL = "helm upgrade --install isthmus-operator charts/isthmus-operator --namespace isthmus-system"
+_CHART = '"$(isthmus chart path isthmus-operator)"'
+_INSTALL = f"helm upgrade --install isthmus-operator {_CHART} --namespace isthmus-system"
 
 
 def check_serving(facts: Facts) -> Iterator[Finding]:

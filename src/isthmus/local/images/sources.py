@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-import isthmus
 from isthmus.errors import Terminal
+from isthmus.local import resources
 from isthmus.local.images import cache
 from isthmus.local.images.recipes import Layer
 from isthmus.local.shell import run
@@ -33,11 +33,11 @@ def find(layer: Layer, binaries: Mapping[str, Path]) -> Source | None:
     if layer.source == "binary":
         return _binary(layer.name, binaries)
     if layer.source == "wheels":
-        return _wheels(_in_checkout("requirements.lock"))
+        return _wheels(resources.find("requirements.lock"))
     if layer.source == "isthmus":
-        return _tree(Path(isthmus.__file__).parent, place=_PACKAGES / "isthmus")
+        return _tree(resources.PACKAGE, place=_PACKAGES / "isthmus")
     if layer.source == "spank":
-        return _tree(_in_checkout("images/spank"), place=SPANK)
+        return _tree(resources.find("images/spank"), place=SPANK)
     return None
 
 
@@ -84,17 +84,14 @@ def _tree(directory: Path, *, place: Path) -> Source:
 
 
 def _own_files(directory: Path) -> Iterator[Path]:
-    return (path for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    """List what belongs to a layer, and is the same in a clone and in a wheel.
 
-
-def _in_checkout(name: str) -> Path:
-    path = Path(isthmus.__file__).parents[2] / name
-    if not path.exists():
-        raise Terminal(
-            f"{path} is missing: images are made from a checkout of Isthmus's source",
-            remedy="run `pip install --editable .` in a clone, and use that `isthmus`",
-        )
-    return path
+    A wheel's charts and the like, which no process in an image reads, are left out.
+    """
+    for path in sorted(directory.rglob("*")):
+        first, *_ = path.relative_to(directory).parts
+        if path.is_file() and "__pycache__" not in path.parts and first != resources.IN_WHEEL:
+            yield path
 
 
 def _file_digest(path: Path) -> str:
