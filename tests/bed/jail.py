@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import pytest
 
+from isthmus.local.architecture import native
 from isthmus.local.images import layers
 from isthmus.local.images.recipes import ENTER, PLUGIN
 from isthmus.local.images.sources import SPANK
@@ -36,7 +37,9 @@ SETTINGS = {"PrologFlags": "Contain", "LaunchParameters": "use_interactive_step"
 SANITIZER_LOG = "/var/log/slurm/sanitizer"
 _PLUGSTACK = "/etc/slurm/plugstack.conf"
 COMPILER = "/opt/compiler"
-_LIBRARIES = f"{COMPILER}/usr/lib/x86_64-linux-gnu"
+_MULTIARCH = native().multiarch
+_LIBRARIES = f"{COMPILER}/usr/lib/{_MULTIARCH}"
+_PLUGIN = PLUGIN.format(multiarch=_MULTIARCH)
 _KNOW_USERS = f"for file in passwd group; do mount --bind {JAIL}/etc/$file /etc/$file; done"
 
 
@@ -92,7 +95,7 @@ class JailBed(SlurmBed):
         built = layers.ensure(f"spank-{self.version}", PlainProgress()).path
         # Slurm's commands load it, too: those of the shared root as well.
         for place in ("", JAIL):
-            for file in (PLUGIN, ENTER):
+            for file in (_PLUGIN, ENTER):
                 shutil.copy(built / file, self.path(f"{place}/{file}"))
         if self._sanitized:
             # Where the compiler is, with its libraries.
@@ -121,8 +124,8 @@ class JailBed(SlurmBed):
         super()._await(name)
         if self._sanitized and name.startswith("slurmd-"):
             # Only where the sanitizers' libraries are loaded. Programs without them would not start.
-            compiled = f"{COMPILER}/{SPANK}/{Path(PLUGIN).name}"
-            self.on_node(name.removeprefix("slurmd-"), "mount", "--bind", compiled, f"/{PLUGIN}")
+            compiled = f"{COMPILER}/{SPANK}/{Path(_PLUGIN).name}"
+            self.on_node(name.removeprefix("slurmd-"), "mount", "--bind", compiled, f"/{_PLUGIN}")
 
     def on_node(self, node: str, *argv: str) -> str:
         """Run a program outside the shared root, with the mounts that the slurmd of a node has."""

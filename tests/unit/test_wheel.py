@@ -11,6 +11,7 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import resources
+from isthmus.local.architecture import native
 from isthmus.local.images import sources
 from isthmus.local.images.recipes import LAYERS
 
@@ -20,9 +21,10 @@ BROUGHT_ALONG = ("charts", "images/spank", "requirements.lock")
 OURS = ("packages", "isthmus", "spank-26.05", "spank-24.11")
 KEYS = f"""
 import json
+from isthmus.local.architecture import native
 from isthmus.local.images import sources
 from isthmus.local.images.recipes import LAYERS
-print(json.dumps({{name: sources.find(LAYERS[name], {{}}).key for name in {OURS}}}))
+print(json.dumps({{name: sources.find(LAYERS[name], {{}}, native()).key for name in {OURS}}}))
 """
 
 
@@ -65,16 +67,17 @@ def test_a_wheel_holds_every_file_that_is_brought_along_and_no_other(wheel: Path
 
 def test_charts_are_found_from_a_wheel(installed: Path) -> None:
     isthmus = installed / "venv/bin/isthmus"
-    for name in resources.charts():
-        directory = Path(run(isthmus, "chart", "path", name, cwd=installed).strip())
-        assert directory.is_relative_to(installed)
-        assert (directory / "values.yaml").read_bytes() == (ROOT / "charts" / name / "values.yaml").read_bytes()
-        assert str(directory) in run(isthmus, "chart", "list", cwd=installed)
+    directory = Path(run(isthmus, "chart", "path", "slurm-bridge", cwd=installed).strip())
+    assert directory.is_relative_to(installed)
+    assert (directory / "Chart.yaml").is_file()
+    _, *rows = run(isthmus, "chart", "list", cwd=installed).splitlines()
+    there = {row.split()[0]: row.split()[-1] for row in rows}
+    assert there == {name: str(directory.with_name(name)) for name in resources.charts()}
 
 
 def test_images_are_the_same_from_a_wheel_and_from_a_clone(installed: Path) -> None:
     there = json.loads(run(installed / "venv/bin/python", "-c", KEYS, cwd=installed))
-    here = {name: found.key for name in OURS if (found := sources.find(LAYERS[name], {}))}
+    here = {name: found.key for name in OURS if (found := sources.find(LAYERS[name], {}, native()))}
     assert there == here
     assert set(here) == set(OURS)
 

@@ -1,5 +1,6 @@
 """`isthmus images build|list|load`: what runs in the pods."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,25 +12,36 @@ app = typer.Typer(help="Build, list and load container images.", no_args_is_help
 _Names = Annotated[list[str] | None, typer.Argument(help="Which; all when none is named.", metavar="IMAGE")]
 
 
+class Arch(StrEnum):
+    """The processors that there are images for."""
+
+    AMD64 = "amd64"
+    ARM64 = "arm64"
+
+
 @app.command()
 def build(
     names: _Names = None,
     output: Annotated[
         Path | None, typer.Option(help="Write OCI archives here, to push to a registry.", metavar="DIR")
     ] = None,
+    arch: Annotated[Arch | None, typer.Option(help="For which processors. [default: this machine's]")] = None,
 ) -> None:
     """Build images that the cache does not hold."""
     from isthmus.cli.render import progress
     from isthmus.local import host, supply
+    from isthmus.local.architecture import ARCHITECTURES, native
     from isthmus.local.images.build import write_archives
     from isthmus.local.images.recipes import IMAGES
 
     with progress() as shown:
         host.check_system()
         host.ensure_packages(shown)
-        built = supply.images(names or IMAGES, shown)
+        built, left_out = supply.images_for(names or IMAGES, shown, ARCHITECTURES[arch] if arch else native())
     for path in write_archives(built, output) if output else ():
         typer.echo(path)
+    if left_out:
+        raise left_out
 
 
 @app.command(name="list")

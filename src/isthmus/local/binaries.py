@@ -20,6 +20,7 @@ from pathlib import Path
 
 from isthmus.errors import Terminal
 from isthmus.local import shell
+from isthmus.local.architecture import Architecture, native
 from isthmus.local.files import locked
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import Progress, Step
@@ -95,15 +96,24 @@ _ALL = (
 MODULES = {module.name: module for module in _ALL}
 
 
-def ensure(programs: Iterable[str], progress: Progress, *, given: Path | None = None) -> dict[str, Path]:
-    """Return the path of each program, building what the cache does not hold."""
+def ensure(
+    programs: Iterable[str],
+    progress: Progress,
+    *,
+    given: Path | None = None,
+    architecture: Architecture | None = None,
+) -> dict[str, Path]:
+    """Return the path of each program, building what the cache does not hold.
+
+    They are for this machine, if no architecture is named.
+    """
     wanted = set(programs)
     if given:
         return _take_given(wanted, given)
     found: dict[str, Path] = {}
     for module in _ALL:
         if wanted & set(module.programs):
-            found |= _ensure_module(module, progress)
+            found |= _ensure_module(module, progress, architecture or native())
     unknown = wanted - set(found)
     if unknown:
         raise Terminal(f"no module builds {', '.join(sorted(unknown))}")
@@ -127,21 +137,32 @@ def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
     return found
 
 
-def _ensure_module(module: Module, progress: Progress) -> dict[str, Path]:
-    home = cache_dir() / "binaries"
-    home.mkdir(parents=True, exist_ok=True)
-    directory = home / f"{module.name}-{module.version}-{module.key()}"
+def directory_of(module: Module, architecture: Architecture) -> Path:
+    """Return where a module's programs are, once they are built."""
+    key = architecture.marked(module.key())
+    return cache_dir() / "binaries" / f"{module.name}-{module.version}-{key}"
+
+
+def built(module: Module, architecture: Architecture) -> bool:
+    """Whether the cache has every program of a module."""
+    return _intact(directory_of(module, architecture), module.programs)
+
+
+def _ensure_module(module: Module, progress: Progress, architecture: Architecture) -> dict[str, Path]:
+    directory = directory_of(module, architecture)
+    directory.parent.mkdir(parents=True, exist_ok=True)
     paths = {name: directory / name for name in module.programs}
     if _intact(directory, module.programs):
         return paths
-    with locked(home / f"{module.name}.lock"):
+    with locked(directory.parent / f"{module.name}.lock"):
         if _intact(directory, module.programs):  # someone else built it while we waited
             return paths
         go = find_go(progress)
-        with progress.step(f"Build {module.name} {module.version}") as step, _replacing(directory) as unfinished:
+        title = f"Build {architecture.marked(module.name)} {module.version}"
+        with progress.step(title) as step, _replacing(directory) as unfinished:
             for name, package in module.programs.items():
                 step.detail(name)
-                _build(go, module, package, unfinished / name, step)
+                _build(go, module, package, unfinished / name, step=step, architecture=architecture)
             _write_manifest(unfinished)
     return paths
 
@@ -161,7 +182,7 @@ def _replacing(directory: Path) -> Iterator[Path]:
     unfinished.rename(directory)
 
 
-def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> None:
+def _build(go: Path, module: Module, package: str, target: Path, *, step: Step, architecture: Architecture) -> None:
     log = target.with_suffix(".log")
     argv = [str(go), "build", "-v", "-ldflags", " ".join(module.link), "-o", str(target), package]
     compiled = 0
@@ -170,7 +191,7 @@ def _build(go: Path, module: Module, package: str, target: Path, step: Step) -> 
         subprocess.Popen(
             argv,
             cwd=module.sources,
-            env={**os.environ, **go_environment()},
+            env={**os.environ, **go_environment(), "GOARCH": architecture.name},
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",

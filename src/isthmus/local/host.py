@@ -5,6 +5,7 @@ import platform
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from isthmus.errors import Terminal
@@ -73,19 +74,24 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def missing_packages() -> list[str]:
-    """The Debian packages whose programs are not on this machine."""
+def packages() -> list[str]:
+    """The Debian packages that a cluster needs, in order."""
+    return list(_NEEDED.values())
+
+
+def missing_packages(also: Mapping[str, str] | None = None) -> list[str]:
+    """The Debian packages whose programs are not on this machine; `also` adds programs and their packages."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     return [
         package
-        for program, package in _NEEDED.items()
+        for program, package in {**_NEEDED, **(also or {})}.items()
         if not (Path(program).exists() if program.startswith("/") else shutil.which(program, path=path))
     ]
 
 
-def ensure_packages(progress: Progress) -> None:
+def ensure_packages(progress: Progress, *, also: Mapping[str, str] | None = None) -> None:
     """Install what is missing; starts no service."""
-    missing = missing_packages()
+    missing = missing_packages(also)
     if not missing:
         return
     with progress.step(f"Install {', '.join(missing)}"):

@@ -1,13 +1,17 @@
 """What a cluster is made of, ready to use: binaries and images, built side by side where the cache lacks them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.local import binaries
+from isthmus.errors import Terminal
+from isthmus.local import binaries, host
+from isthmus.local.architecture import Architecture
 from isthmus.local.binaries import MODULES
-from isthmus.local.images import build, store
+from isthmus.local.images import build, emulation, store
 from isthmus.local.images.build import Image
+from isthmus.local.images.recipes import running
 from isthmus.local.parallel import together
 from isthmus.local.progress import Progress
 from isthmus.local.state import Settings
@@ -41,7 +45,13 @@ def given(settings: Settings) -> Path | None:
     return Path(settings.binaries) if settings.binaries else None
 
 
-def images(names: Iterable[str], progress: Progress, *, ready: Path | None = None) -> list[Image]:
+def images(
+    names: Iterable[str],
+    progress: Progress,
+    *,
+    ready: Path | None = None,
+    architecture: Architecture | None = None,
+) -> list[Image]:
     """Build images. Compiling keeps the processors busy, Debian packages the network: both go on at once."""
     wanted = list(names)
     found: dict[str, Path] = {}
@@ -49,11 +59,42 @@ def images(names: Iterable[str], progress: Progress, *, ready: Path | None = Non
     def build_programs() -> None:
         needed = OF_ONE_PROGRAM.intersection(wanted)
         if needed:
-            found.update(binaries.ensure(needed, progress, given=ready))
+            found.update(binaries.ensure(needed, progress, given=ready, architecture=architecture))
 
     from_debian = [name for name in wanted if name not in OF_ONE_PROGRAM]
-    together([build_programs, lambda: build.build(from_debian, progress)])
-    return build.build(wanted, progress, binaries=found)
+    together([build_programs, lambda: build.build(from_debian, progress, architecture=architecture)])
+    return build.build(wanted, progress, binaries=found, architecture=architecture)
+
+
+def images_for(
+    names: Iterable[str], progress: Progress, architecture: Architecture
+) -> tuple[list[Image], Terminal | None]:
+    """Build images for an architecture that need not be this machine's, as far as that is possible here.
+
+    Images whose making runs programs of their own need an emulator. When there can be none, the others are built,
+    and an error is returned that names what was left out, and why.
+    """
+    wanted = [build.recipe_of(name) for name in names]
+    left = {recipe.name: running(recipe.layer) for recipe in wanted if running(recipe.layer)}
+    with ExitStack() as stack:
+        obstacle: Terminal | None = None
+        if left:
+            try:
+                host.ensure_packages(progress, also=emulation.needed(architecture))
+                stack.enter_context(emulation.lent(architecture))
+            except Terminal as error:
+                obstacle = _left_out(left, architecture, error)
+        possible = [recipe.name for recipe in wanted if not (obstacle and recipe.name in left)]
+        return images(possible, progress, architecture=architecture), obstacle
+
+
+def _left_out(left: Mapping[str, list[str]], architecture: Architecture, why: Terminal) -> Terminal:
+    lines = "".join(f"\n    {image}: {', '.join(layers)}" for image, layers in left.items())
+    return Terminal(
+        f"these images are not built for {architecture.name}. The layers named run programs while they are made, to"
+        f" configure packages or to compile:{lines}\n{why.what}",
+        remedy=why.remedy,
+    )
 
 
 def prepare(settings: Settings, progress: Progress) -> Supply:

@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import binaries
+from isthmus.local.architecture import ARCHITECTURES, native
 from isthmus.local.binaries import Module
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress
@@ -161,3 +162,12 @@ def test_an_old_go_on_path_gives_way_to_the_one_in_the_cache(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     assert binaries.find_go(steps) == fetched
     assert steps.titles == []
+
+
+@pytest.mark.usefixtures("tiny", "cache")
+def test_a_program_for_another_architecture_is_compiled_here_and_kept_apart(steps: Steps) -> None:
+    other = next(each for each in ARCHITECTURES.values() if each != native())
+    foreign = binaries.ensure(["tiny"], steps, architecture=other)["tiny"]
+    assert foreign.read_bytes()[18:20] == bytes.fromhex(other.elf)
+    assert says(build(steps)) == "tiny\n"
+    assert steps.titles == ["Build tiny-arm64 1.0", BUILD]

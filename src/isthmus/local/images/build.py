@@ -10,6 +10,7 @@ import msgspec
 
 from isthmus.errors import Terminal
 from isthmus.local import files
+from isthmus.local.architecture import AMD64, ARCHITECTURES, Architecture, native
 from isthmus.local.images import blobs, cache, layers, oci
 from isthmus.local.images.recipes import IMAGES, Recipe, reference
 from isthmus.local.progress import Progress
@@ -28,6 +29,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     manifest: oci.Descriptor
     config: oci.Descriptor
     layers: tuple[oci.Descriptor, ...]
+    architecture: str = AMD64.name
 
     @property
     def digest(self) -> str:
@@ -45,23 +47,33 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return (self.manifest, self.config, *self.layers)
 
 
-def build(names: Iterable[str], progress: Progress, *, binaries: Mapping[str, Path] | None = None) -> list[Image]:
-    """Return images, made now as far as they are not in the cache; one-file images take theirs from `binaries`."""
-    recipes = [_recipe(name) for name in names]
+def build(
+    names: Iterable[str],
+    progress: Progress,
+    *,
+    binaries: Mapping[str, Path] | None = None,
+    architecture: Architecture | None = None,
+) -> list[Image]:
+    """Return images, made now as far as they are not in the cache; one-file images take theirs from `binaries`.
+
+    They are for this machine, if no architecture is named.
+    """
+    recipes = [recipe_of(name) for name in names]
+    one = partial(_build_one, progress=progress, binaries=binaries or {}, architecture=architecture or native())
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="images") as pool:
-        return list(pool.map(partial(_build_one, progress=progress, binaries=binaries or {}), recipes))
+        return list(pool.map(one, recipes))
 
 
 def list_images() -> list[Image]:
-    """Return the images that are in the cache, complete."""
-    found = (_remembered(name) for name in IMAGES)
+    """Return the images for this machine that are in the cache, complete."""
+    found = (_remembered(name, native()) for name in IMAGES)
     return [image for image in found if image]
 
 
 def write_archives(images: Sequence[Image], directory: Path) -> list[Path]:
     """Write every image to an OCI archive of its own, which tools can push to a registry."""
     directory.mkdir(parents=True, exist_ok=True)
-    return [_write_archive(image, directory / f"{image.name}.oci.tar") for image in images]
+    return [_write_archive(image, directory / f"{_marked(image)}.oci.tar") for image in images]
 
 
 def stream_archive(
@@ -76,7 +88,7 @@ def stream_archive(
     `names` says what an image is called in it. Blobs whose digests are in `without` are left out.
     """
     parts = {blob.digest: blob for image in images for blob in image.blobs if blob.digest not in without}
-    index = oci.index((name, image.manifest) for image in images for name in names(image))
+    index = oci.index((name, image.manifest, image.architecture) for image in images for name in names(image))
     oci.write_archive(index, blobs.opened(parts.values()), target)
 
 
@@ -89,24 +101,28 @@ def _write_archive(image: Image, path: Path) -> Path:
     return unfinished.rename(path)
 
 
-def _recipe(name: str) -> Recipe:
+def recipe_of(name: str) -> Recipe:
+    """Find a recipe by the image's name."""
     try:
         return IMAGES[name]
     except KeyError:
         raise Terminal(f"there is no image {name!r}", remedy=f"choose from {', '.join(IMAGES)}") from None
 
 
-def _build_one(recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Path]) -> Image:
-    top = layers.ensure(recipe.layer, progress, binaries=binaries)
+def _build_one(
+    recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Path], architecture: Architecture
+) -> Image:
+    ensure = partial(layers.ensure, recipe.layer, progress, binaries=binaries, architecture=architecture)
+    top = ensure()
     key = cache.key_of(recipe, top.key)
-    known = _remembered(recipe.name)
+    known = _remembered(recipe.name, architecture)
     if known and known.key == key:
         return known
     # A tree that lost files would be packed without complaint.
-    top = layers.ensure(recipe.layer, progress, binaries=binaries, verify=True)
+    top = ensure(verify=True)
     key = cache.key_of(recipe, top.key)
     packed = tuple(_pack(tree, progress) for tree in (*top.parents, top))
-    config = blobs.put(oci.config(recipe, packed), oci.CONFIG)
+    config = blobs.put(oci.config(recipe, packed, architecture=architecture.name), oci.CONFIG)
     image = Image(
         name=recipe.name,
         reference=reference(recipe.name),
@@ -114,8 +130,10 @@ def _build_one(recipe: Recipe, *, progress: Progress, binaries: Mapping[str, Pat
         manifest=blobs.put(oci.manifest(config, packed), oci.MANIFEST),
         config=config,
         layers=packed,
+        architecture=architecture.name,
     )
-    files.write_whole(_memory(recipe.name), msgspec.json.encode(image))  # others may do so at the same time
+    # Others may do so at the same time.
+    files.write_whole(_memory(architecture.marked(recipe.name)), msgspec.json.encode(image))
     return image
 
 
@@ -129,7 +147,7 @@ def _pack(tree: layers.Tree, progress: Progress) -> oci.Descriptor:
         else:
             if blobs.has(blob):
                 return blob
-        with progress.step(f"Packing {tree.layer.name}"):
+        with progress.step(f"Packing {tree.architecture.marked(tree.layer.name)}"):
             blob = blobs.put_stream(tree.path.parent.name, oci.LAYER, write=partial(oci.write_layer, tree.path))
             files.write_whole(note, msgspec.json.encode(blob))
         return blob
@@ -139,9 +157,13 @@ def _memory(name: str) -> Path:
     return cache.directory("records") / f"{name}.json"
 
 
-def _remembered(name: str) -> Image | None:
+def _marked(image: Image) -> str:
+    return ARCHITECTURES[image.architecture].marked(image.name)
+
+
+def _remembered(name: str, architecture: Architecture) -> Image | None:
     try:
-        image = msgspec.json.decode(_memory(name).read_bytes(), type=Image)
+        image = msgspec.json.decode(_memory(architecture.marked(name)).read_bytes(), type=Image)
     except (OSError, msgspec.DecodeError):
         return None
     return image if all(map(blobs.has, image.blobs)) else None

@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
+from isthmus.local.architecture import Architecture, native
 from isthmus.local.images import apt, cache, sources
 from isthmus.local.images.enclosure import run_enclosed
-from isthmus.local.images.recipes import LAYERS, Layer
+from isthmus.local.images.recipes import Layer, layer_for
 from isthmus.local.progress import Progress
 
 _ROOM = 3 << 30
@@ -73,6 +74,11 @@ class Tree(msgspec.Struct, frozen=True):
     path: Path
     parents: tuple["Tree", ...]
     """From the bottom up."""
+    origins: dict[str, "Tree"]
+    """Layers from which it takes files."""
+    source: sources.Source | None
+    """What the building machine puts in."""
+    architecture: Architecture
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -80,45 +86,63 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def ensure(
-    name: str, progress: Progress, *, binaries: Mapping[str, Path] | None = None, verify: bool = False
+    name: str,
+    progress: Progress,
+    *,
+    binaries: Mapping[str, Path] | None = None,
+    architecture: Architecture | None = None,
+    verify: bool = False,
 ) -> Tree:
-    """Return a layer's tree, made now if it is not in the cache.
+    """Return a layer's tree, made now if it is not in the cache; for this machine, if no architecture is named.
 
     With `verify`, the trees are looked through, and one that lost something is made again.
     """
-    layer = LAYERS[name]
-    again = partial(ensure, progress=progress, binaries=binaries)
-    below = again(layer.parent, verify=verify) if layer.parent else None
-    parents = (*below.parents, below) if below else ()
-    origins = {origin: again(origin, verify=verify) for origin, _ in layer.copies}
-    source = sources.find(layer, binaries or {})
-    inputs = [tree.key for tree in (*parents[-1:], *origins.values())]
-    key = cache.key_of(_method(), layer, inputs, source.key if source else "")
-    entry = cache.directory("layers") / f"{name}-{key}"
-    tree = Tree(layer, key, entry / "tree", parents)
+    tree = plan(name, binaries=binaries, architecture=architecture)
+    layer, entry = tree.layer, tree.path.parent
+    again = partial(ensure, progress=progress, binaries=binaries, architecture=architecture)
+    needed = [below for below in (layer.parent, *tree.origins) if below]
+    for below in needed:
+        again(below, verify=verify)
     if _intact(entry, verify=verify):
         return tree
     with cache.locked(entry.name):
         if _intact(entry, verify=verify):
             return tree
         cache.check_can_build(room=_ROOM)
-        for needed in (layer.parent, *origins):
-            if needed:
-                again(needed, verify=True)
-        with progress.step(f"Layer {name}"), cache.replacing(entry) as unfinished:
+        for below in needed:
+            again(below, verify=True)
+        title = f"Layer {tree.architecture.marked(name)}"
+        with progress.step(title), cache.replacing(entry) as unfinished:
             made = unfinished / "tree"
             made.mkdir()
-            if source:
-                source.fill(made)
-            _write_files(made, layer, origins)
+            if tree.source:
+                tree.source.fill(made)
+            _write_files(made, layer, tree.origins)
             if layer.suite and not layer.parent:
-                _bootstrap(made, layer)
-            elif below:
-                _install(made, layer, below=below, scratch=unfinished)
+                _bootstrap(made, layer, tree.architecture)
+            elif tree.parents:
+                _install(made, tree, scratch=unfinished)
             _tidy(made, layer)
             record = _Record(fingerprint(made))
             (unfinished / "layer.json").write_bytes(msgspec.json.encode(record))
     return tree
+
+
+def plan(
+    name: str, *, binaries: Mapping[str, Path] | None = None, architecture: Architecture | None = None
+) -> Tree:
+    """Say what a layer is made of, and where its tree is once it is made."""
+    chosen = architecture or native()
+    layer = layer_for(name, chosen)
+    again = partial(plan, binaries=binaries, architecture=chosen)
+    below = again(layer.parent) if layer.parent else None
+    parents = (*below.parents, below) if below else ()
+    origins = {origin: again(origin) for origin, _ in layer.copies}
+    source = sources.find(layer, binaries or {}, chosen)
+    inputs = [tree.key for tree in (*parents[-1:], *origins.values())]
+    key = chosen.marked(cache.key_of(_method(), layer, inputs, source.key if source else ""))
+    path = cache.directory("layers") / f"{name}-{key}" / "tree"
+    return Tree(layer, key, path, parents, origins, source, chosen)
 
 
 def _method() -> str:
@@ -174,11 +198,13 @@ def _write_files(tree: Path, layer: Layer, origins: Mapping[str, Tree]) -> None:
         target.chmod(0o755 if text.startswith("#!") else 0o644)
 
 
-def _bootstrap(tree: Path, layer: Layer) -> None:
+def _bootstrap(tree: Path, layer: Layer, architecture: Architecture) -> None:
     packages = ",".join(layer.packages)
+    # mmdebstrap looks for one of two ways to emulate, where any will do: see `emulation`.
+    foreign = () if architecture == native() else (f"--architectures={architecture.name}", "--skip=check/qemu")
     run_enclosed(
         [
-            *("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}"),
+            *("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={packages}", *foreign),
             *(*_DEBIAN_OPTIONS, layer.suite, str(tree), apt.mirror()),
         ],
         f"make a Debian {layer.suite} system",
@@ -189,16 +215,18 @@ def _bootstrap(tree: Path, layer: Layer) -> None:
         (tree / "etc" / name).chmod(0o644)
 
 
-def _install(tree: Path, layer: Layer, *, below: Tree, scratch: Path) -> None:
+def _install(made: Path, tree: Tree, *, scratch: Path) -> None:
+    layer = tree.layer
     work, merged = scratch / "work", scratch / "merged"
     work.mkdir()
     merged.mkdir()
-    downloads = cache.directory("apt", layer.suite or "none")
+    kept = tree.architecture.marked(layer.suite or "none")
+    downloads = cache.directory("apt", kept)
     for name in ("lists/partial", "archives/partial"):
         (downloads / name).mkdir(parents=True, exist_ok=True)
     settings = {
-        "LOWER": overlay_order(below),
-        "UPPER": str(tree),
+        "LOWER": overlay_order(tree.parents[-1]),
+        "UPPER": str(made),
         "WORK": str(work),
         "MERGED": str(merged),
         "SUITE": layer.suite,
@@ -207,10 +235,10 @@ def _install(tree: Path, layer: Layer, *, below: Tree, scratch: Path) -> None:
         "LISTS": str(downloads / "lists"),
         "ARCHIVES": str(downloads / "archives"),
     }
-    with cache.locked(f"apt-{layer.suite or 'none'}"):
+    with cache.locked(f"apt-{kept}"):
         run_enclosed(["sh", str(_LAYER_SCRIPT)], f"make the layer {layer.name}", env=settings, stdin=layer.script)
     if layer.expects:
-        _check_version(tree, *layer.expects)
+        _check_version(made, *layer.expects)
     shutil.rmtree(work)
     merged.rmdir()
 

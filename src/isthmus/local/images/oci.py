@@ -7,7 +7,6 @@ SOURCE_DATE_EPOCH, and nothing is compressed, so no compressor's version shows.
 import hashlib
 import io
 import os
-import platform
 import stat
 import tarfile
 from collections.abc import Iterable
@@ -25,7 +24,6 @@ CONFIG: Final = "application/vnd.oci.image.config.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CAPABILITY = "security.capability"
 _OPAQUE = "trusted.overlay.opaque"
 
@@ -67,7 +65,7 @@ def write_layer(tree: Path, target: IO[bytes]) -> None:
                 archive.addfile(_marker(path, ".wh..opq"))
 
 
-def config(recipe: Recipe, layers: Iterable[Descriptor]) -> bytes:
+def config(recipe: Recipe, layers: Iterable[Descriptor], *, architecture: str) -> bytes:
     """Say how the image starts, and what its layers are once they are unpacked."""
     process: dict[str, Any] = {"Env": recipe.env, "Labels": {"org.opencontainers.image.title": recipe.title}}
     if recipe.entrypoint:
@@ -77,7 +75,7 @@ def config(recipe: Recipe, layers: Iterable[Descriptor]) -> bytes:
     if recipe.user:
         process["User"] = recipe.user
     document = {
-        "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "architecture": architecture,
         "os": "linux",
         "config": process,
         # Plain tars: a layer's digest is that of its content, too.
@@ -92,17 +90,18 @@ def manifest(config_blob: Descriptor, layers: Iterable[Descriptor]) -> bytes:
     return msgspec.json.encode(document, order="deterministic")
 
 
-def index(manifests: Iterable[tuple[str, Descriptor]]) -> bytes:
-    """List the images of an archive under their references, for containerd and for everyone else."""
+def index(manifests: Iterable[tuple[str, Descriptor, str]]) -> bytes:
+    """List the images of an archive: reference, manifest, architecture; for containerd and for everyone else."""
     entries = [
         {
             **msgspec.to_builtins(descriptor),
+            "platform": {"architecture": architecture, "os": "linux"},
             "annotations": {
                 "io.containerd.image.name": reference,
                 "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
             },
         }
-        for reference, descriptor in manifests
+        for reference, descriptor, architecture in manifests
     ]
     document = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}
     return msgspec.json.encode(document, order="deterministic")

@@ -13,8 +13,10 @@ version. Everything that need not be that new comes from the stable release.
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 import isthmus
+from isthmus.local.architecture import Architecture
 
 Suite = Literal["forky", "trixie"]
 
@@ -30,7 +32,7 @@ class Layer(Struct, frozen=True, kw_only=True):
     source: Literal["", "binary", "wheels", "isthmus", "spank"] = ""
     """What the machine that builds adds: a program, locked Python packages, our own code, or our plugin's in C."""
     copies: tuple[tuple[str, str], ...] = ()
-    """Files taken from other layers: (layer, path)."""
+    """Files taken from other layers: (layer, path). `{multiarch}` stands for the directory of the architecture."""
     files: dict[str, str] = {}
     """Files of our own: path → text. A text that begins with `#!` makes an executable."""
     script: str = ""
@@ -167,7 +169,7 @@ _NOBODY_BUT_NONROOT = {
     "etc/ssl/certs/.keep": "",
 }
 
-PLUGIN: Final = "usr/lib/x86_64-linux-gnu/slurm-wlm/isthmus_jail.so"
+PLUGIN: Final = "usr/lib/{multiarch}/slurm-wlm/isthmus_jail.so"
 ENTER: Final = "usr/sbin/isthmus-enter"
 
 
@@ -324,6 +326,28 @@ _IMAGES: Final = (
 
 LAYERS: Final = {layer.name: layer for layer in _LAYERS}
 IMAGES: Final = {image.name: image for image in _IMAGES}
+
+
+def layer_for(name: str, architecture: Architecture) -> Layer:
+    """Return the recipe of a layer for one architecture."""
+    layer = LAYERS[name]
+    copies = tuple((origin, path.format(multiarch=architecture.multiarch)) for origin, path in layer.copies)
+    return replace(layer, copies=copies)
+
+
+def running(name: str) -> list[str]:
+    """List what a layer takes to make it, itself included, where programs of the image itself have to run.
+
+    Debian's packages configure themselves, the plugin is compiled, Python compiles to byte code.
+    """
+    layer = LAYERS[name]
+    below = [
+        each
+        for origin in (layer.parent, *(origin for origin, _ in layer.copies))
+        if origin
+        for each in running(origin)
+    ]
+    return list(dict.fromkeys([*below, *([name] if layer.packages or layer.script else [])]))
 
 
 def reference(name: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from isthmus.errors import Terminal
 from isthmus.local import resources
+from isthmus.local.architecture import Architecture
 from isthmus.local.images import cache
 from isthmus.local.images.recipes import Layer
 from isthmus.local.shell import run
@@ -28,12 +29,12 @@ class Source(Struct, frozen=True):
     fill: Callable[[Path], None]
 
 
-def find(layer: Layer, binaries: Mapping[str, Path]) -> Source | None:
+def find(layer: Layer, binaries: Mapping[str, Path], architecture: Architecture) -> Source | None:
     """Find what a layer takes from this machine, if anything."""
     if layer.source == "binary":
         return _binary(layer.name, binaries)
     if layer.source == "wheels":
-        return _wheels(resources.find("requirements.lock"))
+        return _wheels(resources.find("requirements.lock"), architecture.machine)
     if layer.source == "isthmus":
         return _tree(resources.PACKAGE, place=_PACKAGES / "isthmus")
     if layer.source == "spank":
@@ -53,14 +54,14 @@ def _binary(name: str, binaries: Mapping[str, Path]) -> Source:
     return Source(_file_digest(program), fill)
 
 
-def _wheels(lock: Path) -> Source:
+def _wheels(lock: Path, machine: str) -> Source:
     def fill(tree: Path) -> None:
         run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
                 *("--target", tree / _PACKAGES, "--no-deps", "--no-compile", "--require-hashes"),
                 *("--only-binary", ":all:", "--implementation", "cp", "--python-version", "3.13"),
-                *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"),
+                *("--platform", f"manylinux_2_28_{machine}", "--platform", f"manylinux2014_{machine}"),
                 *("--requirement", lock),
             ],
             remedy="the packages come from the index that pip is set up with: see whether `pip download` works",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.errors import Terminal
+from isthmus.local.architecture import AMD64, ARCHITECTURES, ARM64, native
 from isthmus.local.images import blobs, build, layers
 from isthmus.local.images.build import Image
 from isthmus.local.progress import PlainProgress
@@ -133,6 +134,31 @@ def test_a_blob_with_other_content_never_leaves_the_cache(
         build.write_archives([image], tmp_path)
     assert make(steps, binaries) == image
     assert build.write_archives([image], tmp_path)
+
+
+@pytest.mark.usefixtures("cache_home")
+def test_architectures_are_kept_apart_in_the_cache(tmp_path: Path, steps: Steps, binaries: dict[str, Path]) -> None:
+    other = next(each for each in ARCHITECTURES.values() if each != native())
+    own = make(steps, binaries)
+    (foreign,) = build.build(["coredns"], steps, binaries=binaries, architecture=other)
+    again = build.build(["coredns"], steps, binaries=binaries, architecture=other)
+    assert len(steps.titles) == 4
+    assert steps.titles[2:] == [f"Layer {other.marked('coredns')}", f"Packing {other.marked('coredns')}"]
+    assert again == [foreign]
+    # A node of this machine gets its own, though the same program went into both.
+    assert build.list_images() == [own]
+    assert (own.architecture, foreign.architecture) == (native().name, other.name)
+    assert own.digest != foreign.digest
+    names = [path.name for path in build.write_archives([own, foreign], tmp_path)]
+    assert sorted(names) == ["coredns-arm64.oci.tar", "coredns.oci.tar"]
+
+
+@pytest.mark.usefixtures("cache_home")
+def test_a_layer_of_another_architecture_stands_upon_layers_of_that_architecture() -> None:
+    amd64, arm64 = (layers.plan("slurm-spank-26.05", architecture=each) for each in (AMD64, ARM64))
+    mine, theirs = ([plan, *plan.parents, *plan.origins.values()] for plan in (amd64, arm64))
+    assert not {each.path for each in mine} & {each.path for each in theirs}
+    assert {each.architecture for each in theirs} == {ARM64}
 
 
 @pytest.mark.usefixtures("cache_home")

@@ -92,9 +92,10 @@ def test_file_capabilities_are_kept(tmp_path: Path) -> None:
 
 def test_the_config_says_how_to_start() -> None:
     layer = oci.Descriptor(oci.LAYER, "sha256:abc", 3)
-    config = json.loads(oci.config(IMAGES["isthmus"], [layer]))
+    config = json.loads(oci.config(IMAGES["isthmus"], [layer], architecture="arm64"))
     assert config["config"]["Entrypoint"] == ["/usr/local/bin/isthmus"]
     assert config["config"]["User"] == "65532:65532"
+    assert (config["architecture"], config["os"]) == ("arm64", "linux")
     assert config["rootfs"]["diff_ids"] == ["sha256:abc"]
     assert "created" not in config
 
@@ -102,7 +103,7 @@ def test_the_config_says_how_to_start() -> None:
 def test_an_archive_is_an_oci_layout(tmp_path: Path) -> None:
     content = b"a manifest"
     blob = oci.describe(content, oci.MANIFEST)
-    index = oci.index([("isthmus.local/slurm:26.05", blob)])
+    index = oci.index([("isthmus.local/slurm:26.05", blob, "arm64")])
     with (tmp_path / "archive.tar").open("wb") as target:
         oci.write_archive(index, [(blob, io.BytesIO(content))], target)
     with tarfile.open(tmp_path / "archive.tar") as archive:
@@ -112,6 +113,7 @@ def test_an_archive_is_an_oci_layout(tmp_path: Path) -> None:
     assert texts[path] == content
     (entry,) = msgspec.json.decode(texts["index.json"])["manifests"]
     assert entry["digest"] == blob.digest
+    assert entry["platform"] == {"architecture": "arm64", "os": "linux"}
     assert entry["annotations"] == {
         "io.containerd.image.name": "isthmus.local/slurm:26.05",
         "org.opencontainers.image.ref.name": "26.05",

@@ -1,8 +1,13 @@
 import subprocess
+from itertools import pairwise
+from pathlib import Path
 
-from isthmus.local.images import apt
+import pytest
+
+from isthmus.local.architecture import AMD64, ARM64
+from isthmus.local.images import apt, sources
 from isthmus.local.images.layers import installed_version
-from isthmus.local.images.recipes import IMAGES, LAYERS, PLUGIN, reference
+from isthmus.local.images.recipes import IMAGES, LAYERS, PLUGIN, layer_for, reference, running
 
 
 def test_every_image_and_parent_names_a_layer() -> None:
@@ -40,6 +45,35 @@ def test_every_image_in_which_slurm_runs_has_our_plugin_for_its_version_and_not_
             while layer.parent:
                 assert "libslurm-dev" not in layer.packages
                 layer = LAYERS[layer.parent]
+
+
+def test_our_plugin_lies_where_each_architecture_has_its_libraries() -> None:
+    for architecture, directory in ((AMD64, "x86_64-linux-gnu"), (ARM64, "aarch64-linux-gnu")):
+        copies = [path for _, path in layer_for("login-spank-26.05", architecture).copies]
+        assert copies == [f"usr/lib/{directory}/slurm-wlm/isthmus_jail.so", "usr/sbin/isthmus-enter"]
+
+
+def test_wheels_are_those_of_the_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(sources, "run", lambda words, **_: called.extend(map(str, words)))
+    source = sources.find(LAYERS["packages"], {}, ARM64)
+    assert source
+    source.fill(tmp_path)
+    chosen = {word for before, word in pairwise(called) if before == "--platform"}
+    assert chosen == {"manylinux_2_28_aarch64", "manylinux2014_aarch64"}
+
+
+@pytest.mark.parametrize(
+    ("image", "layers"),
+    [
+        ("coredns", []),
+        ("pause", ["debian-trixie", "catatonit"]),
+        ("isthmus", ["debian-trixie", "python", "packages", "isthmus"]),
+        ("slurm-26.05", ["debian-forky", "slurm-26.05", "spank-tools-26.05", "spank-26.05"]),
+    ],
+)
+def test_layers_that_run_their_own_programs_are_known(image: str, layers: list[str]) -> None:
+    assert running(IMAGES[image].layer) == layers
 
 
 def test_references_tell_versions_apart() -> None:
