@@ -20,6 +20,7 @@ from isthmus.cli import (
     operator,
     passthrough,
     sconfig,
+    version,
 )
 from isthmus.cli.goflags import GoCommand
 from isthmus.errors import IsthmusError
@@ -54,6 +55,7 @@ app.command()(lifecycle.down)
 app.command()(info.status)
 app.command()(info.kubeconfig)
 app.command()(info.logs)
+app.command()(version.version)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
 app.command(cls=GoCommand)(operator.operator)

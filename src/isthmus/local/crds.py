@@ -62,13 +62,20 @@ def _given(name: str, directory: Path | None) -> Path | None:
     return file if file and file.is_file() else None
 
 
+def fetched(name: str) -> bool:
+    """Whether the cache has a definition."""
+    return _place(name).exists()
+
+
+def _place(name: str) -> Path:
+    return cache_dir() / "crds" / f"{name}-{DEFINITIONS[name].key()}.yaml"
+
+
 def _ensure(name: str, progress: Progress) -> Path:
-    definition = DEFINITIONS[name]
-    home = cache_dir() / "crds"
-    home.mkdir(parents=True, exist_ok=True)
-    target = home / f"{name}-{definition.key()}.yaml"
+    definition, target = DEFINITIONS[name], _place(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists():
-        with files.locked(home / f"{name}.lock"), progress.step(f"Fetch the kinds of {name}"):
+        with files.locked(target.parent / f"{name}.lock"), progress.step(f"Fetch the kinds of {name}"):
             files.write_whole(target, (_unpacked(definition, progress) / definition.file).read_bytes())
     return target
 

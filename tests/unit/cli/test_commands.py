@@ -1,5 +1,6 @@
 """The commands as a person types them, as far as no cluster is needed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from isthmus import __version__
 from isthmus.cli import lifecycle, render
 from isthmus.cli.main import app
 from isthmus.errors import Terminal
+from isthmus.local.binaries import MODULES
 
 COMMANDS = {
     ("up",): "Make a cluster on this machine, or repair the one that is there.",
@@ -33,6 +35,7 @@ COMMANDS = {
     ("addon",): "Install JobSet, LeaderWorkerSet and PodGroup.",
     ("addon", "install"): "Bring add-ons into a running cluster, and wait until they serve.",
     ("addon", "list"): "Show the add-ons that there are.",
+    ("version",): "Print the versions of Isthmus and of everything that it brings or needs.",
     ("chart",): "Find the Helm charts that come with Isthmus.",
     ("chart", "list"): "Show the charts and their directories.",
     ("chart", "path"): "Print a chart's directory:",
@@ -65,6 +68,14 @@ def test_without_arguments_the_way_in_is_shown() -> None:
 
 def test_the_version_is_told() -> None:
     assert isthmus("--version").stdout == f"isthmus {__version__}\n"
+
+
+def test_the_versions_of_all_components_are_told_to_people_and_to_programs() -> None:
+    heads, *rows = isthmus("version").stdout.splitlines()
+    assert heads.split() == ["COMPONENT", "VERSION", "STATE", "FROM"]
+    told = json.loads(isthmus("version", "--json").stdout)
+    assert [row.split()[0] for row in rows] == [each["name"].split()[0] for each in told]
+    assert {"name": "Kubernetes", "version": MODULES["kubernetes"].version}.items() <= told[4].items()
 
 
 @pytest.mark.parametrize(

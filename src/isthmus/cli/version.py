@@ -1,0 +1,21 @@
+"""`isthmus version`: which version of what is at work here, for people and for reports of faults."""
+
+import typer
+
+from isthmus.cli.flags import Json
+
+
+def version(*, json: Json = False) -> None:
+    """Print the versions of Isthmus and of everything that it brings or needs."""
+    from isthmus.local import versions
+
+    found = versions.components()
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    from isthmus.cli.render import table
+
+    rows = [(each.name, each.version, each.state, each.origin) for each in found]
+    table(("COMPONENT", "VERSION", "STATE", "FROM"), rows)
