@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from isthmus import names
 from isthmus.domain.manifests.common import hash_of
+from isthmus.errors import Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, NotFound
 from isthmus.kube.store import Store
@@ -68,7 +69,12 @@ class Applier:
             there.version < known.version or _version(there.get(key)) == known.after
         ):
             return False
-        applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=True)
+        try:
+            applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=True)
+        except NotFound as error:
+            # An apply makes what is not there: something else is missing, such as the Role of a RoleBinding, which
+            # the API server may not know yet though it was made before.
+            raise Retry(f"{kind.name} {key}: what it refers to is missing: {error.what}") from error
         self._applied[kind, key] = _Applied(digest, _version(applied), int(applied.metadata.resource_version))
         return True
 

@@ -9,7 +9,7 @@ A cluster that is to go keeps everything until its workers are drained and gone.
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -62,6 +62,9 @@ _CATCH_UP: Final = 1.0
 """In so many seconds the caches show what was applied."""
 
 _SOON: Final = 0.1
+_REFERRED_TO: Final = frozenset({SERVICE_ACCOUNTS, ROLES})
+"""Others are refused while the API server does not know these."""
+
 _PARTS: Final = frozenset({CONTROLLERS, ACCOUNTINGS, RESTAPIS, LOGINSETS, NODESETS})
 _KEY_BYTES: Final = {clusterparts.SLURM_KEY: 1024, clusterparts.JWT_KEY: 32}
 
@@ -218,32 +221,43 @@ class ClusterSync:
             self.controller.queue.add(meta.key, after=_SOON)
 
     async def _apply(self, cluster: SlurmCluster, parts: Parts) -> frozenset[str]:
-        """Apply everything at once; tell which kinds of parts the caches do not show as they are now."""
+        """Apply everything, what others refer to first; tell which kinds of parts the caches do not show yet.
+
+        A child that fails keeps no other from being applied: the errors of all are raised in the end.
+        """
         owners = (owner_reference(SLURM_CLUSTERS, cluster),)
         stale = frozenset(it.kind.name for it in parts.children if it.kind in _PARTS and not self._shown(it))
+        # What outlives the cluster was made by it, or by somebody else before: either way it is left alone.
+        children = [it for it in parts.children if not (it.kept and it.key in self._stores[it.kind])]
+        sent: list[bool] = []
+        errors: list[Exception] = []
+
+        async def attempt(applying: Awaitable[bool]) -> None:
+            try:
+                sent.append(await applying)
+            except Exception as error:  # noqa: BLE001 - raised below, with those of the others
+                errors.append(error)
+
         async with asyncio.TaskGroup() as together:
             for child in parts.secrets:
-                together.create_task(
-                    self._applier.make_once(
-                        child.kind, _with_key(child), there=self._stores[child.kind], owners=owners
-                    )
-                )
-            applying = [
-                together.create_task(
-                    self._applier.apply(
-                        child.kind,
-                        child.manifest,
-                        there=self._stores[child.kind],
-                        owners=() if child.kept else owners,
-                    )
-                )
-                for child in parts.children
-                # What outlives the cluster was made by it, or by somebody else before: either way it is left alone.
-                if not (child.kept and child.key in self._stores[child.kind])
-            ]
-        if any(task.result() for task in applying):
+                there = self._stores[child.kind]
+                made = self._applier.make_once(child.kind, _with_key(child), there=there, owners=owners)
+                together.create_task(attempt(made))
+            for child in (it for it in children if it.kind in _REFERRED_TO):
+                together.create_task(attempt(self._apply_child(child, owners)))
+        async with asyncio.TaskGroup() as together:
+            for child in (it for it in children if it.kind not in _REFERRED_TO):
+                together.create_task(attempt(self._apply_child(child, owners)))
+        if errors:
+            raise ExceptionGroup(f"not all parts of {cluster.metadata.key} could be applied", errors)
+        if any(sent):
             self.controller.queue.add(cluster.metadata.key, after=_CATCH_UP)
         return stale
+
+    async def _apply_child(self, child: Child, owners: tuple[Mapping[str, Any], ...]) -> bool:
+        return await self._applier.apply(
+            child.kind, child.manifest, there=self._stores[child.kind], owners=() if child.kept else owners
+        )
 
     def _shown(self, child: Child) -> bool:
         """Whether the cache shows a part as it is wanted: if not, what it tells is about something else."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -160,14 +161,14 @@ class Bed:
 
 
 @asynccontextmanager
-async def working(control_plane: ControlPlaneBed, namespace: str) -> AsyncIterator[Bed]:
+async def working(kubeconfig: Path, namespace: str) -> AsyncIterator[Bed]:
     writes: list[str] = []
 
     def observe(method: str, *_: object) -> None:
         if method != "GET":
             writes.append(method)
 
-    config = load(control_plane.kubeconfig)
+    config = load(kubeconfig)
     # Events are sent beside everything else, and do not count.
     async with Client(config, observe=observe) as kube, Client(config) as for_events:
         world = World(kube, Settings(cgroup="none"), namespace=namespace)
@@ -198,7 +199,7 @@ async def working(control_plane: ControlPlaneBed, namespace: str) -> AsyncIterat
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
     del kube  # which has the kinds installed
-    async with working(control_plane, namespace) as bed:
+    async with working(control_plane.kubeconfig, namespace) as bed:
         yield bed
 
 
@@ -286,7 +287,7 @@ async def test_an_operator_that_starts_again_changes_nothing(
     control_plane: ControlPlaneBed, kube: Client, namespace: str
 ) -> None:
     del kube
-    async with working(control_plane, namespace) as first:
+    async with working(control_plane.kubeconfig, namespace) as first:
         await first.make()
         await first.there(NODESETS, "worker")
         await first.tell_all(workers=1)
@@ -294,7 +295,7 @@ async def test_an_operator_that_starts_again_changes_nothing(
         await first.quiet()
         before = first.cluster()
         key = await first.there(SECRETS, "demo-slurm-key")
-    async with working(control_plane, namespace) as second:
+    async with working(control_plane.kubeconfig, namespace) as second:
         await second.quiet()
         assert second.cluster() == before
         assert (await second.there(SECRETS, "demo-slurm-key")).data == key.data

@@ -27,7 +27,7 @@ OVERWRITE = "downscaleAndOverwritePopulateJail"
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
     del kube  # which has the kinds installed
-    async with working(control_plane, namespace) as bed:
+    async with working(control_plane.kubeconfig, namespace) as bed:
         yield bed
 
 
