@@ -32,8 +32,31 @@ COMPONENT: Final = "worker"
 
 _KEYS: Final = "/run/secrets/slurm"
 
+_GROUPS: Final = r"""
+groups=
+if [[ -e /sys/fs/cgroup/cgroup.controllers && -w /sys/fs/cgroup/cgroup.subtree_control ]]; then
+    groups=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+    mkdir -p "$groups/init" "$groups/start"
+    controllers=$(< "$groups/cgroup.controllers")
+    empty() {
+        local pid
+        while read -r pid; do echo "$pid" > "$groups/init/cgroup.procs" || true; done < "$groups/cgroup.procs"
+        echo "+${controllers// / +}" > "$groups/cgroup.subtree_control"
+    }
+    # Probes may come in while we look.
+    for _ in {1..100}; do ! empty 2> /dev/null || break; sleep 0.05; done
+fi
+"""
+"""Bash: lets Slurm make control groups (of version 2) below the container's own, where its limits hold.
+
+A group has either processes or controllers for the groups below it. So all processes go one down; what is executed
+in the container later follows process 1 there. slurmd starts in a group that nobody else comes into: for a moment,
+who does so is of another process namespace, beside which slurmd refuses to start. It then moves on by itself.
+"""
+
 _START: Final = (
     waiting.AWAIT
+    + _GROUPS
     + r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/*; do ln -sfn "$key" /etc/slurm/; done
@@ -45,7 +68,11 @@ pass_on() { if [[ $slurmd ]]; then kill -s "$1" "$slurmd" || true; else early+="
 trap 'pass_on TERM' TERM INT
 trap 'pass_on HUP' HUP
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every job.
-env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@" &
+start() {
+    [[ ! ${groups-} ]] || echo 0 > "$groups/start/cgroup.procs"
+    exec env --default-signal slurmd -D -N "$ISTHMUS_NODE" --conf-server "$ISTHMUS_CONF_SERVERS" "$@"
+}
+start "$@" &
 slurmd=$!
 for signal in $early; do pass_on "$signal"; done
 # A signal ends the waiting, and not slurmd.

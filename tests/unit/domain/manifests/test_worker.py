@@ -82,6 +82,40 @@ def test_the_line_of_settings_is_one_argument_and_in_no_script() -> None:
         assert container[part] == plain[part]
 
 
+_BESIDE_ANOTHER = r"""
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+own=/sys/fs/cgroup/$1
+mkdir "$own"
+trap 'kill %1; wait; echo 0 > /sys/fs/cgroup/cgroup.procs; rmdir "$own"/*/ "$own"' EXIT
+echo 0 > "$own/cgroup.procs"
+sleep 600 &
+"""
+_TELL = r"""
+sed -n 's/^0:://p' "/proc/$$/cgroup" "/proc/$!/cgroup"
+(echo 0 > "$groups/start/cgroup.procs"; sed -n 's/^0:://p' "/proc/$BASHPID/cgroup")
+cat "$groups/cgroup.controllers" "$groups/cgroup.subtree_control"
+"""
+
+
+def test_slurm_can_make_groups_below_that_of_the_container() -> None:
+    """On a hierarchy of version 2, in which processes and groups with controllers exclude each other."""
+    name = f"isthmus-unit-{os.getpid()}"
+    script = f"{_BESIDE_ANOTHER}{worker._GROUPS}{_TELL}"
+    words = ["unshare", "--mount", "bash", "-euc", script, "bash", name]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    itself, another, slurmd, offered, given = done.stdout.splitlines()
+    assert (itself, another, slurmd) == (f"/{name}/init", f"/{name}/init", f"/{name}/start")
+    assert offered
+    assert given == offered
+
+
+def test_groups_of_version_1_are_left_alone() -> None:
+    script = f'umount -R /sys/fs/cgroup\nmount -t tmpfs tmpfs /sys/fs/cgroup\n{worker._GROUPS}echo "none:$groups"'
+    words = ["unshare", "--mount", "bash", "-euc", script]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "none:\n"
+
+
 @contextmanager
 def run(place: Path, slurmd: str, *, still: tuple[str, str] = ("", "")) -> Iterator[subprocess.Popen[str]]:
     """Run the end of the start script, with a slurmd of these words.
