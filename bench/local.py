@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.harness import Figure, Options, figure, main, note
 from isthmus.errors import Terminal
 from isthmus.local import cgroups, lifecycle, state
-from isthmus.local.cluster import group_of
+from isthmus.local.delegation import group_of
 from isthmus.local.progress import PlainProgress
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import VERSIONS, SlurmBed

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from isthmus.errors import Terminal
 from isthmus.local import cgroups, lifecycle
-from isthmus.local.cluster import group_of
+from isthmus.local.delegation import group_of
 from isthmus.local.progress import PlainProgress
 from tests.bed.cluster import make_cluster
 from tests.bed.operator_ground import CHARTS, EXAMPLES, OperatorGround

@@ -11,6 +11,7 @@ from isthmus.errors import Terminal
 _ROOT = Path("/sys/fs/cgroup")
 _GONE_WITHIN = 60
 _MADE_WITHIN = 60
+_NEEDED = frozenset({"cpu", "cpuset", "memory", "pids"})
 _REMOVED = frozenset({errno.ENOENT, errno.ENODEV, errno.EEXIST})
 
 
@@ -18,6 +19,33 @@ def _hierarchies() -> list[Path]:
     """The mount points: one with version 2, one per controller with version 1, all of them on a hybrid."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     return [Path(mount[1]) for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
+
+
+def unsupported(mounts: str, controllers: str) -> str:
+    """Say why kubelet could not use a machine's control groups; empty if it can.
+
+    `mounts` is /proc/mounts, `controllers` what the hierarchy of version 2 offers. A hybrid is used as version 1.
+    """
+    lines = [line.split() for line in mounts.splitlines()]
+    legacy = {option for line in lines if line[2] == "cgroup" for option in line[3].split(",")}
+    unified = any(line[1:3] == [str(_ROOT), "cgroup2"] for line in lines)
+    if not unified and not legacy & _NEEDED:
+        return f"no control groups are mounted at {_ROOT}"
+    offered = set(controllers.split()) if unified else legacy
+    missing = sorted(_NEEDED - offered)
+    return f"the kernel offers no control groups for: {', '.join(missing)}" if missing else ""
+
+
+def check() -> None:
+    """Refuse a machine on which kubelet would not start."""
+    controllers = _ROOT / "cgroup.controllers"
+    problem = unsupported(Path("/proc/mounts").read_text(), controllers.read_text() if controllers.exists() else "")
+    if problem:
+        raise Terminal(
+            f"a local cluster cannot run here: {problem}",
+            remedy="mount control groups as systemd does, of version 2 or 1; and see in /proc/cmdline whether"
+            " the kernel was told to disable some (cgroup_disable=)",
+        )
 
 
 def make(path: str) -> None:
@@ -41,8 +69,11 @@ def _make(hierarchy: Path, path: str) -> None:
         parent, group = group, group / name
         group.mkdir(exist_ok=True)
         if (parent / "cgroup.controllers").exists():
+            given = (parent / "cgroup.subtree_control").read_text().split()
             for controller in (parent / "cgroup.controllers").read_text().split():
-                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+                # What systemd has given to its own groups is not written again.
+                if controller not in given:
+                    (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             continue
         for setting in ("cpuset.cpus", "cpuset.mems"):
             # With version 1 a group starts with no CPU at all, and nothing can run in it.

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import addons, files, host, network, shell, state
+from isthmus.local import addons, delegation, files, host, network, shell, state
 from isthmus.local.addresses import Addresses
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.images import store
@@ -38,11 +38,6 @@ STEPS = (
     "Add names and storage",
     "Wait until all is ready",
 )
-
-
-def group_of(name: str) -> str:
-    """The control group that holds every process of a cluster."""
-    return f"isthmus/{name}"
 
 
 @dataclass(frozen=True)
@@ -165,6 +160,7 @@ class Cluster:
 
     def start_node(self, node: Node) -> None:
         """Switch one node on and start its daemons."""
+        delegation.ensure(self.settings.name)
         node.write_configuration()
         node.machine.boot()
         network.plug_node(self.switch, node.machine, node.index, self.addresses)
@@ -176,6 +172,7 @@ class Cluster:
         for_each([node for node in self.nodes if node.machine.init], lambda node: self._load_missing(node, images))
 
     def _boot(self, supply: Supply) -> None:
+        delegation.ensure(self.settings.name)
         (self.directory / "volumes").mkdir(exist_ok=True)
         self.switch.boot()
         network.plug_host(self.switch, self.addresses)
@@ -264,5 +261,5 @@ class Cluster:
         return node.machine.directory / "images.json"
 
     def _machine(self, name: str, directory: Path) -> Machine:
-        group = f"{group_of(self.settings.name)}/{name}"
+        group = f"{delegation.group_of(self.settings.name)}/{name}"
         return Machine(directory, hostname=name, group=group, keep=(self.directory, cache_dir()))

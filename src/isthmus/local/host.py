@@ -5,11 +5,11 @@ import platform
 import shutil
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isthmus.errors import Terminal
-from isthmus.local import shell
+from isthmus.local import cgroups, shell
 from isthmus.local.progress import Progress
 
 # A program (or file) that must be there, and the Debian package that brings it.
@@ -24,6 +24,9 @@ _NEEDED = {
     "nsenter": "util-linux",
     "mmdebstrap": "mmdebstrap",
 }
+PACKAGES = tuple(_NEEDED.values())
+"""All that `up` installs where it is missing."""
+
 _FREE_DISK_NEEDED = 2 * 1024**3
 _APT_FREE_WITHIN = 240
 _APT_PAUSE = 0.5
@@ -43,6 +46,7 @@ def check_system() -> None:
             f"a local cluster needs Linux, this is {platform.system()}",
             remedy="use a Debian 12 machine, a virtual one will do",
         )
+    cgroups.check()
     if not shutil.which("apt-get") and missing_packages():
         raise Terminal(
             f"this system has no apt-get, and these are missing: {', '.join(missing_packages())}",
@@ -91,13 +95,16 @@ def missing_packages(also: Mapping[str, str] | None = None) -> list[str]:
 
 def ensure_packages(progress: Progress, *, also: Mapping[str, str] | None = None) -> None:
     """Install what is missing; starts no service."""
-    missing = missing_packages(also)
-    if not missing:
-        return
-    with progress.step(f"Install {', '.join(missing)}"):
-        remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(missing)}"
+    if missing := missing_packages(also):
+        install(missing, progress)
+
+
+def install(packages: Sequence[str], progress: Progress) -> None:
+    """Install Debian packages."""
+    with progress.step(f"Install {', '.join(packages)}"):
+        remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(packages)}"
         _apt_get("update", remedy=remedy)
-        _apt_get("install", "--yes", "--no-install-recommends", *missing, remedy=remedy)
+        _apt_get("install", "--yes", "--no-install-recommends", *packages, remedy=remedy)
 
 
 def _apt_get(*words: str, remedy: str) -> None:

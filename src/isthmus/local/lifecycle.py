@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import cgroups, host, network, state, supply, workloads
+from isthmus.local import cgroups, delegation, host, network, state, supply, workloads
 from isthmus.local.addresses import MAX_NODES, Addresses
-from isthmus.local.cluster import STEPS, Cluster, group_of
+from isthmus.local.cluster import STEPS, Cluster
+from isthmus.local.delegation import group_of
 from isthmus.local.images.build import Image
 from isthmus.local.paths import cache_dir, state_dir
 from isthmus.local.progress import Progress
@@ -70,7 +71,9 @@ def down(name: str, progress: Progress) -> None:
 def _clear(name: str) -> None:
     """End and remove all that is there. The settings go before the rest: what has none is no cluster."""
     directory, group = state.directory(name), group_of(name)
+    delegation.settle(name)
     _end_processes(group)
+    delegation.release(name)
     cgroups.remove_if_empty("isthmus")
     state.forget(name)
     shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,5 @@
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,51 @@ def test_a_group_that_is_still_in_use_is_not_passed_over_in_silence(
         finally:
             sleeper.kill()
     assert Path(f"/proc/{sleeper.pid}").exists() is False
+
+
+_UNIFIED = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime,nsdelegate,memory_recursiveprot 0 0\n"
+_LEGACY = "".join(
+    f"cgroup /sys/fs/cgroup/{name} cgroup rw,relatime,{name} 0 0\n"
+    for name in ("cpu,cpuacct", "cpuset", "memory", "pids", "devices")
+)
+_HYBRID = f"{_LEGACY}cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n"
+_OFFERED = "cpuset cpu io memory hugetlb pids rdma misc\n"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "controllers", "problem"),
+    [
+        pytest.param(_UNIFIED, _OFFERED, "", id="Debian 12"),
+        pytest.param(_LEGACY, "", "", id="version 1"),
+        pytest.param(_HYBRID, "", "", id="hybrid"),
+        pytest.param(
+            _UNIFIED,
+            "cpuset cpu io pids\n",
+            "the kernel offers no control groups for: memory",
+            id="cgroup_disable=memory",
+        ),
+        pytest.param(
+            _LEGACY.replace("cpuset", "freezer"),
+            "",
+            "the kernel offers no control groups for: cpuset",
+            id="version 1 without cpuset",
+        ),
+        pytest.param("proc /proc proc rw 0 0\n", "", "no control groups are mounted at /sys/fs/cgroup", id="none"),
+        pytest.param(
+            "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/x cgroup rw,name=systemd 0 0\n",
+            "",
+            "no control groups are mounted at /sys/fs/cgroup",
+            id="only names of processes",
+        ),
+    ],
+)
+def test_a_machine_that_kubelet_cannot_use_is_told_apart(mounts: str, controllers: str, problem: str) -> None:
+    assert cgroups.unsupported(mounts, controllers) == problem
+
+
+def test_a_machine_without_control_groups_is_refused_before_anything_is_done() -> None:
+    script = 'umount -R /sys/fs/cgroup && exec "$@"'
+    check = (sys.executable, "-c", "from isthmus.local import host; host.check_system()")
+    words = ["unshare", "--mount", "sh", "-euc", script, "sh", *check]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert "no control groups are mounted at /sys/fs/cgroup\n  → mount control groups as" in done.stderr
