@@ -51,6 +51,10 @@ soak: prepare ## Run what is random for long: a hundred times the examples, hund
 	ISTHMUS_PODS=500 ISTHMUS_AWAY_SECONDS=60 $(PYTEST) tests/flows/bridge/test_outages.py --timeout=900
 	$(PYTEST) tests/properties --hypothesis-profile=soak --timeout=3600
 
+.PHONY: guest
+guest: .venv/ready ## Try a cluster from up to down on a stock Debian 12, emulated: systemd, control groups of version 2 (as root; an hour).
+	.venv/bin/python -m tests.guest
+
 .PHONY: bench
 bench: prepare ## Measure, and print each figure beside its bar.
 	@scripts/bench

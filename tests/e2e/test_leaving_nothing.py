@@ -13,6 +13,7 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import lifecycle, state
+from isthmus.local.delegation import group_of
 from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort
 from tests.bed.cluster import ClusterBed
@@ -38,7 +39,7 @@ def _traces() -> dict[str, set[str]]:
         "interfaces": interfaces - others - _of_others(),
         "named namespaces": {path.name for path in Path("/run/netns").glob("*")},
         # Groups of other clusters' pods come and go meanwhile.
-        "control groups": {at for at, _, _ in os.walk("/sys/fs/cgroup") if at.endswith(f"/isthmus/{NAME}")},
+        "control groups": {at for at, _, _ in os.walk("/sys/fs/cgroup") if at.endswith(f"/{group_of(NAME)}")},
         "files": {
             str(path)
             for pattern in ("*", ".*")
@@ -71,7 +72,7 @@ def _told(entry: Path) -> str:
         group, command = (entry / "cgroup").read_text(), (entry / "cmdline").read_bytes().decode(errors="replace")
     except OSError:
         return ""
-    mine = f"isthmus/{NAME}" in group or f"/var/lib/isthmus/{NAME}/" in command
+    mine = group_of(NAME) in group or f"/var/lib/isthmus/{NAME}/" in command
     return f"{entry.name} {command}" if mine else ""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import cgroups, host, state
+from isthmus.local import cgroups, delegation, host, state
 from isthmus.local.progress import PlainProgress
 from tests.bed.addresses import quiet_port
 
@@ -40,8 +40,9 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest) -> Iterator[str]:
+def group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The path of a control group that nobody else uses; whatever the test makes of it is gone afterwards."""
+    monkeypatch.setattr(delegation, "by_systemd", lambda: False)  # also where systemd would make it
     path = f"isthmus/unit-{os.getpid()}-{abs(hash(request.node.nodeid)) % 10**6}"
     yield path
     cgroups.remove(path)
