@@ -78,11 +78,6 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def packages() -> list[str]:
-    """The Debian packages that a cluster needs, in order."""
-    return list(_NEEDED.values())
-
-
 def missing_packages(also: Mapping[str, str] | None = None) -> list[str]:
     """The Debian packages whose programs are not on this machine; `also` adds programs and their packages."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"

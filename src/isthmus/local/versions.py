@@ -63,9 +63,8 @@ def _kinds() -> Iterator[Component]:
 
 
 def _of_host() -> Iterator[Component]:
-    packages = host.packages()
     known = parse_packages(_dpkg_query())
-    for package in packages:
+    for package in host.PACKAGES:
         version = known.get(package, "")
         yield Component(package, version or "-", "Debian package", "installed" if version else "not installed")
 
