@@ -13,6 +13,7 @@ shares a key with all others.
 """
 
 import hashlib
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -29,6 +30,11 @@ MUNGE_FILE: Final = "munge.key"
 _SHORTEST: Final = 16
 """Slurm ends when it reads a shorter key."""
 _LONGEST: Final = 4096
+
+_CREDENTIALS: Final = 120
+"""Seconds for which nodes accept the credential of a job step where AuthInfo says nothing; nothing lives longer."""
+_SHORTEST_CREDENTIALS: Final = 5
+"""Slurm takes its default instead of a shorter time."""
 
 
 class BadKey(Terminal):
@@ -117,6 +123,13 @@ def file_of_others(content: bytes) -> str:
     A key set of ours would not do in the place of a plain key: it says by name which key a message was signed with.
     """
     return FILE if content.lstrip().startswith(b"{") else PLAIN_FILE
+
+
+def credential_seconds(auth_info: str) -> int:
+    """Tell how long what was signed with a key may be presented: `cred_expire` of AuthInfo, as Slurm reads it."""
+    found = re.search(r"cred_expire=\s*(\d+)", auth_info, re.ASCII)
+    seconds = int(found[1]) if found else 0
+    return seconds if seconds >= _SHORTEST_CREDENTIALS else _CREDENTIALS
 
 
 Step = Literal["announce", "switch", "retire"]

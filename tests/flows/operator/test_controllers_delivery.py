@@ -131,18 +131,21 @@ async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
     bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "KEYS_SETTLE", 1.0)
-    monkeypatch.setattr(rotation, "_LIFE_OF_TOKENS", 2.0)
+    monkeypatch.setattr(rotation, "_MARGIN", 0.0)
     seen: list[str] = []
+    moments: list[float] = []
 
     def note(key: Key, *_: object) -> None:
         secret = bed.world.secrets.get(key) if key.name == "slurm-auth" else None
         held = KeySet.read(secret.data["slurm.jwks"]) if secret else None
         if held and held.fingerprint not in seen:
             seen.append(held.fingerprint)
+            moments.append(time.monotonic())
 
     bed.world.secrets.on_change(note)
     async with following(bed, slurm_here):
-        await make(bed)
+        # Else credentials that the old key signed live for two minutes, and it with them.
+        await make(bed, extraConf="AuthInfo=cred_expire=5")
         await applied(bed, "False", saying="slurmctld has not read it yet")
         await read_again(slurm_here)
         await applied(bed, "True")
@@ -156,6 +159,7 @@ async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
         new = seen[-1]
         kids = old.strip("*"), new.strip("*")
         assert seen == [old, f"{kids[0]}*,{kids[1]}", f"{kids[0]},{kids[1]}*", new]
+        assert moments[3] - moments[2] > 5 - 1, "the old key was retired before what it signed had expired"
 
 
 async def test_while_slurm_is_out_of_touch_no_key_is_switched(bed: Bed, slurm_here: SlurmBed) -> None:

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from isthmus.domain.authkeys import AuthKey, BadKey, KeySet, after, back, next_step, union
+from isthmus.domain.authkeys import AuthKey, BadKey, KeySet, after, back, credential_seconds, next_step, union
 
 OLD = AuthKey.of(b"o" * 64, where="a test")
 NEW = AuthKey.of(b"n" * 64, where="a test")
@@ -82,3 +82,20 @@ def test_slurmdbd_accepts_what_any_of_its_clusters_signs_with() -> None:
     assert served.knows(OLD.kid)
     assert served.knows(NEW.kid)
     assert served.signing == OLD.kid
+
+
+@pytest.mark.parametrize(
+    ("auth_info", "seconds"),
+    [
+        ("", 120),
+        ("use_client_ids", 120),
+        ("use_client_ids,cred_expire=600", 600),
+        ("cred_expire=5,ttl=900", 5),
+        # As Slurm does, which says so in its log.
+        ("cred_expire=4", 120),
+        ("cred_expire=-7", 120),
+        ("cred_expire=soon", 120),
+    ],
+)
+def test_credentials_live_as_long_as_auth_info_says(auth_info: str, seconds: int) -> None:
+    assert credential_seconds(auth_info) == seconds

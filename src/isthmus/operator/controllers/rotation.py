@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from isthmus import names
-from isthmus.domain import authkeys, partnames
+from isthmus.domain import authkeys, partnames, slurmconf
 from isthmus.domain.authkeys import AuthKey, KeySet, Step
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
@@ -12,8 +12,8 @@ from isthmus.model.slinky import CONTROLLERS, Controller
 from isthmus.operator.controllers.telling import CONFIG_APPLIED
 from isthmus.operator.world import World
 
-_LIFE_OF_TOKENS: Final = 150.0
-"""Seconds for which something that was signed with a key may still be on its way: job credentials live longest."""
+_MARGIN: Final = 10.0
+"""Seconds by which clocks of nodes may be apart, and in which slurmctld may still sign with the key that it had."""
 _PATIENCE: Final = 120.0
 """Seconds in which every node should have taken a new key into use; else the old one is used again."""
 
@@ -49,16 +49,29 @@ class Rotation:
             note = "not every node took the new key into use; the old one is used again, and then it is tried anew"
             self._recorder.event(CONTROLLERS, controller, "KeySwitchedBack", note, warning=True, action="Rotate")
             return authkeys.back(held, wanted)
-        if step != "announce" and not self._may(controller, step, wanted, age=age):
+        if step != "announce" and not self._may(controller, step, wanted, age=age, now=now):
             return held
         reason, note = _TOLD[step]
         self._recorder.event(CONTROLLERS, controller, reason, note, action="Rotate")
         return authkeys.after(held, wanted, step=step)
 
-    def _may(self, controller: Controller, step: Step, wanted: AuthKey, *, age: float) -> bool:
+    def _may(self, controller: Controller, step: Step, wanted: AuthKey, *, age: float, now: datetime) -> bool:
         if not self._applied(controller) or not self._accounting_knows(controller, wanted):
             return False
-        return step != "retire" or age >= _LIFE_OF_TOKENS
+        if step != "retire":
+            return True
+        # Nobody signs with the old key since everybody has taken the new one into use.
+        told = condition(controller.status.conditions, CONFIG_APPLIED)
+        taken = told.last_transition_time if told else None
+        in_use = min(age, (now - taken).total_seconds()) if taken else age
+        return in_use >= self._life_of_credentials(controller) + _MARGIN
+
+    def _life_of_credentials(self, controller: Controller) -> int:
+        meta = controller.metadata
+        config = self._world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
+        conf = slurmconf.parse(config.data.get("slurm.conf", "") if config else "")
+        told = [said for line in conf.directives() if (said := line.get("AuthInfo"))]
+        return authkeys.credential_seconds(told[-1] if told else "")
 
     def _applied(self, controller: Controller) -> bool:
         """Whether every daemon has taken the set that is held: what was reported is about what is mounted now."""
