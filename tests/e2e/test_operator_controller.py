@@ -18,6 +18,9 @@ SLURMCTLD = "slurm-controller-0"
 STANDBY = "slurm-controller-1"
 CONTROLLER = "controller/slurm"
 
+EXTRA = "AuthInfo=cred_expire=10"
+"""Else an old key is accepted for two minutes after its last use: as long as credentials of jobs live."""
+
 VERSIONS = os.environ.get("ISTHMUS_SLURM_VERSIONS", "26.05").split(",")
 """Of Slurm. `make soak` takes both; the flows try the same scripts on both each time."""
 
@@ -65,7 +68,7 @@ class Site:
         return held.get("status") == "True" and held.get("observedGeneration", 0) >= generation
 
     def configure(self, extra: str) -> int:
-        patch(self.ground, self.namespace, CONTROLLER, {"spec": {"extraConf": extra}})
+        patch(self.ground, self.namespace, CONTROLLER, {"spec": {"extraConf": f"{EXTRA}\n{extra}"}})
         return int(self.ground.get(CONTROLLER, self.namespace)["metadata"]["generation"])
 
     def setting(self, key: str) -> str:
@@ -83,7 +86,7 @@ def build(ground: OperatorGround, namespace: str, *, version: str, **spec: Any) 
         ground,
         namespace,
         *keys(),
-        part("Controller", "slurm", **KEYS, slurmctld=image, **spec),
+        part("Controller", "slurm", **KEYS, slurmctld=image, extraConf=EXTRA, **spec),
         part("RestApi", "slurm", **OF_SLURM, slurmrestd=image),
         part("NodeSet", "w", **OF_SLURM, replicas=2, slurmd=image | {"resources": SMALL}, oversubscribeNode=True),
     )
