@@ -17,14 +17,10 @@ from tests.e2e.operator_parts import ssh_port
 
 NAMESPACE = "munge-test"
 NAME = "munged"
+SLURMCTLD = f"{NAME}-controller-0"
 
-# All in one go, since the job is over some seconds later.
-BEGIN = """
-set -e
-job=$(sbatch --parsable --output=/dev/null --wrap='sleep 20')
-until squeue -hj "$job" -t all -o %T | grep -qv PENDING; do sleep 0.2; done
-echo "$job"
-"""
+# Until it is released; login node and worker have the home in common.
+HELD = "until [ -e ~/finish.$SLURM_JOB_ID ]; do sleep 0.2; done"
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,23 @@ class Site:
         """All jobs that have ended, as the accounts have them."""
         return {it for it in self.ssh("sacct -nXP -S now-1days -o jobid,state,end").split() if "|COMPLETED|" in it}
 
+    def runs(self, job: str) -> bool:
+        """Whether a job runs, as slurmctld has it: nobody may be able to log in."""
+        squeue = ("squeue", "-hj", job, "-t", "all", "-o", "%T")
+        return self.ground.exec(SLURMCTLD, *squeue, namespace=NAMESPACE).strip() == "RUNNING"
+
+    def waited_for(self, job: str) -> None:
+        """Wait until the worker takes no other jobs because it is to go; then let its job end."""
+        sinfo = ("sinfo", "-hN", "-o", "%T")
+        self.ground.eventually(
+            lambda: self.ground.exec(SLURMCTLD, *sinfo, namespace=NAMESPACE).strip() == "draining",
+            "the worker to be drained",
+            namespace=NAMESPACE,
+        )
+        assert self.runs(job)
+        assert "pod/worker-0" in self.pods()
+        self.ground.exec("worker-0", "touch", f"/home/alice/finish.{job}", namespace=NAMESPACE)
+
     def pods(self) -> list[str]:
         return self.ground.kubectl("get", "pods", f"--namespace={NAMESPACE}", "-o", "name").split()
 
@@ -132,30 +145,34 @@ def test_who_has_a_job_comes_in_by_ssh_and_nobody_else(site: Site) -> None:
     assert found[2].isdecimal()
 
 
-def rest(site: Site) -> None:
+def rest(site: Site, job: str) -> None:
+    """Send the cluster to rest, and wake it."""
     site.maintain("downscale")
+    site.waited_for(job)
     site.ground.eventually(lambda: not site.pods(), "all pods to go")
     site.maintain("none")
     site.ground.eventually(site.pods, "pods to come back")
 
 
-def delete(site: Site) -> None:
+def delete(site: Site, job: str) -> None:
     """Delete the cluster in the way that begins with the pods; and make it again."""
     what = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}")
     done = site.ground.attempt("delete", *what, "--cascade=foreground")
     assert "its nodes are drained, and then it goes by itself" in done.stderr
+    site.waited_for(job)
     site.ground.kubectl("wait", *what, "--for=delete", "--timeout=240s")
     site.ground.apply(site.manifest, NAMESPACE)
 
 
 @pytest.mark.parametrize("way", [rest, delete])
-def test_nothing_is_lost_when_a_cluster_goes_and_comes_back(site: Site, way: Callable[[Site], None]) -> None:
+def test_nothing_is_lost_when_a_cluster_goes_and_comes_back(site: Site, way: Callable[[Site, str], None]) -> None:
     site.ended(site.ssh("sbatch --parsable --output=/dev/null --wrap=true").strip())
     records = site.records()
     assert records
     waiting = site.ssh("sbatch --parsable --hold --output=/dev/null --wrap=true").strip()
-    running = site.ssh(BEGIN).strip()
-    way(site)
+    running = site.ssh(f"sbatch --parsable --output=/dev/null --wrap='{HELD}'").strip()
+    site.ground.eventually(lambda: site.runs(running), "the job to run")
+    way(site, running)
     site.up()
     assert records <= site.records()
     site.ended(running)  # it was waited for
