@@ -4,6 +4,7 @@ One thing holds in every test: a job that was running ends by itself, with the e
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ NAMESPACE = "workers-test"
 CONTROLLER = "slurm-controller-0"
 WORKERS = "nodeset.slinky.slurm.net/w"
 REPLICAS = 3
+SLURMD_TIMEOUT = 15
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def made(operator_ground: OperatorGround) -> Iterator[Site]:
             operator_ground,
             NAMESPACE,
             *keys(),
-            part("Controller", "slurm", **KEYS, extraConf="SlurmdTimeout=15"),
+            part("Controller", "slurm", **KEYS, extraConf=f"SlurmdTimeout={SLURMD_TIMEOUT}"),
             part("RestApi", "slurm", **OF_SLURM),
             workers,
         )
@@ -279,6 +281,8 @@ def _away_from_slurm(site: Site) -> str:
 def test_a_node_that_is_cut_off_loses_no_job_to_us(site: Site) -> None:
     """Slurm gives the node up and puts the job back into the queue; the operator takes no part in it."""
     worker = _away_from_slurm(site)
+    # Slurm looks for nodes three times as often as this, and every twentieth time for those that it has given up.
+    _give_up_after(site, 6)
     node, before = site.node_of(worker), site.pods()
     job = site.submit(worker, '[ -n "$SLURM_RESTART_COUNT" ] || sleep 600', "--requeue")
     site.ground.eventually(lambda: "JobState=RUNNING" in site.job(job), "the job to run")
@@ -295,6 +299,14 @@ def test_a_node_that_is_cut_off_loses_no_job_to_us(site: Site) -> None:
         lifecycle.heal_node(site.ground.cluster.name, node)
     site.ground.eventually(lambda: site.states().get(worker) == "idle", "the node to come back", within=240)
     site.ground.eventually(lambda: "Restarts=1" in site.job(job), "the job to be put back into the queue")
+    _give_up_after(site, SLURMD_TIMEOUT)
+
+
+def _give_up_after(site: Site, seconds: int) -> None:
+    """Let Slurm give up nodes that do not answer for so long."""
+    patch(site.ground, NAMESPACE, "controller/slurm", {"spec": {"extraConf": f"SlurmdTimeout={seconds}"}})
+    taken = re.compile(rf"SlurmdTimeout\s*= {seconds} sec")
+    site.ground.eventually(lambda: taken.search(site.run("scontrol", "show", "config")), "the time to be taken")
 
 
 def test_a_nodeset_that_is_deleted_drains(made: Site) -> None:
