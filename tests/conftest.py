@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Whoever starts the tests in the background ignores Ctrl-C, and so would every program that they start.
@@ -25,3 +26,8 @@ pytest_plugins = [
     "tests.bed.operator_ground",
     "tests.bed.workload_controllers",
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with long modules: in the end, others would wait for the process that began such a one last."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
