@@ -35,6 +35,7 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import PARTITION
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.15, 0.6
 
 
 class Process:
@@ -245,13 +246,15 @@ async def settled(
 ) -> None:
     """Wait until nothing is wrong, twice in a row; otherwise tell what is. Pods `may_wait` in Slurm's queue."""
     last: list[str] = ["nobody has looked"]
-    calm = 0
+    calm, pause = 0, _SHORTEST_PAUSE
     try:
         async with asyncio.timeout(within):
             while calm < 2:
                 last = await ground.violations(expected=expected(), may_wait=may_wait)
                 calm = 0 if last else calm + 1
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(pause)
+                # Each look reads every job in full, at which Slurm works while it should place others.
+                pause = min(pause * 1.2, _LONGEST_PAUSE)
     except TimeoutError:
         raise AssertionError("\n  ".join(["it did not settle:", *last, *await _picture(ground)])) from None
 

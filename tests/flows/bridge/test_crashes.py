@@ -41,6 +41,8 @@ from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node, pod
 from tests.flows.bridge.crash_bed import Ground, Process, before_the_api_server, settings_file, settled
 
+pytestmark = pytest.mark.long
+
 NODES_THERE = 8
 SETTLES_WITHIN = 180.0
 STRIKES_WITHIN = 3.0

@@ -1,6 +1,6 @@
 """Parts that are away for a while, a leader that dies, and a second Kubernetes on the same Slurm.
 
-`make soak` takes five hundred pods and a minute; otherwise it is a hundred and ten seconds.
+`make soak` takes five hundred pods and a minute; otherwise it is forty and ten seconds.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
+
+import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
@@ -32,7 +34,9 @@ from tests.flows.bridge.conftest import make_node, pod
 from tests.flows.bridge.crash_bed import Ground, Process, settings_file, settled
 from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, make_namespace
 
-PODS_IN_ALL = int(os.environ.get("ISTHMUS_PODS", "100"))
+pytestmark = pytest.mark.long
+
+PODS_IN_ALL = int(os.environ.get("ISTHMUS_PODS", "40"))
 AWAY_SECONDS = float(os.environ.get("ISTHMUS_AWAY_SECONDS", "10"))
 AT_ONCE = 16
 SETTLES_WITHIN = 120.0
