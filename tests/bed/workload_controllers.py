@@ -13,16 +13,20 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 import yaml
 
 from isthmus.local import binaries, crds, workloads
+from isthmus.local.controlplane import answers
 from isthmus.local.progress import PlainProgress
 from isthmus.local.workloads import ADDONS, Addon
+from tests.bed import logs
 from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.waiting import eventually
 
 CONTROLLERS = tuple(name for name, addon in ADDONS.items() if addon.probe)
 _RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
@@ -51,14 +55,17 @@ class WorkloadControllers:
         programs = binaries.ensure(names, PlainProgress(), given=binaries.given_by_environment())
         apply_kinds(self._bed, *names)
         with ExitStack() as stack:
+            running = []
             for addon in self._addons:
                 address = stack.enter_context(loopback_address())
                 self._bed.kubectl("apply", "--server-side", "--filename=-", stdin=self._objects(addon, address))
                 stack.callback(self._bed.kubectl, "delete", "--filename=-", stdin=_webhooks_only(addon))
                 command = (str(programs[addon.name]), f"--config={self._configuration(addon, address)}")
-                stack.callback(_end, self._spawn(addon, command))
-            for addon in self._addons:
+                running.append((addon, address, self._spawn(addon, command)))
+                stack.callback(_end, running[-1][-1])
+            for addon, address, process in running:
                 log = self._bed.logs / f"{addon.name}.log"
+                wait_until_ready(f"http://{address}:{_HEALTH_PORT}/readyz", process, log)
                 workloads.wait_until_served(_kubectl(self._bed), addon, remedy=f"see {log}")
             self._closing = stack.pop_all()
         return self
@@ -120,6 +127,18 @@ def _documents(addon: Addon) -> list[Any]:
 
 def _webhooks_only(addon: Addon) -> str:
     return yaml.safe_dump_all(document for document in _documents(addon) if document["kind"] in _WEBHOOKS)
+
+
+def wait_until_ready(health: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a controller is ready. It is asked itself: each kubectl would cost it processor time."""
+
+    def ready() -> bool:
+        if process.poll() is not None:
+            tail = logs.tail(log, lines=15)
+            raise RuntimeError(f"{log.stem} ended with {process.returncode}; the end of its log:\n{tail}")
+        return answers(health)
+
+    eventually(ready, f"{log.stem} to be ready; see {log}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -3,11 +3,14 @@
 import json
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.waiting import eventually
-from tests.bed.workload_controllers import WorkloadControllers, apply_kinds
+from tests.bed.workload_controllers import WorkloadControllers, wait_until_ready
 
 _POD = {"containers": [{"name": "main", "image": "none"}]}
 
@@ -68,7 +71,6 @@ def test_the_podgroup_kind_is_served(workload_controllers: ControlPlaneBed) -> N
 def test_controllers_take_their_webhooks_with_them(own_control_plane: ControlPlaneBed) -> None:
     with WorkloadControllers(own_control_plane, ["jobset"]):
         pass
-    apply_kinds(own_control_plane)
     spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": _POD}}}}]}
 
     def is_taken() -> bool:
@@ -79,3 +81,11 @@ def test_controllers_take_their_webhooks_with_them(own_control_plane: ControlPla
         return True
 
     eventually(is_taken, "the API server to notice that there are no webhooks any more")
+
+
+def test_a_controller_that_ends_instead_of_serving_is_noticed_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "controller.log"
+    log.write_text("too many open files\n")
+    ended = pytest.raises(RuntimeError, match=r"with 1.*\ntoo many open files")
+    with subprocess.Popen(["false"]) as process, ended:
+        wait_until_ready("http://127.0.0.1:1/readyz", process, log)
