@@ -156,6 +156,34 @@ def test_a_new_pod_with_bad_files_goes_back_to_those_that_worked(pods: Controlle
     assert "Invalid node names in partition bad" in pods.said("ctl-0")
 
 
+_ON_ORDER = """#!/bin/sh
+touch /tmp/begun
+until [ -e /tmp/go ]; do sleep 0.02; done
+exec /usr/sbin/slurmctld "$@"
+"""
+
+
+@pytest.mark.parametrize("slurm_version", ["26.05"])
+def test_nobody_brings_bad_files_back_while_slurmctld_starts_with_good_ones(pods: ControllerPods) -> None:
+    wait_until(lambda: pods.settled("r1"), what="the first files are remembered", within=LIMIT)
+    pods.kill_pod("ctl-0")
+    pods.publish(pods.conf + BAD)
+    pods.start("ctl-0", "slurmctld")
+    wait_until(lambda: pods.exit_code("ctl-0", "slurmctld") == 1, what="slurmctld does not start", within=LIMIT)
+    program = pods.bed.path("/usr/local/bin/slurmctld")
+    program.write_text(_ON_ORDER)
+    program.chmod(0o755)
+    pods.start("ctl-0", "slurmctld")
+    wait_until(pods.bed.path("/tmp/begun").exists, what="slurmctld goes back", within=LIMIT)  # noqa: S108 - in the bed
+    pods.start("ctl-0", "reconfigure")
+    wait_until(lambda: pods.has_looked("ctl-0"), what="the side-car has looked at the files", within=LIMIT)
+    assert BAD not in pods.bed.path("/pods/ctl-0/etc/slurm.conf").read_text()
+    pods.bed.path("/tmp/go").touch()  # noqa: S108 - in the bed
+    wait_until(lambda: answers(pods.bed), what="slurmctld is back", within=LIMIT)
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car says why", within=LIMIT)
+    assert "Invalid node names in partition bad" in pods.said("ctl-0")
+
+
 def test_files_that_are_no_longer_given_go_and_scripts_can_be_run(pods: ControllerPods) -> None:
     revision = pods.publish(files={"begin.sh": "#!/bin/sh\nexit 0\n", "helpers.conf": "# nothing\n"})
     wait_until(lambda: pods.settled(revision), what="the side-car is done", within=LIMIT)

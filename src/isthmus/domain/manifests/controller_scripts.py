@@ -237,7 +237,9 @@ take() {
         deliver "$run/next" "$etc"
         echo restart > "$run/orders"
     elif ! answers; then
-        # slurmctld does not start with the files that it has: the next start takes these.
+        # slurmctld does not start with the files that it has: the next start takes these. Unless it has tried them:
+        # then it is going back to those that worked, and must find them. It is asked again when it answers.
+        [[ ! -e $corner/tried || $(< "$corner/tried") != "$1" ]] || return 0
         deliver "$run/next" "$etc"
         return
     else
