@@ -1,7 +1,7 @@
 """Answers are lost in every way that we know; there is exactly one job each time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -90,6 +90,7 @@ async def test_a_second_submission_waits_until_the_first_is_surely_lost(
     slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submitter, "_HEAD_START", 600)  # so it begins because it is let go, however slow the looks
+    monkeypatch.setattr(submitter, "_LATE_LOOKS", (1.0, 2.0, 2.0))  # Slurm alone would begin after two at most
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.cut(method="POST", path=SUBMIT, times=1)
         async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
@@ -101,8 +102,18 @@ async def test_a_second_submission_waits_until_the_first_is_surely_lost(
     await assert_one_job(client, key, job_id)
 
 
-async def test_both_answers_are_lost_and_both_jobs_exist(slurm: SlurmBed, client: Client, faults: Faults) -> None:
-    let_go = asyncio.Event()
+async def test_both_answers_are_lost_and_both_jobs_exist(
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go, both_exist = asyncio.Event(), asyncio.Event()
+
+    def looks() -> Iterator[float]:
+        """Go on until both jobs are in Slurm, however slow the machine, and then look once more."""
+        while not both_exist.is_set():
+            yield 0.2
+        yield 0.0
+
+    monkeypatch.setattr(submitter, "_LATE_LOOKS", looks())
     async with (
         faults.in_front_of(slurm.rest_url) as proxy,
         connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky,
@@ -114,6 +125,8 @@ async def test_both_answers_are_lost_and_both_jobs_exist(slurm: SlurmBed, client
         submitting = group.create_task(shaky.submit(batch_job(), key=key))
         (held,) = await eventually(lambda: jobs_with_key(client, key), bool)
         let_go.set()
+        await eventually(lambda: jobs_with_key(client, key), lambda it: len(it) == 2)
+        both_exist.set()
         job_id = (await submitting).job_id
     assert job_id != held.job_id
     alive = [job.job_id for job in await jobs_with_key(client, key) if not job.has_ended]
