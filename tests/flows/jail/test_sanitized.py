@@ -1,16 +1,16 @@
 """The plugin and `isthmus-enter`, compiled with sanitizers: nothing they do is undefined or out of bounds."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from isthmus.local.images.recipes import ENTER
 from isthmus.local.images.sources import SPANK
+from tests.bed import logs
 from tests.bed.jail import COMPILER, JAIL, OPTIONS, READY, SANITIZER_LOG, JailBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import reason, run, srun
-
-JailFactory = Callable[..., JailBed]
 
 
 def reports(bed: JailBed) -> list[str]:
@@ -22,11 +22,36 @@ def reports(bed: JailBed) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def beds() -> Iterator[Callable[[str], JailBed]]:
+    """Give the bed of a version, whose plugin is compiled once."""
+    running: dict[str, JailBed] = {}
+    with ExitStack() as stack:
+
+        def give(version: str) -> JailBed:
+            if version not in running:
+                running[version] = stack.enter_context(JailBed(version, sanitized=True))
+            return running[version]
+
+        yield give
+
+
 @pytest.fixture
-def bed(jail_bed: JailFactory, slurm_version: str) -> Iterator[JailBed]:
-    bed = jail_bed(slurm_version, sanitized=True)
-    yield bed
-    assert reports(bed) == []
+def bed(request: pytest.FixtureRequest, beds: Callable[[str], JailBed], slurm_version: str) -> Iterator[JailBed]:
+    bed = beds(slurm_version)
+    with logs.shown(request.config, name=f"sanitized-{slurm_version}", directory=bed.log_directory):
+        yield bed
+        assert reports(bed) == []
+
+
+@contextmanager
+def not_filled(bed: JailBed) -> Iterator[None]:
+    """Let the shared root look as if nobody had filled it."""
+    away = bed.path(READY).rename(bed.path(f"{JAIL}/.isthmus/away"))
+    try:
+        yield
+    finally:
+        away.rename(bed.path(READY))
 
 
 def test_steps_start_and_end(bed: JailBed) -> None:
@@ -38,10 +63,11 @@ def test_steps_start_and_end(bed: JailBed) -> None:
 
 
 def test_a_bad_root_is_refused(bed: JailBed) -> None:
-    bed.path(READY).unlink()
-    with pytest.raises(RuntimeError):
-        srun(bed, "true", "--nodelist=n1")
-    wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
+    with not_filled(bed):
+        with pytest.raises(RuntimeError):
+            srun(bed, "true", "--nodelist=n1")
+        wait_until(lambda: reason(bed, "n1"), what="the node is drained", within=60)
+    bed.scontrol("update", "nodename=n1", "state=resume")
 
 
 @pytest.mark.parametrize("slurm_version", ["26.05"])
@@ -77,8 +103,10 @@ def test_a_root_is_looked_at_and_entered(bed: JailBed) -> None:
         enter(bed, *OPTIONS, "--", "nonsense")
     with pytest.raises(RuntimeError, match="ended with 125: isthmus-enter: /dev/null/x, which jobs are to see"):
         enter(bed, *OPTIONS, "bind=/dev/null/x", "--", "true")
-    bed.path(READY).unlink()
-    with pytest.raises(RuntimeError, match="ended with 125: isthmus-enter: shared root /mnt/jail is not filled"):
+    with (
+        not_filled(bed),
+        pytest.raises(RuntimeError, match="ended with 125: isthmus-enter: shared root /mnt/jail is not filled"),
+    ):
         enter(bed, *OPTIONS)
 
 

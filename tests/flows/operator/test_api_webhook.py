@@ -4,10 +4,11 @@ import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
@@ -28,6 +29,9 @@ from tests.flows.operator.conftest import until_listed
 from tests.flows.operator.others import CLUSTERS_OF_OTHERS
 from tests.flows.operator.parts_bed import LIMIT
 from tests.unit.operator.manifests import Manifest, cluster, nebius_nodeset, slinky
+
+# One event loop: the webhooks answer in it, and are registered once for nearly all tests.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOST = "127.0.0.1"
 OPERATOR = "isthmus-system"
@@ -94,9 +98,8 @@ def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
         yield bed
 
 
-@pytest.fixture
-async def door(bed: ControlPlaneBed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Door]:
-    monkeypatch.setattr(registration, "_TIMEOUT", 30)  # as long as the API server allows: machines may be slow
+@asynccontextmanager
+async def opened(bed: ControlPlaneBed) -> AsyncIterator[Door]:
     metrics = Metrics()
     async with Client(load(bed.kubeconfig)) as client:
         webhook = Webhook(client, metrics)
@@ -112,11 +115,56 @@ async def door(bed: ControlPlaneBed, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
             await keeper.refresh()
             await until_listed(client, crds.definitions(conversion=Place(OPERATOR).conversion))
             await _until_asked(client)
-            opened = Door(bed, client, closing)
-            yield opened
+            yield Door(bed, client, closing)
         await registration.unregister(client, Place(OPERATOR))
-        for kind in KINDS:
-            await client.delete_all(kind, namespace=TEAM)
+
+
+class Entrance:
+    """Where the one door is that tests share, as long as nobody wants one to break."""
+
+    def __init__(self, bed: ControlPlaneBed) -> None:
+        self._bed = bed
+        self._stack = AsyncExitStack()
+        self._shared: Door | None = None
+
+    async def shared(self) -> Door:
+        self._shared = self._shared or await self._stack.enter_async_context(opened(self._bed))
+        return self._shared
+
+    async def close(self) -> None:
+        self._shared = None
+        await self._stack.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def entrance(bed: ControlPlaneBed) -> AsyncIterator[Entrance]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registration, "_TIMEOUT", 30)  # as long as the API server allows: machines may be slow
+        entrance = Entrance(bed)
+        yield entrance
+        await entrance.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def door(entrance: Entrance) -> AsyncIterator[Door]:
+    door = await entrance.shared()
+    yield door
+    await clear(door.client)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_door(bed: ControlPlaneBed, entrance: Entrance) -> AsyncIterator[Door]:
+    """A door that a test may break."""
+    await entrance.close()
+    async with opened(bed) as door:
+        yield door
+    async with Client(load(bed.kubeconfig)) as client:
+        await clear(client)
+
+
+async def clear(client: Client) -> None:
+    for kind in KINDS:
+        await client.delete_all(kind, namespace=TEAM)
 
 
 async def _until_asked(client: Client) -> None:
@@ -241,7 +289,8 @@ async def test_nothing_slips_in_by_the_annotation_of_the_short_form(door: Door, 
         await door.client.create(SHORT_NODESETS, {"metadata": metadata, "spec": {}})
 
 
-async def test_without_us_nothing_new_comes_but_everything_can_be_used_and_go(door: Door) -> None:
+async def test_without_us_nothing_new_comes_but_everything_can_be_used_and_go(own_door: Door) -> None:
+    door = own_door
     key = Key(TEAM, "workers")
     made = slinky("NodeSet", "workers")
     made["metadata"]["finalizers"] = ["nodeset.slinky.slurm.net/drain"]
@@ -258,8 +307,9 @@ async def test_without_us_nothing_new_comes_but_everything_can_be_used_and_go(do
         await door.client.get(NODESETS, key)
 
 
-async def test_what_was_let_in_before_us_can_go(door: Door) -> None:
+async def test_what_was_let_in_before_us_can_go(own_door: Door) -> None:
     """An object that we would refuse, from a time without webhooks, loses its finalizer and is gone."""
+    door = own_door
     bad = slinky("Controller", "old", extraConf="nonsense")
     bad["metadata"] |= {"namespace": TEAM, "finalizers": ["example.org/wait"]}
     await registration.unregister(door.client, Place(OPERATOR))

@@ -28,13 +28,20 @@ def pods(slurm_version: str, slurm_bed: Factory) -> ControllerPods:
 
 
 @pytest.fixture
-def pair(slurm_version: str, slurm_bed: Factory) -> ControllerPods:
-    """Two pods of slurmctld, the second standing by."""
+def first_of_two(slurm_version: str, slurm_bed: Factory) -> ControllerPods:
+    """The first of two pods of slurmctld, in charge; the second has not been started."""
     bed = slurm_bed(slurm_version, nodes=1, accounting=False)
     made = ControllerPods(bed, ("ctl-0", "ctl-1"), settings={"SlurmctldTimeout": "6"})
     made.start("ctl-0")
-    made.start("ctl-1")
     made.wait_ready()
+    return made
+
+
+@pytest.fixture
+def pair(first_of_two: ControllerPods) -> ControllerPods:
+    """Two pods of slurmctld, the second standing by."""
+    made, bed = first_of_two, first_of_two.bed
+    made.start("ctl-1")
     bed.restart("slurmd-n1")
     # In its first seconds a standby only waits.
     wait_until(lambda: "running in background mode" in made.log("ctl-1"), what="ctl-1 stands by", within=LIMIT)
@@ -243,12 +250,14 @@ def test_kubelet_can_end_it_while_slurmctld_is_being_started(pods: ControllerPod
     assert pods.stop("ctl-0") == 0
 
 
-def test_kubelet_can_end_a_standby_that_waits_for_another(pair: ControllerPods) -> None:
-    pair.kill_pod("ctl-1")
-    pair.kill_pod("ctl-0")
-    pair.start("ctl-1", "slurmctld")
-    wait_until(pair.bed.path("/pods/ctl-1/run/orders").exists, what="it waits", within=LIMIT)
-    assert pair.stop("ctl-1") == 0
+def test_kubelet_can_end_a_standby_that_waits_for_another(first_of_two: ControllerPods) -> None:
+    pods = first_of_two
+    heartbeat = pods.bed.path("/var/spool/slurmctld/heartbeat")
+    wait_until(heartbeat.exists, what="it is written down who is in charge", within=LIMIT)
+    pods.kill_pod("ctl-0")
+    pods.start("ctl-1", "slurmctld")
+    wait_until(pods.bed.path("/pods/ctl-1/run/orders").exists, what="it waits", within=LIMIT)
+    assert pods.stop("ctl-1") == 0
 
 
 def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: ControllerPods) -> None:
