@@ -219,8 +219,8 @@ class Daemon:
 def wait_until(condition: Callable[[], object], *, what: str, within: float) -> None:
     """Ask again and again, soon, until the condition holds.
 
-    What is dear to ask is asked less often: a file every few milliseconds, a program of Slurm's, which others have to
-    make room for, for a fifth of the time at most.
+    What is dear to ask is asked less often: files every few milliseconds, but programs of Slurm's, which take their
+    time from others, run for a fifth of it at most.
     """
     deadline = time.monotonic() + within
     while True:
