@@ -74,7 +74,7 @@ async def make(bed: Bed, **spec: object) -> None:
     slurm = bed.world.slurms.of(bed.key("slurm"))
     assert slurm
     while not (await slurm.client.diagnose()).since.value:  # noqa: ASYNC110 - nobody tells of it
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     await next_second()
     await bed.make(CONTROLLERS, "slurm", slurmKeyRef=SLURM_KEY_REF, jwtKeyRef=JWT_KEY_REF, **spec)
 
@@ -105,7 +105,7 @@ async def test_who_of_several_is_in_charge_is_asked_for_ever(
     bed: Bed, slurm_here: SlurmBed, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A standby may take over without any answer being missed, and nobody tells."""
-    monkeypatch.setattr(sync, "_STANDBYS", 0.1)
+    monkeypatch.setattr(sync, "_STANDBYS", 0.02)
     async with faults.in_front_of(slurm_here.rest_url) as proxy, following(bed, slurm_here, proxy.url):
         await make(bed, ha={"enabled": True}, persistence={"existingClaim": "shared"})
         await read_again(slurm_here)
