@@ -86,7 +86,7 @@ class JailedBed:
                     said = condition(found.status.conditions, type_)
                     if said and said.status == status and saying in said.message and reason in {"", said.reason}:
                         return found
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.05)
         except TimeoutError:
             raise AssertionError(f"{type_} of {name} is {said}") from None
 
