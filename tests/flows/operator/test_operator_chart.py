@@ -104,10 +104,18 @@ def helm(helm_program: Path, tmp_path: Path) -> Helm:
     return Helm(helm_program, tmp_path)
 
 
+_texts: dict[str, str] = {}
+"""The chart with values that a test has asked for: it is rendered once with each."""
+
+
 def rendered(helm: Helm, values: str = "") -> list[Manifest]:
-    done = helm.run("template", "operator", str(CHART), "--namespace", HOME, values=values)
-    assert done.returncode == 0, done.stderr
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
+    if values not in _texts:
+        done = helm.run("template", "operator", str(CHART), "--namespace", HOME, values=values)
+        assert done.returncode == 0, done.stderr
+        _texts[values] = done.stdout
+    # The kinds are long, and the other loader needs half a second for them.
+    manifests = yaml.load_all(_texts[values], Loader=yaml.CSafeLoader)
+    return [found for found in manifests if found]
 
 
 def pod_of(manifests: list[Manifest]) -> Any:
