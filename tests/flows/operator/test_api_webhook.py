@@ -128,7 +128,8 @@ class Entrance:
         self._shared: Door | None = None
 
     async def shared(self) -> Door:
-        self._shared = self._shared or await self._stack.enter_async_context(opened(self._bed))
+        if self._shared is None:
+            self._shared = await self._stack.enter_async_context(opened(self._bed))
         return self._shared
 
     async def close(self) -> None:
