@@ -4,8 +4,6 @@ A test that had to compile Kubernetes would run into its time-out; and while the
 the images can wait for the network.
 """
 
-from pathlib import Path
-
 from isthmus.local import binaries, crds, host, supply
 from isthmus.local.images import rootfs, store
 from isthmus.local.images.recipes import IMAGES
@@ -13,9 +11,6 @@ from isthmus.local.parallel import together
 from isthmus.local.progress import PlainProgress, Progress
 
 _PROGRAMS = (*supply.PROGRAMS, "helm")
-# Linux lets a user have 128; each cluster takes 40, and one that finds none left has servers that end or go deaf.
-_INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
-_INSTANCES_NEEDED = 1024
 _ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "spank-tools-26.05", "spank-tools-24.11")
 
 
@@ -23,7 +18,7 @@ def prepare(progress: Progress) -> None:
     """Build all that the cache lacks."""
     host.check_system()
     host.ensure_packages(progress)
-    _allow_many_clusters(progress)
+    host.allow_many_watches(progress)
     ready = binaries.given_by_environment()
     from_debian = [name for name in IMAGES if name not in supply.OF_ONE_PROGRAM]
 
@@ -38,14 +33,6 @@ def prepare(progress: Progress) -> None:
 
     together([from_modules, from_packages])
     store.ensure(supply.images(IMAGES, progress, ready=ready), progress)
-
-
-def _allow_many_clusters(progress: Progress) -> None:
-    """Raise a limit of the machine, until it is started again."""
-    allowed = int(_INOTIFY_INSTANCES.read_text())
-    if allowed < _INSTANCES_NEEDED:
-        _INOTIFY_INSTANCES.write_text(str(_INSTANCES_NEEDED))
-        progress.note(f"sysctl fs.inotify.max_user_instances={_INSTANCES_NEEDED} (it was {allowed})")
 
 
 if __name__ == "__main__":

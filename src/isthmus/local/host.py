@@ -27,6 +27,9 @@ _NEEDED = {
 PACKAGES = tuple(_NEEDED.values())
 """All that `up` installs where it is missing."""
 
+# Linux allows a user 128. A cluster takes 40; a daemon that gets none does not start, or misses changes of files.
+_INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+_INSTANCES_NEEDED = 1024
 _FREE_DISK_NEEDED = 2 * 1024**3
 _APT_FREE_WITHIN = 240
 _APT_PAUSE = 0.5
@@ -100,6 +103,14 @@ def install(packages: Sequence[str], progress: Progress) -> None:
         remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(packages)}"
         _apt_get("update", remedy=remedy)
         _apt_get("install", "--yes", "--no-install-recommends", *packages, remedy=remedy)
+
+
+def allow_many_watches(progress: Progress, *, limit: Path = _INOTIFY_INSTANCES) -> None:
+    """Raise the kernel's limit of inotify instances, until the next boot, so that several clusters run at once."""
+    allowed = int(limit.read_text())
+    if allowed < _INSTANCES_NEEDED:
+        limit.write_text(str(_INSTANCES_NEEDED))
+        progress.note(f"sysctl fs.inotify.max_user_instances={_INSTANCES_NEEDED} (it was {allowed})")
 
 
 def _apt_get(*words: str, remedy: str) -> None:

@@ -45,6 +45,7 @@ def up(
         for directory in (state_dir(), cache_dir()):
             host.check_disk(directory)
         host.ensure_packages(progress)
+        host.allow_many_watches(progress)
         progress.plan(*STEPS)
         ready = supply.prepare(settings, progress)
         if not old:

@@ -98,3 +98,16 @@ def test_a_process_without_the_right_to_protect_itself_knows_it() -> None:
     without = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"]
     done = subprocess.run([*without, sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_the_limit_of_watches_is_raised_and_never_lowered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text("128\n")
+    host.allow_many_watches(PlainProgress(), limit=limit)
+    assert limit.read_text() == "1024"
+    assert "fs.inotify.max_user_instances=1024 (it was 128)" in "".join(capsys.readouterr())
+    limit.write_text("8192\n")
+    host.allow_many_watches(PlainProgress(), limit=limit)
+    assert limit.read_text() == "8192\n"
