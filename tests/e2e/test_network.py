@@ -44,10 +44,10 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080
     return cluster.kubectl("get", "pod", "web", "--namespace=network", "-o", "jsonpath={.status.podIP}")
 
 
-def _fetch(cluster: ClusterBed, url: str) -> str:
-    """Fetch a page from the pod on the other node; a Service needs a moment until its rules are in place."""
+def _fetch(cluster: ClusterBed, url: str, *, by: str = "client") -> str:
+    """Fetch a page, by default from the pod on the other node; a Service needs a moment for its rules."""
     return eventually(
-        lambda: cluster.exec("client", "python3", "-c", _GET, url, namespace="network").strip(),
+        lambda: cluster.exec(by, "python3", "-c", _GET, url, namespace="network").strip(),
         f"an answer from {url}",
     )
 
@@ -66,6 +66,11 @@ def test_a_service_is_reached_by_address(cluster: ClusterBed, server: str) -> No
 def test_a_service_is_reached_by_name(cluster: ClusterBed, server: str, name: str) -> None:
     assert server
     assert _fetch(cluster, f"http://{name}/") == "web"
+
+
+def test_a_pod_reaches_itself_through_its_service(cluster: ClusterBed, server: str) -> None:
+    assert server
+    assert _fetch(cluster, "http://web/", by="web") == "web"
 
 
 def test_a_headless_service_names_the_pods_themselves(cluster: ClusterBed, server: str) -> None:

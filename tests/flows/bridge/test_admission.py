@@ -44,6 +44,9 @@ RAW_PODS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "pods", "Pod")
 RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
 RAW_JOBSETS: Kind[dict[str, Any]] = Kind(dict[str, Any], JOBSETS.api_version, JOBSETS.plural, JOBSETS.name)
 RAW_EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], EVENTS.api_version, EVENTS.plural, EVENTS.name)
+RAW_POLICIES: Kind[dict[str, Any]] = Kind(
+    dict[str, Any], POLICIES.api_version, POLICIES.plural, POLICIES.name, namespaced=False
+)
 DAEMON_SETS: Kind[dict[str, Any]] = Kind(dict[str, Any], "apps/v1", "daemonsets", "DaemonSet")
 ACCOUNTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "serviceaccounts", "ServiceAccount")
 BINDINGS: Kind[dict[str, Any]] = Kind(dict[str, Any], "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
@@ -406,10 +409,7 @@ async def test_weakness_31_who_may_be_whom_is_the_administrators_word(opened: Do
     as_alice = opened.pod(annotations={f"{ASK}user-id": "alice"})
     assert "user-id 'alice' needs a BridgePolicy" in await opened.refusal(as_alice)
     spec = {"namespaces": [opened.managed], "users": {"default": "bob", "allowed": ["alice"]}}
-    raw: Kind[dict[str, Any]] = Kind(
-        dict[str, Any], POLICIES.api_version, POLICIES.plural, POLICIES.name, namespaced=False
-    )
-    await opened.client.create(raw, {"metadata": {"name": opened.managed}, "spec": spec})
+    await opened.client.create(RAW_POLICIES, {"metadata": {"name": opened.managed}, "spec": spec})
     try:
         await _until_verdict(opened.client, as_alice, "")
         await opened.create(as_alice)
@@ -420,7 +420,21 @@ async def test_weakness_31_who_may_be_whom_is_the_administrators_word(opened: Do
                 PODS, Key(opened.managed, "it"), {"metadata": {"annotations": {f"{ASK}user-id": "root"}}}
             )
     finally:
-        await opened.client.delete(raw, opened.managed)
+        await opened.client.delete(RAW_POLICIES, opened.managed)
+
+
+async def test_a_policy_may_choose_its_namespaces_by_their_labels(opened: Door) -> None:
+    as_alice = opened.pod(annotations={f"{ASK}user-id": "alice"})
+    labels = {"team": opened.managed}
+    spec = {"namespaceSelector": {"matchLabels": labels}, "users": {"default": "bob", "allowed": ["alice"]}}
+    await opened.client.create(RAW_POLICIES, {"metadata": {"name": opened.managed}, "spec": spec})
+    try:
+        await opened.client.merge_patch(NAMESPACES, opened.managed, {"metadata": {"labels": labels}})
+        await _until_verdict(opened.client, as_alice, "")
+        await opened.client.merge_patch(NAMESPACES, opened.managed, {"metadata": {"labels": {"team": "other"}}})
+        await _until_verdict(opened.client, as_alice, "user-id 'alice' needs a BridgePolicy")
+    finally:
+        await opened.client.delete(RAW_POLICIES, opened.managed)
 
 
 async def test_without_a_policy_people_are_warned(opened: Door, control_plane: ControlPlaneBed) -> None:

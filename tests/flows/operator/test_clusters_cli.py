@@ -189,6 +189,24 @@ def test_a_cluster_that_does_not_exist(isthmus: Run) -> None:
         assert "there is no cluster 'nobody'" in said
 
 
+def test_of_two_clusters_of_one_name_none_is_touched_until_it_is_said_which(
+    isthmus: Run, plane: ControlPlaneBed, name: str
+) -> None:
+    other = f"{name}-b"
+    plane.kubectl("create", "namespace", other)
+    try:
+        make(isthmus, name)
+        make(isthmus, name, f"--namespace={other}")
+        code, said = isthmus("cluster", "delete", name)
+        assert code == 1
+        assert all(it in said for it in ("several clusters", f"{name}/{name}", f"{other}/{name}", "--namespace"))
+        code, said = isthmus("cluster", "delete", name, f"--namespace={other}")
+        assert code == 0, said
+        assert cluster(plane, name)
+    finally:
+        plane.kubectl("delete", "namespace", other, "--wait=false")
+
+
 # The shared root
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -113,6 +114,12 @@ async def events(bed: Bed) -> str:
     return " ".join(f"{it['reason']}: {it['note']}" for it in json.loads(listing)["items"])
 
 
+async def recorded(bed: Bed, event: str) -> None:
+    async with asyncio.timeout(LIMIT):
+        while event not in await events(bed):  # noqa: ASYNC110 - Events are sent beside everything else
+            await asyncio.sleep(0.05)
+
+
 async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_available_only_then(
     bed: Bed, control_plane: ControlPlaneBed
 ) -> None:
@@ -137,6 +144,8 @@ async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_avail
     await bed.quiet()
     assert len(bed.writes) == before
     assert (await raw(bed, "populate-jail"))["metadata"]["uid"] == job["metadata"]["uid"]
+    await recorded(bed, "JailFilled: the shared root is of root:1")
+    assert set(re.findall(r"Jail\w+:", await events(bed))) == {"JailFilled:"}, "and of nothing else"
 
 
 async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed: Bed) -> None:
@@ -147,10 +156,7 @@ async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed:
     await told(bed, "True", "/mnt/jail is too small", type_="Degraded", name="bad")
     assert f"kubectl delete job populate-jail -n {bed.namespace}" in bed.condition("JailPopulated", "bad")[1]
 
-    warning = "JailFailed: the shared root cannot be filled: /mnt/jail is too small"
-    async with asyncio.timeout(LIMIT):
-        while warning not in await events(bed):  # noqa: ASYNC110 - Events are sent beside everything else
-            await asyncio.sleep(0.05)
+    await recorded(bed, "JailFailed: the shared root cannot be filled: /mnt/jail is too small")
     job = await raw(bed, "populate-jail")
     assert job["status"]["failed"] == 1  # it is not tried again: somebody has to do something
     await bed.make("good", populateJail={"image": "root:1"}, slurmNodes={"worker": {"size": 1}})

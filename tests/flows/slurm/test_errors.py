@@ -93,6 +93,17 @@ async def test_a_name_that_is_taken_already_exists(client: Client) -> None:
         await client.delete_node("twice")
 
 
+async def test_a_node_too_many_is_refused_with_the_setting_that_would_help(
+    slurm_bed: Callable[..., SlurmBed],
+) -> None:
+    bed = slurm_bed("26.05", nodes=1, accounting=False, settings={"MaxNodeCount": "2"})
+    async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+        await client.create_node(Directive.of({"NodeName": "e1", "CPUs": 1, "State": "External"}))
+        with pytest.raises(Refused) as caught:
+            await client.create_node(Directive.of({"NodeName": "e2", "CPUs": 1, "State": "External"}))
+        assert "MaxNodeCount" in caught.value.remedy
+
+
 @pytest.mark.parametrize("name", ["", "n[1-2]", "n1,n2", "n1 n2"])
 async def test_a_name_is_one_name(client: Client, name: str) -> None:
     with pytest.raises(Terminal):

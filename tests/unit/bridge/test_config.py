@@ -152,6 +152,10 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("managedNamespaceSelector: {labels: {a: b}}", "managedNamespaceSelector.labels: a selector has"),
         ("managedNamespaceSelector: {matchExpressions: [{key: a, operator: In}]}", "In without values"),
         ("managedNamespaceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", "Exists with"),
+        (
+            "managedNamespaceSelector: {matchExpressions: [{key: a, operator: DoesNotExist, values: [b]}]}",
+            "DoesNotE",
+        ),
         ("managedNamespaceSelector: {matchExpressions: [{key: a, operator: Is}]}", "(In, NotIn, Exists, DoesNotEx"),
         ("slurmRestApi: slurm:6820", "'slurm:6820' is not the URL of a slurmrestd, such as http://"),
         ("slurmRestApi: http://", "is not the URL"),

@@ -362,6 +362,18 @@ def test_munge_is_asked_for_where_one_would_in_slurm_conf() -> None:
     assert controller(parts).spec.extra_conf.endswith("MinJobAge=9\n")
 
 
+def test_the_secret_for_munge_s_image_is_for_whom_munge_runs_with() -> None:
+    munge = {"image": "munge:1", "imagePullSecrets": [{"name": "for-munge"}]}
+    worker: dict[str, Any] = {"size": 1, "slurmd": {"imagePullSecrets": [{"name": "for-slurmd"}]}, "munge": munge}
+
+    def secrets(**more: Any) -> list[str]:
+        template = find(made(cluster(slurmNodes={"worker": worker}, **more)), "NodeSet")["spec"]["template"]
+        return [it["name"] for it in template["spec"]["imagePullSecrets"]]
+
+    assert secrets() == ["for-slurmd"]
+    assert secrets(customSlurmConfig="AuthType=auth/munge\n") == ["for-slurmd", "for-munge"]
+
+
 def test_custom_partitions_are_kept_as_written() -> None:
     raw = ["PartitionName=low Nodes=ALL Default=YES PriorityTier=1", "PartitionName=high Nodes=ALL PriorityTier=2"]
     parts = made(cluster(partitionConfiguration={"configType": "custom", "rawConfig": raw}))

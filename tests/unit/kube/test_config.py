@@ -221,6 +221,20 @@ async def test_an_exec_plugin_gets_what_it_asks_for(tmp_path: Path) -> None:
     assert config.credentials.certificate == Certificate(chain, key)
 
 
+async def test_an_exec_plugin_may_give_a_token_or_a_certificate_alone(tmp_path: Path) -> None:
+    _, chain, key = pem()
+    certificate = {"clientCertificateData": chain.decode(), "clientKeyData": key.decode()}
+    for status, headers, given in (
+        ({"token": "alone"}, {"Authorization": "Bearer alone"}, None),
+        (certificate, {}, Certificate(chain, key)),
+    ):
+        answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+        (tmp_path / "answer").write_text(json.dumps(answer))
+        plugin = Exec("cat", [str(tmp_path / "answer")])
+        assert dict(await plugin.headers()) == headers
+        assert plugin.certificate == given
+
+
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [

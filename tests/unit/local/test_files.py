@@ -38,6 +38,11 @@ def test_the_mode_is_the_one_asked_for_whatever_the_umask(tmp_path: Path, mode: 
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == mode
 
 
+def test_everybody_may_read_what_is_written_without_a_mode_and_nobody_else_write_it(tmp_path: Path) -> None:
+    files.write_whole(tmp_path / "file", b"x")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     target = tmp_path / "directory"
     (target / "inside").mkdir(parents=True)

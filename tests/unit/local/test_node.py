@@ -73,6 +73,11 @@ def test_pods_get_addresses_of_their_nodes_range(worker: Node) -> None:
     assert bridge["ipMasq"] is False
 
 
+def test_what_a_pod_sends_to_its_own_service_comes_back_to_it(worker: Node) -> None:
+    network = json.loads((worker.machine.directory / "net.d" / "10-isthmus.conflist").read_text())
+    assert network["plugins"][0]["hairpinMode"] is True
+
+
 def test_the_kubelet_lets_nobody_in_without_being_asked_who_it_is(worker: Node) -> None:
     config = read(worker, "kubelet.yaml")
     assert config["authentication"]["anonymous"]["enabled"] is False

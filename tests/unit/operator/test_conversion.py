@@ -146,6 +146,8 @@ full_specs = st.fixed_dictionaries(
         "volumeClaimTemplates": st.just([{"metadata": {"name": "data"}}]),
         "scalingMode": st.just("DaemonSet"),
         "ssh": st.just({"enabled": True}),
+        "logfile": st.just({"image": "log:1"}),
+        "sharedRoot": st.just({"volume": {"emptyDir": {}}}),
     },
 )
 short_specs = st.fixed_dictionaries(

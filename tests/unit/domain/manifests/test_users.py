@@ -1,6 +1,6 @@
 import pytest
 
-from isthmus.domain.manifests.users import roster, users_configmap
+from isthmus.domain.manifests.users import mount, roster, users_configmap
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.slinky import Controller, ControllerSpec, KeyReference, User
 
@@ -21,6 +21,10 @@ def test_users_become_the_files_of_the_name_service() -> None:
 
 def test_nobody_has_a_password() -> None:
     assert roster((ALICE, BOB), {}).files["shadow"] == ("alice:*:19000:0:99999:7:::\nbob:*:19000:0:99999:7:::\n")
+
+
+def test_no_pod_can_write_where_all_of_them_look_users_up() -> None:
+    assert mount()["readOnly"] is True
 
 
 def test_the_number_of_a_group_follows_from_its_name_alone() -> None:

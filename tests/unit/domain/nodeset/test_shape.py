@@ -40,6 +40,13 @@ def test_memory_is_in_whole_mib() -> None:
     assert shape(limits={"memory": "1G"}).memory == 953
 
 
+def test_less_memory_than_slurm_can_count_is_an_error_that_says_so() -> None:
+    assert shape(limits={"memory": "1Mi"}).memory == 1
+    with pytest.raises(Terminal, match="counts in MiB") as error:
+        shape(limits={"memory": "1023Ki"})
+    assert "resources.limits.memory" in error.value.remedy
+
+
 def test_resources_of_the_pod_count_where_the_container_has_none() -> None:
     template = {"spec": {"resources": {"limits": {"cpu": "8", "memory": "2Gi"}}}}
     assert shape(template=template).conf() == "CPUs=8 RealMemory=2048 Features=worker"

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+import stat
 import tarfile
 from pathlib import Path
 
@@ -47,6 +48,15 @@ def test_another_program_gives_another_image(steps: Steps, binaries: dict[str, P
     first = make(steps, binaries)
     binaries["coredns"].write_bytes(b"newer")
     assert make(steps, binaries).digest != first.digest
+
+
+@pytest.mark.usefixtures("cache_home")
+def test_everybody_may_read_the_files_of_a_recipe_and_only_root_write_them(
+    steps: Steps, binaries: dict[str, Path]
+) -> None:
+    tree = layers.ensure("coredns", steps, binaries=binaries).path
+    modes = [stat.S_IMODE((tree / "etc" / name).stat().st_mode) for name in ("passwd", "group")]
+    assert modes == [0o644, 0o644]
 
 
 @pytest.mark.usefixtures("cache_home")
