@@ -5,7 +5,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from isthmus.jail import looking, running
 from isthmus.jail.own import Ready
-from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, links, make, seen
+from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, fast, links, make, seen
 
 names = st.sampled_from(["a", "b", "c", "d\udcff", "e\\x41"])
 files = st.builds(
@@ -51,18 +50,6 @@ def trees(draw: st.DrawFn) -> dict[str, Node]:
         # Sorted behind every other name, so that this is not the first of the two.
         tree["any/~"] = Hard(draw(st.sampled_from(plain)))
     return tree
-
-
-@cache
-def fast() -> str | None:
-    """Memory, if files there can have attributes (since Linux 6.6); else where all temporary files go."""
-    memory = "/dev/shm"  # noqa: S108 - nothing there has a name that others could know
-    with tempfile.NamedTemporaryFile(dir=memory) as file:
-        try:
-            os.setxattr(file.name, "user.note", b"")
-        except OSError:
-            return None
-    return memory
 
 
 @contextmanager

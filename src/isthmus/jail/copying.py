@@ -85,7 +85,7 @@ class Copier:
         moving.sync(self._staging)
         for it in staged:
             self._verify(it)
-        self._own.begin(it.entry for it in staged)
+        self._own.begin(it.step.noted(it.entry) for it in staged)
         for parent, group in _by_directory(staged, lambda it: it.entry.path):
             with self._root.directory(parent) as directory:
                 for it in group:

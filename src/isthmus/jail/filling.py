@@ -39,6 +39,7 @@ class Filler:
         self._image = gathered.image
         self._plan = gathered.plan
         self._fresh = not gathered.knowledge.has_manifest
+        self._begun = gathered.knowledge.touched
         self._steps = {step.path: step for step in gathered.plan.steps}
         self._source = source
         self._root = root
@@ -56,15 +57,18 @@ class Filler:
         now = [step for step in due if step.path not in last and _leader(step) not in last]
         files = [step for step in now if _kind(step) == "file" and not _leader(step)]
         others = [step for step in now if _kind(step) not in {"file", "directory"} or _leader(step)]
-        self._own.begin(self._goal(step) for step in now if _kind(step) == "directory")
-        for step in now:
-            if _kind(step) == "directory":
-                self._make_directory(step)
+        directories = [step for step in now if _kind(step) == "directory"]
+        self._own.begin(self._goal(step) for step in directories)
+        self._begin_removal(step for step in directories if step.root is not None)
+        for step in directories:
+            self._make_directory(step)
         self._carry_all(files, threads, tell)
         self._place_others(others)
         self._merge_accounts()
+        self._own.begin(step.noted(self._goal(step)) for step in self._plan.of("attributes"))
         for step in self._plan.of("attributes"):
             self._set_attributes(step)
+        self._begin_removal((*self._plan.of("remove"), *filter(_takes_a_directorys_place, late)))
         self._remove()
         self._place_late(late)
         self._set_times()
@@ -72,6 +76,10 @@ class Filler:
     def _goal(self, step: Step) -> Entry:
         assert step.goal is not None  # noqa: S101 - only steps that have one get here
         return step.goal
+
+    def _begin_removal(self, steps: Iterable[Step]) -> None:
+        """Note down what is about to go, so that the next run does not take it for removed by a user."""
+        self._own.begin(Entry(step.path, "absent") for step in steps)
 
     def _carry_all(self, files: Iterable[Step], threads: Executor, tell: Callable[[], None]) -> None:
         waiting: set[Future[list[Entry]]] = {threads.submit(self._copier.carry, batch) for batch in batches(files)}
@@ -82,9 +90,11 @@ class Filler:
                 self._learn(future.result())
 
     def _learn(self, entries: Iterable[Entry]) -> None:
-        """Remember what was read while it was copied."""
+        """Remember what was read while it was copied, unless it was before: that has what users gave it, too."""
         for entry in entries:
             origin = self._steps[entry.path].origin or entry.path
+            if self._image[origin].digest:
+                continue
             self._image[origin] = msgspec.structs.replace(
                 self._image[origin], digest=entry.digest, size=entry.size, xattrs=entry.xattrs
             )
@@ -221,7 +231,8 @@ class Filler:
 
     def _set_times(self) -> None:
         """Give directories the image's times: caches of fonts and the like are kept by these."""
-        touched = {step.path.rpartition("/")[0] for step in self._plan.of("place", "replace", "remove")}
+        changed = {*self._begun, *(step.path for step in self._plan.of("place", "replace", "remove"))}
+        touched = {path.rpartition("/")[0] for path in changed}
         for path, entry in self._image.items():
             if entry.kind == "directory" and (self._fresh or path in touched):
                 with suppress(FileNotFoundError, NotADirectoryError), self._root.directory(path) as directory:

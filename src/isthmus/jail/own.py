@@ -2,7 +2,7 @@
 
 lock       who works on the root at this moment
 staging/   files that are not whole yet, or not yet known to be
-journal    what a run was about to put in place, written down before
+journal    what a run was about to put in place or to remove, written down before
 manifest   what the last run that finished took from its image
 ready      there when, and only when, jobs can live in the root
 """
@@ -101,8 +101,10 @@ class Own:
             return file.read()
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Note down, on the disk, what is about to be put in place."""
+        """Note down, on the disk, what is about to be put in place, or to be removed."""
         lines = b"".join(map(to_line, entries))
+        if not lines:
+            return
         descriptor = os.open(JOURNAL, _APPEND, 0o600, dir_fd=self.descriptor)
         try:
             _write(descriptor, lines)

@@ -2,7 +2,7 @@
 
     image      root                      what is done
     ─────────────────────────────────────────────────────────────────────────────
-    there      not there                 place it; unless a user removed it
+    there      not there                 place it; unless a user removed it, and not a run of ours that was killed
     there      the same                  nothing, or only owner and mode
     there      what we wrote             replace it
     there      what a user wrote         keep it; lay the image's new version beside it, if it is new
@@ -28,6 +28,7 @@ BESIDE: Final = ".isthmus-new"
 # Nobody asked for another identity of the machine when asking for a newer image.
 _IDENTITY: Final = frozenset({"etc/machine-id", "etc/hostname", "var/lib/dbus/machine-id"})
 _HOST_KEYS: Final = "etc/ssh/ssh_host_"
+_SETUID_SETGID: Final = 0o6000
 
 REMOVED_BY_USERS: Final = "removed by users"
 CHANGED_BY_USERS: Final = "changed by users"
@@ -48,6 +49,15 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """Where the image has it, if it has it elsewhere."""
     why: str = ""
     """Why something is kept that is not as the image has it; empty where there is nothing to tell."""
+    image: Entry | None = None
+    """What the image has, where `goal` has an owner or a mode that a user gave it."""
+
+    def noted(self, entry: Entry) -> Entry:
+        """Give what the journal says of an entry that is put there: what a user gave it is not noted as ours."""
+        if self.image is None:
+            return entry
+        ours = {name: getattr(self.image, name) for name in ("mode", "uid", "gid", "xattrs")}
+        return msgspec.structs.replace(entry, **ours)
 
 
 def image_must_be_read(image: Entry, root: Entry | None, known: Known) -> bool:
@@ -63,8 +73,11 @@ def root_must_be_read(image: Entry | None, root: Entry | None, known: Known) -> 
         return True
     if image.same(known.listed) and not known.begun:
         return False  # the image has nothing new: whatever is there stays
-    # An earlier run read it back when it put it there.
-    return not any(image.same(it) and root.same_look(it) for it in known.begun)
+    # An earlier run read it back when it put it there. But it may not have come to that, and versions of a file can
+    # have the same size and time: images that are built reproducibly have one time for everything.
+    others = [it for it in known.written if not image.same(it)]
+    mistakable = any(root.same_look(it) or image.same_content(it) for it in others)
+    return mistakable or not any(image.same(it) and root.same_look(it) for it in known.written)
 
 
 def decide(image: Entry | None, root: Entry | None, known: Known) -> Step:  # noqa: C901, PLR0911 - the table above, row by row
@@ -73,20 +86,23 @@ def decide(image: Entry | None, root: Entry | None, known: Known) -> Step:  # no
         return _without_image(root, known)
     path = image.path
     if root is None:
-        if known.listed is not None:
+        if known.listed is not None and not known.removed:
             return Step(path, "leave", why=REMOVED_BY_USERS)
         return Step(path, "place", goal=image)
     if image.kind == "file" and not root_must_be_read(image, root, known) and root.kind == "file":
-        return Step(path, "leave", root=root)
+        return Step(path, "leave", goal=image, root=root)
     goal = _with_kept_attributes(image, root, known)
     if image.same_content(root):
-        return Step(path, "leave" if goal.same_attributes(root) else "attributes", goal=goal, root=root)
+        action: Action = "leave" if goal.same_attributes(root) else "attributes"
+        return Step(path, action, goal=goal, root=root, image=image)
     if _is_identity(path):
         return Step(path, "leave", root=root, why=IDENTITY)
     if path in accounts.FILES and root.kind == image.kind == "file":
-        return Step(path, "leave" if image.same_content(known.listed) else "merge", goal=goal, root=root)
+        return Step(
+            path, "leave" if image.same_content(known.listed) else "merge", goal=goal, root=root, image=image
+        )
     if known.holds(root):
-        return Step(path, "replace", goal=goal, root=root)
+        return Step(path, "replace", goal=goal, root=root, image=image)
     if image.kind == "directory":
         return Step(path, "leave", root=root, why=IN_THE_WAY)
     if image.same_content(known.listed):
@@ -128,14 +144,17 @@ def _with_kept_attributes(image: Entry, root: Entry, known: Known) -> Entry:
     """Give what the image has the owner and mode that a user gave it, where he did."""
     if image.kind == "symlink" or root.kind != image.kind:
         return image
-    written = [it for it in (known.listed, *known.begun) if it is not None]
-    if not written:
+    if not known.written:
         # There before us: it may have been made for somebody.
         return msgspec.structs.replace(image, mode=root.mode, uid=root.uid, gid=root.gid, xattrs=root.xattrs)
+    modes = {it.mode for it in known.written}
+    if known.begun:
+        modes |= {mode & ~_SETUID_SETGID for mode in modes}  # a new owner takes them away, until the mode is set
+    xattrs = {pair for it in known.written for pair in it.xattrs.items()}
     return msgspec.structs.replace(
         image,
-        mode=image.mode if root.mode in {it.mode for it in written} else root.mode,
-        uid=image.uid if root.uid in {it.uid for it in written} else root.uid,
-        gid=image.gid if root.gid in {it.gid for it in written} else root.gid,
-        xattrs=image.xattrs if not root.xattrs or root.xattrs in [it.xattrs for it in written] else root.xattrs,
+        mode=image.mode if root.mode in modes else root.mode,
+        uid=image.uid if root.uid in {it.uid for it in known.written} else root.uid,
+        gid=image.gid if root.gid in {it.gid for it in known.written} else root.gid,
+        xattrs=image.xattrs if root.xattrs.items() <= xattrs else root.xattrs,
     )

@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
-Kind = Literal["file", "directory", "symlink", "fifo", "other"]
-"""`other` is a device or a socket: nothing that is copied."""
+Kind = Literal["file", "directory", "symlink", "fifo", "other", "absent"]
+"""`other` is a device or a socket: nothing that is copied. `absent` is in journals alone: about to be removed."""
 
 _KINDS: Final[dict[int, Kind]] = {
     stat.S_IFREG: "file",

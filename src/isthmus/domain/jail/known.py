@@ -12,15 +12,22 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     """What is known of one path.
 
     `listed` is in the manifest: the last run that finished left it there. `begun` are in the journal: a run that
-    did not finish was about to put them there, and may or may not have come to it.
+    did not finish was about to put them there, and may or may not have come to it. `removed` says that such a run
+    was about to remove what was there: if nothing is there now, no user need have done it.
     """
 
     listed: Entry | None = None
     begun: tuple[Entry, ...] = ()
+    removed: bool = False
+
+    @property
+    def written(self) -> tuple[Entry, ...]:
+        """All that we may have put there."""
+        return (self.listed, *self.begun) if self.listed else self.begun
 
     def holds(self, found: Entry) -> bool:
         """Whether what is in the root is what we put there."""
-        return found.same_content(self.listed) or any(found.same_content(it) for it in self.begun)
+        return any(found.same_content(it) for it in self.written)
 
 
 NOTHING: Final = Known()
@@ -31,18 +38,27 @@ class Knowledge:
 
     def __init__(self, listed: Iterable[Entry] = (), begun: Iterable[Entry] = ()) -> None:
         self._listed: Mapping[str, Entry] = {entry.path: entry for entry in listed}
+        self._removed: set[str] = set()
         several: dict[str, tuple[Entry, ...]] = {}
         for entry in begun:
-            several[entry.path] = (*several.get(entry.path, ()), entry)
+            if entry.kind == "absent":
+                self._removed.add(entry.path)
+            else:
+                several[entry.path] = (*several.get(entry.path, ()), entry)
         self._begun = several
 
     def __getitem__(self, path: str) -> Known:
         listed, begun = self._listed.get(path), self._begun.get(path, ())
-        return Known(listed, begun) if listed or begun else NOTHING
+        return Known(listed, begun, path in self._removed) if listed or begun else NOTHING
 
     def __iter__(self) -> Iterator[str]:
         yield from self._listed
         yield from (path for path in self._begun if path not in self._listed)
+
+    @property
+    def touched(self) -> set[str]:
+        """The paths at which a run that did not finish changed something, or was about to."""
+        return {*self._begun, *self._removed}
 
     @property
     def has_manifest(self) -> bool:

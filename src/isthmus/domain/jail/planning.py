@@ -1,12 +1,15 @@
 """What is done with all paths, in an order in which it can be done, and how much of what kind."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from isthmus.domain.jail.deciding import BESIDE, Step, decide, restore
 from isthmus.domain.jail.entry import Entry, shown
 from isthmus.domain.jail.known import Knowledge
+
+_AS_THE_IMAGE_HAS_IT: Final = frozenset({"place", "replace", "attributes", "leave"})
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -65,18 +68,22 @@ def plan(
         steps.append(step)
         if entry is not None and entry.kind == "directory" and step.action == "leave" and _is_no_directory(step):
             closed.add(path)
-    steps = list(_linked_again(steps, image))
+    steps = list(_linked_again(steps, image, knowledge))
     steps += _beside(steps, image, root, knowledge)
     return Plan(tuple(steps), frozenset(unplaced))
 
 
-def _linked_again(steps: list[Step], image: Mapping[str, Entry]) -> Iterator[Step]:
-    """Where a file is placed anew, let its other names follow, though their content is right already."""
+def _linked_again(steps: list[Step], image: Mapping[str, Entry], knowledge: Knowledge) -> Iterator[Step]:
+    """Where a file is placed anew, let its other names follow, though their content is right already.
+
+    So where a run was killed that placed it: it may not have come to the other names.
+    """
     placed = {step.path for step in steps if step.action in {"place", "replace"}}
     for step in steps:
         entry = image.get(step.path)
         right = step.action in {"leave", "attributes"} and step.root is not None and not step.why
-        if entry is not None and entry.leader in placed and right and entry.same_content(step.root):
+        anew = entry is not None and (entry.leader in placed or (entry.leader and knowledge[entry.leader].begun))
+        if entry is not None and anew and right and entry.same_content(step.root):
             yield Step(step.path, "replace", goal=entry, root=step.root)
         else:
             yield step
@@ -105,11 +112,19 @@ def _beside(
                 found = root.get(path)
                 decided = decide(goal, found, known) if found else Step(path, "place", goal=goal)
                 yield msgspec.structs.replace(decided, origin=step.path)
-        elif known.listed is not None:
+        elif known.written:
             original = image.get(step.path)
-            unresolved = original is not None and original.same_content(knowledge[step.path].listed)
-            if step.path not in image or not (unresolved and step.action == "leave"):
+            if known.listed is None or original is None or not _is_unresolved(step, original, knowledge):
                 yield decide(None, root.get(path), known)
+            elif known.begun or known.removed:
+                # A run that was killed, on its way to another image, may have exchanged it.
+                goal = msgspec.structs.replace(original, path=path, leader="")
+                yield msgspec.structs.replace(decide(goal, root.get(path), known), origin=step.path)
+
+
+def _is_unresolved(step: Step, image: Entry, knowledge: Knowledge) -> bool:
+    """Whether the image's version that lies beside a user's file is still the one to be shown."""
+    return step.action == "leave" and image.same_content(knowledge[step.path].listed)
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -151,8 +166,8 @@ def manifest(image: Mapping[str, Entry], made: Plan, knowledge: Knowledge) -> li
     decided = {step.path: step for step in made.steps}
     entries = [entry for path, entry in image.items() if path not in made.unplaced]
     for path, step in decided.items():
-        if path not in image and step.action in {"place", "replace", "leave"} and step.goal is not None:
-            entries.append(step.goal)
+        if path not in image and step.action in _AS_THE_IMAGE_HAS_IT and step.goal is not None:
+            entries.append(step.noted(step.goal))
     for path in knowledge:
         listed = knowledge[path].listed
         if listed is not None and path not in image and path not in decided:

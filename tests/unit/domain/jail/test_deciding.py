@@ -5,7 +5,7 @@ import pytest
 
 from isthmus.domain.jail.deciding import decide, restore, root_must_be_read
 from isthmus.domain.jail.entry import Entry
-from isthmus.domain.jail.known import NOTHING, Known
+from isthmus.domain.jail.known import NOTHING, Knowledge, Known
 
 
 def file(digest: str, *, path: str = "etc/motd", mode: int = 0o644, uid: int = 0, mtime: int = 1) -> Entry:
@@ -112,6 +112,59 @@ def test_what_a_killed_run_put_in_place_is_not_read_again() -> None:
     assert decide(NEW, placed, Known(begun=(NEW,))).action == "leave"
     touched = msgspec.structs.replace(placed, mtime=99)
     assert root_must_be_read(NEW, touched, Known(begun=(NEW,)))
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        Known(listed=OLD, begun=(NEW,)),  # killed before it put the new one there
+        Known(begun=(NEW, OLD)),  # and after another run had put the old one there again
+        Known(begun=(msgspec.structs.replace(NEW, mode=0o600, mtime=5), NEW)),  # killed between mode and time
+    ],
+)
+def test_what_a_killed_run_may_not_have_put_in_place_is_read(known: Known) -> None:
+    """The old and the new file have one size and one time, as in images that are built reproducibly."""
+    unread = msgspec.structs.replace(OLD, digest="")
+    assert root_must_be_read(NEW, unread, known)
+
+
+def test_what_a_killed_run_removed_was_not_removed_by_users() -> None:
+    assert decide(NEW, None, Known(listed=OLD, removed=True)).action == "place"
+    assert decide(None, None, Known(listed=OLD, removed=True)).action == "leave"
+    known = Knowledge(listed=[OLD], begun=[Entry(OLD.path, "absent")])
+    assert known[OLD.path] == Known(listed=OLD, removed=True)
+    assert known.touched == {OLD.path}
+
+
+def test_a_mode_that_a_killed_run_set_is_not_a_users() -> None:
+    half_way = msgspec.structs.replace(OLD, mode=0o755)
+    known = Known(listed=msgspec.structs.replace(OLD, mode=0o4755), begun=(file("old", mode=0o4755, uid=1000),))
+    step = decide(file("old", mode=0o4711), half_way, known)
+    assert step.goal is not None
+    assert step.goal.mode == 0o4711
+
+
+def test_a_users_mode_is_his_though_a_run_was_killed_that_kept_it() -> None:
+    his = msgspec.structs.replace(OLD, mode=0o600)
+    step = decide(NEW, his, Known(listed=OLD))
+    assert step.goal is not None
+    assert step.goal.mode == 0o600
+    placed, noted = step.goal, step.noted(step.goal)
+    again = decide(file("newer"), placed, Known(listed=OLD, begun=(noted,)))
+    assert again.goal is not None
+    assert again.goal.mode == 0o600
+
+
+def test_extended_attributes_that_are_half_set_are_not_a_users() -> None:
+    def having(**xattrs: bytes) -> Entry:
+        return msgspec.structs.replace(OLD, xattrs=xattrs)
+
+    known = Known(listed=having(one=b"1", two=b"1"), begun=(having(one=b"2", three=b"2"),))
+    half_way, his = having(one=b"2", two=b"1"), having(one=b"2", his=b"")
+    for root, wanted in ((half_way, {"one": b"3"}), (his, his.xattrs)):
+        step = decide(having(one=b"3"), root, known)
+        assert step.goal is not None
+        assert step.goal.xattrs == wanted
 
 
 def test_what_is_restored_is_as_the_image_has_it() -> None:
