@@ -1,7 +1,7 @@
 """Filling and refreshing a shared root with the real command: killed, crowded out, misled, and started again.
 
-Each seed of the first tests kills at other moments, and lets users write something else in between. A seed that
-failed is run again by its number:
+Each seed of the first tests kills at other moments, and lets users write something else in between. Every moment is
+tried on a smaller root, in `test_killed.py`. A seed that failed is run again by its number:
 
     ISTHMUS_SEEDS=17, .venv/bin/pytest tests/flows/jail/test_populate.py
 """
@@ -25,15 +25,11 @@ import pytest
 from isthmus.errors import Retry, Terminal
 from isthmus.jail import lock, moving, running
 from isthmus.jail.filling import Filler
+from tests.bed.killing import Killer
+from tests.bed.seeds import seeds
 from tests.bed.trees import FIT, Dir, File, Hard, Link, Node, links, make, seen
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
-
-
-def seeds() -> list[int]:
-    """`ISTHMUS_SEEDS` is how many, or which ones: `200`, or `17,` or `17,18`."""
-    text = os.environ.get("ISTHMUS_SEEDS", "3")
-    return [int(one) for one in text.split(",") if one] if "," in text else list(range(int(text)))
 
 
 def jail(command: str, root: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -78,6 +74,12 @@ def root(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    with Killer() as one:
+        yield one
+
+
 @contextlib.contextmanager
 def small(place: Path, *, megabytes: int) -> Iterator[Path]:
     place.mkdir()
@@ -89,17 +91,6 @@ def small(place: Path, *, megabytes: int) -> Iterator[Path]:
 
 
 # Killed at any moment
-
-
-def kill_at_random(command: str, root: Path, image: Path, choose: random.Random) -> None:
-    """Run it, and kill it some time after it has begun to work."""
-    process = started(command, root, image)
-    staging = root / ".isthmus/staging"
-    while not staging.exists() and process.poll() is None:
-        time.sleep(0.001)
-    time.sleep(choose.random() ** 2 * 0.6)
-    process.kill()
-    process.communicate()
 
 
 class Users:
@@ -126,13 +117,14 @@ def plain_files(image: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_a_root_is_filled_exactly_however_often_it_is_killed(seed: int, image: Path, root: Path) -> None:
+def test_a_root_is_filled_exactly_however_often_it_is_killed(
+    seed: int, image: Path, root: Path, killer: Killer
+) -> None:
     choose = random.Random(seed)  # noqa: S311 - to be repeated
     users, wanted = Users(root, choose), seen(image)
     for _ in range(6):
-        kill_at_random("populate", root, image, choose)
-        if (root / ".isthmus/ready").exists():
-            break  # it was killed too late: what it says must be true
+        if not killer.run("populate", root, image, until=choose.randrange(1, 1200)):
+            break  # little was left to do: what it says must be true
         for path, found in seen(root).items():
             if path in wanted and path not in users.wrote and isinstance(found[-1], dict):
                 assert found == wanted[path], f"{path} has its name, but is not whole"
@@ -145,7 +137,9 @@ def test_a_root_is_filled_exactly_however_often_it_is_killed(seed: int, image: P
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_a_root_is_refreshed_exactly_however_often_it_is_killed(seed: int, tmp_path: Path, root: Path) -> None:
+def test_a_root_is_refreshed_exactly_however_often_it_is_killed(
+    seed: int, tmp_path: Path, root: Path, killer: Killer
+) -> None:
     choose = random.Random(seed)  # noqa: S311 - to be repeated
     images = [an_image(tmp_path / str(it), version=it, choose=random.Random(it)) for it in range(3)]  # noqa: S311 - likewise
     done(jail("populate", root, f"--source={images[0]}"))
@@ -153,7 +147,7 @@ def test_a_root_is_refreshed_exactly_however_often_it_is_killed(seed: int, tmp_p
     users.write(plain_files(images[0]))
     # Killed on the way to one image, it goes on to another.
     for image in (images[1], images[1], images[2], images[1]):
-        kill_at_random("refresh", root, image, choose)
+        killer.run("refresh", root, image, until=choose.randrange(1, 700))
         assert (root / ".isthmus/ready").exists()
     done(jail("refresh", root, f"--source={images[2]}"))
     compare(root, images[2], users)
