@@ -449,6 +449,16 @@ def test_files_of_a_daemon_stay_its_own_when_a_new_image_numbers_it_differently(
     assert "munge:x:104:" in (root / "etc/passwd").read_text()
 
 
+def test_extended_attributes_of_users_stay_however_often_the_image_changes(tmp_path: Path, root: Path) -> None:
+    images = [make(tmp_path / str(it), {**FIT, "etc/motd": File(b"%d" % it)}) for it in range(3)]
+    done(jail("populate", root, f"--source={images[0]}"))
+    os.setxattr(root / "etc/motd", "user.note", b"his")
+    for image in images[1:]:
+        done(jail("refresh", root, f"--source={image}"))
+        assert os.getxattr(root / "etc/motd", "user.note") == b"his"
+    assert (root / "etc/motd").read_bytes() == b"2"
+
+
 def damage(path: Path) -> None:
     """Change a file as a bad disk does: without a trace in its times."""
     status = path.stat()
