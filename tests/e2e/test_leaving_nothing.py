@@ -17,6 +17,7 @@ from isthmus.local.delegation import group_of
 from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort
 from tests.bed.cluster import ClusterBed
+from tests.bed.seeds import seeds
 from tests.bed.waiting import eventually
 from tests.e2e.command import ISTHMUS
 from tests.e2e.pods import web
@@ -127,7 +128,7 @@ def _greeting(port: int) -> bytes:
     return answer.rpartition(b"\r\n\r\n")[2]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("ISTHMUS_SEEDS", "3"))))
+@pytest.mark.parametrize("seed", seeds())
 def test_up_may_be_ended_at_any_moment(cluster: ClusterBed, seed: int) -> None:
     assert cluster
     before = _traces()

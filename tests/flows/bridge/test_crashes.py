@@ -10,7 +10,6 @@ A few seeds run in `make test`, hundreds in `make soak`. A seed that failed is r
 """
 
 import asyncio
-import os
 import random
 import sys
 import time
@@ -36,6 +35,7 @@ from isthmus.slurm.client import connect
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.fault_rules import Rule
 from tests.bed.faults import Proxy, in_front_of
+from tests.bed.seeds import seeds
 from tests.bed.slurm import SlurmBed
 from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node, pod
@@ -46,12 +46,6 @@ pytestmark = pytest.mark.long
 NODES_THERE = 8
 SETTLES_WITHIN = 180.0
 STRIKES_WITHIN = 3.0
-
-
-def seeds() -> list[int]:
-    """`ISTHMUS_SEEDS` is how many, or which ones: `200`, or `17,` or `17,18`."""
-    text = os.environ.get("ISTHMUS_SEEDS", "6")
-    return [int(one) for one in text.split(",") if one] if "," in text else list(range(int(text)))
 
 
 # What can happen, and to what. The kinds of request are the steps in the life of a pod.
@@ -288,7 +282,7 @@ async def staged(
             await asyncio.to_thread(bed.command, "scancel", "--user=slurm")
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.usefixtures("nodes_to_crash_on")
 async def test_every_pod_is_placed_once_however_the_bridge_dies(  # noqa: PLR0917 - fixtures
     seed: int,
