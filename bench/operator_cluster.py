@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from isthmus.errors import Terminal
@@ -37,15 +37,16 @@ def cluster() -> Iterator[OperatorGround]:
     name = f"bench-{os.getpid()}"
     prepare(PlainProgress())
     try:
-        ground = OperatorGround(make_cluster(name, workers=WORKERS + 1))
-        chart = str(CHARTS / "isthmus-operator")
-        ground.helm(
-            "install", "isthmus-operator", chart, f"--namespace={OPERATORS}", "--create-namespace", "--wait"
-        )
-        ground.kubectl("create", "namespace", _NAMESPACE)
-        # Its pods are ready before every node has heard of the way to its webhook.
-        _until(ground, lambda: _is_accepted(ground), "the operator's webhook")
-        yield ground
+        with closing(make_cluster(name, workers=WORKERS + 1)) as bed:
+            ground = OperatorGround(bed)
+            chart = str(CHARTS / "isthmus-operator")
+            ground.helm(
+                "install", "isthmus-operator", chart, f"--namespace={OPERATORS}", "--create-namespace", "--wait"
+            )
+            ground.kubectl("create", "namespace", _NAMESPACE)
+            # Its pods are ready before every node has heard of the way to its webhook.
+            _until(ground, lambda: _is_accepted(ground), "the operator's webhook")
+            yield ground
     finally:
         lifecycle.down(name, PlainProgress())
 
