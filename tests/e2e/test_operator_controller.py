@@ -6,15 +6,15 @@ One thing holds in every test: a job that was running or queued is still there, 
 import os
 import secrets as dice
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.bed.operator_ground import OperatorGround
-from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, patch, secret, uid
+from tests.bed.waiting import PATIENCE
+from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part, secret
+from tests.e2e.site import Site
 
-SLURMCTLD = "slurm-controller-0"
 STANDBY = "slurm-controller-1"
 CONTROLLER = "controller/slurm"
 
@@ -25,75 +25,71 @@ VERSIONS = os.environ.get("ISTHMUS_SLURM_VERSIONS", "26.05").split(",")
 """Of Slurm. `make soak` takes both; the flows try the same scripts on both each time."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """A cluster of two workers."""
+def state(site: Site, job: str, *, where: str = "") -> str:
+    return site.job(job, where=where)["JobState"]
 
-    ground: OperatorGround
-    namespace: str
 
-    def run(self, *words: str, where: str = SLURMCTLD) -> str:
-        """Run a command of Slurm in a pod."""
-        return self.ground.exec(where, *words, namespace=self.namespace)
+def works_again(site: Site, *, where: str = "") -> None:
+    """Wait until commands work, of which nothing is known but that they did not."""
+    words = ("sbatch", "--parsable", "--hold", "--wrap=true")
+    # Slurm by itself waits two minutes for a standby.
+    site.eventually(lambda: site.run(*words, where=where), "commands to work again", within=60)
 
-    def answers(self, *words: str, where: str = SLURMCTLD) -> bool:
-        """Whether a command works at this moment."""
-        command = ("exec", f"--namespace={self.namespace}", where, "--", *words)
-        return self.ground.attempt(*command).returncode == 0
 
-    def submit(self, script: str, *options: str) -> str:
-        command = ("sbatch", "--parsable", "--output=/dev/null", "--chdir=/tmp", *options, f"--wrap={script}")
-        return self.run(*command).strip()
+def saved(site: Site) -> None:
+    """Wait for slurmctld to write down its jobs, which it does some seconds after it took the latest."""
+    latest = f"latest-{dice.token_hex(8)}"
+    site.submit("true", "--hold", f"--job-name={latest}")
+    written = ("grep", "--count", latest, "/var/spool/slurmctld/job_state")
+    site.eventually(lambda: site.run(*written), "jobs to be saved")
 
-    def state(self, job: str, *, where: str = SLURMCTLD) -> str:
-        return self.run("squeue", "-h", "-tall", "-j", job, "-o%T", where=where).strip()
 
-    def until(self, job: str, wanted: str) -> None:
-        self.ground.eventually(lambda: self.state(job) == wanted, f"job {job} to be {wanted}")
+def applied(site: Site, generation: int = 0) -> None:
+    """Wait until every daemon runs with the configuration of this generation or a later one."""
+    site.eventually(
+        lambda: site.condition(CONTROLLER, "ConfigApplied"),
+        "every daemon to run with the configuration",
+        holds=lambda it: it["status"] == "True" and int(it.get("observedGeneration", 0)) >= generation,
+    )
 
-    def saved(self) -> None:
-        """Wait for slurmctld to write down its jobs, which it does some seconds after it took the latest."""
-        latest = f"latest-{dice.token_hex(8)}"
-        self.submit("true", "--hold", f"--job-name={latest}")
-        written = ("grep", "--quiet", latest, "/var/spool/slurmctld/job_state")
-        self.ground.eventually(lambda: self.answers(*written), "jobs to be saved")
 
-    def condition(self, type_: str) -> dict[str, Any]:
-        conditions = self.ground.get(CONTROLLER, self.namespace)["status"].get("conditions", [])
-        return next((it for it in conditions if it["type"] == type_), {})
+def configure(site: Site, extra: str) -> int:
+    """Change slurm.conf; the generation of that."""
+    site.patch(CONTROLLER, {"spec": {"extraConf": f"{EXTRA}\n{extra}"}})
+    return int(site.get(CONTROLLER)["metadata"]["generation"])
 
-    def applied(self, generation: int = 0) -> bool:
-        """Whether every daemon runs with the configuration of this generation or a later one."""
-        held = self.condition("ConfigApplied")
-        return held.get("status") == "True" and held.get("observedGeneration", 0) >= generation
 
-    def configure(self, extra: str) -> int:
-        patch(self.ground, self.namespace, CONTROLLER, {"spec": {"extraConf": f"{EXTRA}\n{extra}"}})
-        return int(self.ground.get(CONTROLLER, self.namespace)["metadata"]["generation"])
+def setting(site: Site, key: str) -> str:
+    shown = site.run("scontrol", "show", "config").splitlines()
+    return next(line.partition("=")[2].strip() for line in shown if line.split("=")[0].strip() == key)
 
-    def setting(self, key: str) -> str:
-        shown = self.run("scontrol", "show", "config").splitlines()
-        return next(line.partition("=")[2].strip() for line in shown if line.split("=")[0].strip() == key)
 
-    def events(self) -> str:
-        return self.ground.kubectl("get", "events", f"--namespace={self.namespace}", "--output=wide")
+def told(site: Site, reason: str, *, within: float = PATIENCE) -> None:
+    """Wait for an Event with this reason."""
+    site.eventually(
+        lambda: [it["reason"] for it in site.get("events")["items"]],
+        f"an Event {reason}",
+        holds=lambda it: reason in it,
+        within=within,
+    )
+
+
+def runs_jobs(site: Site) -> None:
+    assert site.run("srun", "--mem=10", "hostname").strip() in {"w-0", "w-1"}
 
 
 def build(ground: OperatorGround, namespace: str, *, version: str, **spec: Any) -> Site:
-    """Make a cluster, and wait until its nodes are there."""
+    """Make a cluster of two workers, and wait until its nodes are there."""
     image = {"image": f"isthmus.local/slurm:{version}"}
-    apply(
-        ground,
-        namespace,
+    site = Site(ground, namespace)
+    site.apply(
         *keys(),
         part("Controller", "slurm", **KEYS, slurmctld=image, extraConf=EXTRA, **spec),
         part("RestApi", "slurm", **OF_SLURM, slurmrestd=image),
         part("NodeSet", "w", **OF_SLURM, replicas=2, slurmd=image | {"resources": SMALL}, oversubscribeNode=True),
     )
-    ground.ready(CONTROLLER, namespace)
-    ground.ready("nodeset.slinky.slurm.net/w", namespace)
-    site = Site(ground, namespace)
-    ground.eventually(site.applied, "every daemon to run with the configuration")
+    site.ready(CONTROLLER, "nodeset.slinky.slurm.net/w")
+    applied(site)
     return site
 
 
@@ -106,43 +102,43 @@ def site(request: pytest.FixtureRequest, operator_ground: OperatorGround) -> Ite
 def test_a_changed_setting_reaches_every_node_and_restarts_no_pod(site: Site) -> None:
     job = site.submit("sleep 600", "--mem=10")
     site.until(job, "RUNNING")
-    before = uid(site.ground, site.namespace, SLURMCTLD)
-    generation = site.configure("KillWait=37")
-    site.ground.eventually(lambda: site.applied(generation), "the setting to be taken")
-    assert site.setting("KillWait") == "37 sec"
+    before = site.uid(site.slurmctld)
+    applied(site, configure(site, "KillWait=37"))
+    assert setting(site, "KillWait") == "37 sec"
     for node in ("w-0", "w-1"):
-        assert "KillWait=37" in site.run("cat", "/run/slurm/conf/slurm.conf", where=node)
-    assert uid(site.ground, site.namespace, SLURMCTLD) == before
-    assert site.state(job) == "RUNNING"
+        assert "KillWait=37" in site.exec(node, "cat", "/run/slurm/conf/slurm.conf")
+    assert site.uid(site.slurmctld) == before
+    assert state(site, job) == "RUNNING"
     site.run("scancel", job)
 
 
 def test_a_bad_setting_is_told_with_its_reason_and_the_cluster_goes_on(site: Site) -> None:
     job = site.submit("sleep 600", "--mem=10")
     site.until(job, "RUNNING")
-    site.configure("PartitionName=bad Nodes=nowhere")
-    site.ground.eventually(lambda: site.condition("ConfigApplied").get("reason") == "Rejected", "the refusal")
-    assert "Invalid node names in partition bad" in site.condition("ConfigApplied")["message"]
-    assert site.condition("Ready")["status"] == "False"
-    site.ground.eventually(lambda: "ConfigRejected" in site.events(), "an Event of it")
-    assert site.state(job) == "RUNNING"
-    assert site.run("srun", "--mem=10", "hostname").strip() in {"w-0", "w-1"}
-    generation = site.configure("KillWait=38")
-    site.ground.eventually(lambda: site.applied(generation), "the corrected setting to be taken")
-    site.ground.ready(CONTROLLER, site.namespace)
-    assert site.setting("KillWait") == "38 sec"
+    configure(site, "PartitionName=bad Nodes=nowhere")
+    refused = site.eventually(
+        lambda: site.condition(CONTROLLER, "ConfigApplied"),
+        "the refusal",
+        holds=lambda it: it["reason"] == "Rejected",
+    )
+    assert "Invalid node names in partition bad" in refused["message"]
+    assert site.condition(CONTROLLER, "Ready")["status"] == "False"
+    told(site, "ConfigRejected")
+    assert state(site, job) == "RUNNING"
+    runs_jobs(site)
+    applied(site, configure(site, "KillWait=38"))
+    site.ready(CONTROLLER)
+    assert setting(site, "KillWait") == "38 sec"
     site.run("scancel", job)
 
 
 def test_a_killed_slurmctld_is_back_within_seconds_with_all_jobs(site: Site) -> None:
     running, queued = site.submit("sleep 600", "--mem=10"), site.submit("sleep 600", "--hold")
     site.until(running, "RUNNING")
-    site.saved()
+    saved(site)
     site.run("pkill", "-KILL", "-x", "slurmctld(-wlm)?")
-    site.ground.eventually(
-        lambda: site.answers("sbatch", "--hold", "--wrap=true"), "commands to work again", within=60
-    )
-    assert (site.state(running), site.state(queued)) == ("RUNNING", "PENDING")
+    works_again(site)
+    assert (state(site, running), state(site, queued)) == ("RUNNING", "PENDING")
     site.run("scancel", "--user=root")
 
 
@@ -150,13 +146,12 @@ def test_a_deleted_pod_comes_back_with_all_jobs(site: Site) -> None:
     running = site.submit("sleep 600", "--mem=10")
     site.until(running, "RUNNING")
     latest = site.submit("sleep 600", "--hold")
-    before = uid(site.ground, site.namespace, SLURMCTLD)
-    site.ground.kubectl("delete", "pod", SLURMCTLD, f"--namespace={site.namespace}")
-    site.ground.eventually(lambda: site.answers("scontrol", "ping"), "slurmctld to be back")
-    assert uid(site.ground, site.namespace, SLURMCTLD) != before
-    assert (site.state(running), site.state(latest)) == ("RUNNING", "PENDING")
-    # Nodes find it under its new address, and it finds them.
-    assert site.run("srun", "--mem=10", "hostname").strip() in {"w-0", "w-1"}
+    before = site.uid(site.slurmctld)
+    site.kubectl("delete", "pod", site.slurmctld)
+    site.eventually(lambda: site.run("scontrol", "ping"), "slurmctld to be back")
+    assert site.uid(site.slurmctld) != before
+    assert (state(site, running), state(site, latest)) == ("RUNNING", "PENDING")
+    runs_jobs(site)  # nodes find it under its new address, and it finds them
     site.run("scancel", "--user=root")
 
 
@@ -165,31 +160,35 @@ def test_a_key_is_changed_under_a_running_job(site: Site) -> None:
     script = "while [ ! -e /tmp/finish ]; do sleep 0.2; done; srun true; exit 3"
     job = site.submit(script, "--mem=10", "--nodelist=w-0")
     site.until(job, "RUNNING")
-    apply(site.ground, site.namespace, secret("slurm-key", slurm_key=dice.token_bytes(512)))
+    site.apply(secret("slurm-key", slurm_key=dice.token_bytes(512)))
     for step in ("KeyAnnounced", "KeySwitched", "KeyRetired"):
-        site.ground.eventually(lambda wanted=step: wanted in site.events(), step, within=240)  # type: ignore[misc]
-        assert site.state(job) == "RUNNING"
-        assert site.run("srun", "--mem=10", "hostname").strip() in {"w-0", "w-1"}
-    site.ground.eventually(site.applied, "every daemon to use the new key alone")
-    site.ground.eventually(lambda: "*" not in site.run("sinfo", "-hN", "-o%T"), "every node to respond")
-    site.ground.exec("w-0", "touch", "/tmp/finish", namespace=site.namespace)  # noqa: S108 - in the pod
-    site.until(job, "FAILED")
-    assert "ExitCode=3:0" in site.run("scontrol", "show", "job", job)
+        told(site, step, within=240)
+        assert state(site, job) == "RUNNING"
+        runs_jobs(site)
+    applied(site)  # every daemon uses the new key alone
+    site.eventually(
+        site.states, "every node to respond", holds=lambda it: not any("*" in one for one in it.values())
+    )
+    site.exec("w-0", "touch", "/tmp/finish")  # noqa: S108 - in the pod
+    ended = site.ended(job)
+    assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "3:0")
 
 
 def test_a_changed_key_of_tokens_is_taken_without_a_restart(site: Site) -> None:
     def revision() -> str:
-        return str(site.ground.get(CONTROLLER, site.namespace)["status"]["configHash"])
+        return str(site.get(CONTROLLER)["status"]["configHash"])
 
-    before, keys_before = uid(site.ground, site.namespace, SLURMCTLD), revision()
-    apply(site.ground, site.namespace, secret("jwt-key", jwt_key=dice.token_bytes(32)))
+    before, keys_before = site.uid(site.slurmctld), revision()
+    site.apply(secret("jwt-key", jwt_key=dice.token_bytes(32)))
     # It names files and keys that every daemon runs with.
-    site.ground.eventually(lambda: revision() != keys_before, "every daemon to have the new key")
-    site.ground.eventually(
-        lambda: site.condition("SlurmReachable").get("status") == "True" and site.applied(),
+    site.eventually(revision, "every daemon to have the new key", holds=lambda it: it != keys_before)
+    site.eventually(
+        lambda: site.condition(CONTROLLER, "SlurmReachable"),
         "Slurm to be reached with the new key",
+        holds=lambda it: it["status"] == "True",
     )
-    assert uid(site.ground, site.namespace, SLURMCTLD) == before
+    applied(site)
+    assert site.uid(site.slurmctld) == before
 
 
 # A standby
@@ -218,40 +217,40 @@ def pair(request: pytest.FixtureRequest, operator_ground: OperatorGround) -> Ite
         )
 
 
+def active(site: Site, pod: str) -> None:
+    """Wait until the status names who is in charge."""
+    site.eventually(
+        lambda: site.get(CONTROLLER)["status"].get("active"),
+        f"the status to name {pod}",
+        holds=lambda it: it == pod,
+    )
+
+
 def test_a_standby_takes_over_with_all_jobs_and_gives_back(pair: Site) -> None:
     ground = pair.ground
     running, queued = pair.submit("sleep 600", "--mem=10"), pair.submit("sleep 600", "--hold")
     pair.until(running, "RUNNING")
-    pair.saved()
-    stays = ground.get(f"pod/{STANDBY}", pair.namespace)["spec"]["nodeName"]
+    saved(pair)
+    stays = pair.node_of(STANDBY)
     others = [node for node in ground.cluster.workers if node != stays]
     for node in others:
         ground.kubectl("cordon", node)
     try:
         # It has no node to come back to, so the other has to take over.
-        ground.kubectl("delete", "pod", SLURMCTLD, f"--namespace={pair.namespace}", "--force", "--grace-period=0")
-        ground.eventually(
-            lambda: pair.answers("sbatch", "--hold", "--wrap=true", where=STANDBY),
-            "commands to work again",
-            within=60,  # Slurm by itself waits two minutes
-        )
-        assert pair.state(running, where=STANDBY) == "RUNNING"
-        assert pair.state(queued, where=STANDBY) == "PENDING"
-        ground.eventually(
-            lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == STANDBY,
-            "the status to name the standby",
-        )
+        pair.kubectl("delete", "pod", pair.slurmctld, "--force", "--grace-period=0")
+        works_again(pair, where=STANDBY)
+        assert state(pair, running, where=STANDBY) == "RUNNING"
+        assert state(pair, queued, where=STANDBY) == "PENDING"
+        active(pair, STANDBY)
         late = pair.run("sbatch", "--parsable", "--hold", "--wrap=true", where=STANDBY).strip()
     finally:
         for node in others:
             ground.kubectl("uncordon", node)
-    ground.eventually(lambda: pair.answers("scontrol", "ping"), "the first to be back")
-    ground.eventually(
-        lambda: ground.get(CONTROLLER, pair.namespace)["status"]["active"] == SLURMCTLD,
-        "the status to name the first",
-    )
-    ground.ready(CONTROLLER, pair.namespace)
-    assert (pair.state(running), pair.state(queued), pair.state(late)) == ("RUNNING", "PENDING", "PENDING")
-    assert pair.run("srun", "--mem=10", "hostname").strip() in {"w-0", "w-1"}
-    log = ground.kubectl("logs", f"--namespace={pair.namespace}", STANDBY, "--container=slurmctld")
+    pair.eventually(lambda: pair.run("scontrol", "ping"), "the first to be back")
+    active(pair, pair.slurmctld)
+    pair.ready(CONTROLLER)
+    assert [state(pair, it) for it in (running, queued, late)] == ["RUNNING", "PENDING", "PENDING"]
+    runs_jobs(pair)
+    log = pair.kubectl("logs", STANDBY, "--container=slurmctld")
+    assert log
     assert "Old state possible" not in log
