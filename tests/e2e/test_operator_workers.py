@@ -7,8 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from contextlib import contextmanager
 
 import pytest
 
@@ -16,112 +15,105 @@ from isthmus import names
 from isthmus.local import lifecycle
 from tests.bed.operator_ground import NAMESPACE as OPERATORS
 from tests.bed.operator_ground import OperatorGround
-from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, apply, keys, part, patch
+from tests.bed.waiting import PATIENCE
+from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part
+from tests.e2e.site import Site
 
 NAMESPACE = "workers-test"
-CONTROLLER = "slurm-controller-0"
 WORKERS = "nodeset.slinky.slurm.net/w"
 REPLICAS = 3
 SLURMD_TIMEOUT = 15
 
 
-@dataclass(frozen=True)
-class Site:
-    """A cluster of a few workers."""
+def start(site: Site, node: str, *, until: str = "") -> str:
+    """Let a job run on a node until it is released, and wait for it to begin; its id."""
+    wait = until or "while [ ! -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
+    job = site.submit(f"{wait}; exit 3", f"--nodelist={node}")
+    site.eventually(lambda: site.job(job), f"job {job} to begin", holds=lambda it: it["JobState"] != "PENDING")
+    return job
 
-    ground: OperatorGround
 
-    def run(self, *words: str) -> str:
-        """Run a command of Slurm beside slurmctld."""
-        return self.ground.exec(CONTROLLER, *words, namespace=NAMESPACE)
+def release(site: Site, node: str) -> None:
+    """Let the job on a node end."""
+    site.exec(node, "touch", "/tmp/go")  # noqa: S108 - in the pod
 
-    def submit(self, node: str, script: str, *words: str) -> str:
-        """Submit a job for a node; its id."""
-        options = ("--parsable", "--output=/dev/null", "--chdir=/tmp", f"--nodelist={node}", *words)
-        return self.run("sbatch", *options, f"--wrap={script}").strip()
 
-    def start(self, node: str, *, until: str = "") -> str:
-        """Let a job run on a node until it is released, and wait for its script to be there; its id."""
-        wait = until or "while [ ! -e /tmp/go ]; do sleep 0.2; done; rm /tmp/go"
-        job = self.submit(node, f"{wait}; exit 3")
-        self.ground.eventually(lambda: "JobState=PENDING" not in self.job(job), f"job {job} to begin")
-        return job
+def ended_by_itself(site: Site, job: str) -> None:
+    """Make sure that a job came to the end of its script."""
+    told = site.ended(job)
+    assert (told["ExitCode"], told["Restarts"]) == ("3:0", "0"), told
 
-    def release(self, node: str) -> None:
-        """Let the job on a node end."""
-        self.ground.exec(node, "touch", "/tmp/go", namespace=NAMESPACE)  # noqa: S108 - in the pod
 
-    def job(self, job: str) -> str:
-        return self.run("scontrol", "show", "job", job)
+def workers(site: Site) -> dict[str, str]:
+    """Tell the uid of every worker pod that is not on its way out."""
+    return site.pods("app.kubernetes.io/name=slurmd")
 
-    def ended_by_itself(self, job: str) -> None:
-        """Make sure that a job came to the end of its script."""
-        self.ground.eventually(lambda: "JobState=RUNNING" not in self.job(job), f"job {job} to end")
-        told = self.job(job)
-        assert "ExitCode=3:0" in told, told
-        assert "Restarts=0" in told, told
 
-    def states(self) -> dict[str, str]:
-        """Tell the state of every node, in Slurm's words."""
-        listed = self.run("sinfo", "-hN", "-o", "%N %T").split()
-        return dict(zip(listed[::2], listed[1::2], strict=True))
+def workers_are(site: Site, *names: str) -> None:
+    """Wait until there are these workers and no others."""
+    site.eventually(lambda: workers(site), f"the pods {names} alone", holds=lambda it: set(it) == set(names))
 
-    def pods(self) -> dict[str, str]:
-        """Tell the uid of every worker pod that is not on its way out."""
-        listed = json.loads(
-            self.ground.kubectl(
-                "get", "pods", f"--namespace={NAMESPACE}", "-l", "app.kubernetes.io/name=slurmd", "-o", "json"
-            )
-        )
-        alive = (it["metadata"] for it in listed["items"] if "deletionTimestamp" not in it["metadata"])
-        return {meta["name"]: meta["uid"] for meta in alive}
 
-    def node_of(self, pod: str) -> str:
-        return str(self.ground.get(f"pod/{pod}", NAMESPACE)["spec"]["nodeName"])
+def state_is(site: Site, node: str, *wanted: str, within: float = PATIENCE) -> None:
+    """Wait until Slurm says that a node is in one of these states."""
+    what = f"{node} to be {' or '.join(wanted)}"
+    site.eventually(site.states, what, holds=lambda it: it.get(node, "") in wanted, within=within)
 
-    def scale(self, replicas: int) -> None:
-        self.ground.kubectl("scale", WORKERS, f"--namespace={NAMESPACE}", f"--replicas={replicas}")
 
-    def change(self, **spec: Any) -> None:
-        patch(self.ground, NAMESPACE, WORKERS, {"spec": spec})
+def settled(site: Site) -> None:
+    """Wait until all workers are idle, and nothing is remembered of others."""
+    wanted = {f"w-{number}": "idle" for number in range(REPLICAS)}
+    site.eventually(site.states, f"{REPLICAS} idle workers", holds=lambda it: it == wanted, within=240)
+    site.eventually(
+        lambda: site.get(WORKERS)["status"], "nobody to be chosen to go", holds=lambda it: "victims" not in it
+    )
+    site.ready(WORKERS)
 
-    def settled(self, replicas: int = REPLICAS) -> None:
-        """Wait until there are so many workers, all of them idle, and nothing is remembered of others."""
-        wanted = {f"w-{number}": "idle" for number in range(replicas)}
-        self.ground.eventually(lambda: self.states() == wanted, f"{replicas} idle workers", within=240)
-        self.ground.eventually(
-            lambda: "victims" not in self.ground.get(WORKERS, NAMESPACE)["status"], "nobody to be chosen to go"
-        )
-        self.ground.ready(WORKERS, NAMESPACE)
 
-    def all_ready(self, deployment: str, namespace: str) -> bool:
-        """Whether a Deployment has as many ready pods as it wants, and has seen them all."""
-        found = self.ground.get(f"deployment/{deployment}", namespace)
-        selector = ",".join(f"{key}={value}" for key, value in found["spec"]["selector"]["matchLabels"].items())
-        listed = json.loads(
-            self.ground.kubectl("get", "pods", f"--namespace={namespace}", f"--selector={selector}", "-o", "json")
-        )
-        ready = [
-            it
-            for it in listed["items"]
-            if any(
+def all_ready(site: Site, deployment: str, namespace: str) -> None:
+    """Wait until a Deployment has as many ready pods as it wants, and no others."""
+    found = site.ground.get(f"deployment/{deployment}", namespace)["spec"]
+    selector = ",".join(f"{key}={value}" for key, value in found["selector"]["matchLabels"].items())
+
+    def ready() -> dict[str, bool]:
+        return {
+            it["metadata"]["name"]: any(
                 held["type"] == "Ready" and held["status"] == "True" for held in it["status"].get("conditions", [])
             )
-        ]
-        return len(ready) == len(listed["items"]) == int(found["spec"]["replicas"])
+            for it in site.ground.get("pods", namespace, selector=selector)["items"]
+        }
 
-    def evict(self, pod: str) -> str:
-        """Ask for an eviction, as `kubectl drain` does; what was said against it."""
-        meta = {"name": pod, "namespace": NAMESPACE}
-        wish = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction"
-        return self.ground.attempt("create", "--raw", path, "-f", "-", stdin=json.dumps(wish)).stderr
+    site.eventually(
+        ready,
+        f"the pods of {deployment} to be elsewhere",
+        holds=lambda it: all(it.values()) and len(it) == int(found["replicas"]),
+    )
+
+
+def evict(site: Site, pod: str) -> str:
+    """Ask for an eviction, as `kubectl drain` does; what was said against it."""
+    meta = {"name": pod, "namespace": site.namespace}
+    wish = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+    path = f"/api/v1/namespaces/{site.namespace}/pods/{pod}/eviction"
+    return site.ground.attempt("create", "--raw", path, "-f", "-", stdin=json.dumps(wish)).stderr
+
+
+@contextmanager
+def cordoned(site: Site, *nodes: str) -> Iterator[None]:
+    """Cordon nodes, one after the other, and take that back in the same order."""
+    for node in nodes:
+        site.ground.kubectl("cordon", node)
+    try:
+        yield
+    finally:
+        for node in nodes:
+            site.ground.kubectl("uncordon", node)
 
 
 @pytest.fixture(scope="module")
 def made(operator_ground: OperatorGround) -> Iterator[Site]:
-    with operator_ground.namespace(NAMESPACE):
-        workers = part(
+    with operator_ground.namespace(NAMESPACE) as namespace:
+        nodeset = part(
             "NodeSet",
             "w",
             **OF_SLURM,
@@ -130,125 +122,133 @@ def made(operator_ground: OperatorGround) -> Iterator[Site]:
             updateStrategy={"rollingUpdate": {"maxUnavailable": 1}},
             partition={"enabled": True, "config": "Default=YES MaxTime=INFINITE"},
         )
-        apply(
-            operator_ground,
-            NAMESPACE,
+        made = Site(operator_ground, namespace)
+        made.apply(
             *keys(),
             part("Controller", "slurm", **KEYS, extraConf=f"SlurmdTimeout={SLURMD_TIMEOUT}"),
             part("RestApi", "slurm", **OF_SLURM),
-            workers,
+            nodeset,
         )
-        for what in ("controller/slurm", "restapi/slurm", WORKERS):
-            operator_ground.ready(what, NAMESPACE)
-        yield Site(operator_ground)
-        operator_ground.kubectl("delete", WORKERS, f"--namespace={NAMESPACE}", "--ignore-not-found")
+        made.ready("controller/slurm", "restapi/slurm", WORKERS)
+        yield made
+        made.kubectl("delete", WORKERS, "--ignore-not-found")
 
 
 @pytest.fixture
 def site(made: Site) -> Iterator[Site]:
-    """Three idle workers, before and after each test."""
-    made.settled()
+    """Three idle workers, before each test."""
+    settled(made)
     yield made
     made.run("scancel", "--user=root")
-    made.scale(REPLICAS)
+    made.scale(WORKERS, REPLICAS)
 
 
 def test_scale_in_takes_idle_nodes_and_waits_for_jobs(site: Site) -> None:
-    job = site.start("w-2")
-    site.scale(1)
-    site.ground.eventually(lambda: set(site.pods()) == {"w-2"}, "both idle workers to go")
-    site.ground.eventually(lambda: set(site.states()) == {"w-2"}, "Slurm to forget them")
-    site.scale(0)
-    site.ground.eventually(lambda: site.states() == {"w-2": "draining"}, "the busy one to be drained")
-    site.scale(2)
-    site.ground.eventually(lambda: site.states().get("w-2") in {"mixed", "allocated"}, "it to be wanted again")
-    site.ground.eventually(lambda: site.states().get("w-0") == "idle", "another worker")
-    site.scale(0)
-    site.ground.eventually(lambda: set(site.pods()) == {"w-2"}, "the idle one to go")
-    site.release("w-2")
-    site.ended_by_itself(job)
-    site.ground.eventually(lambda: not site.pods(), "the last one to go after its job")
+    job = start(site, "w-2")
+    site.scale(WORKERS, 1)
+    workers_are(site, "w-2")
+    site.eventually(site.states, "Slurm to forget both", holds=lambda it: set(it) == {"w-2"})
+    site.scale(WORKERS, 0)
+    site.eventually(site.states, "the busy one to be drained", holds=lambda it: it == {"w-2": "draining"})
+    site.scale(WORKERS, 2)
+    state_is(site, "w-2", "mixed", "allocated")  # it is wanted again
+    state_is(site, "w-0", "idle")
+    site.scale(WORKERS, 0)
+    workers_are(site, "w-2")
+    release(site, "w-2")
+    ended_by_itself(site, job)
+    workers_are(site)
 
 
 def test_an_update_waits_for_jobs(site: Site) -> None:
-    before = site.pods()
-    job = site.start("w-1")
-    site.change(slurmd={"env": [{"name": "UPDATED", "value": str(time.time())}]})
-    site.ground.eventually(
-        lambda: {it: uid for it, uid in site.pods().items() if before[it] == uid} == {"w-1": before["w-1"]},
+    before = workers(site)
+    job = start(site, "w-1")
+    site.patch(WORKERS, {"spec": {"slurmd": {"env": [{"name": "UPDATED", "value": str(time.time())}]}}})
+    site.eventually(
+        lambda: {it: uid for it, uid in workers(site).items() if before[it] == uid},
         "all but the busy one to be replaced",
+        holds=lambda it: it == {"w-1": before["w-1"]},
         within=240,
     )
-    site.ground.eventually(lambda: site.states()["w-1"] == "draining", "the busy one to be drained")
-    assert "JobState=RUNNING" in site.job(job)
-    site.release("w-1")
-    site.ended_by_itself(job)
-    site.ground.eventually(lambda: site.pods().get("w-1", before["w-1"]) != before["w-1"], "its successor")
+    state_is(site, "w-1", "draining")
+    assert site.job(job)["JobState"] == "RUNNING"
+    release(site, "w-1")
+    ended_by_itself(site, job)
+    site.replaced("w-1", before["w-1"])
 
 
 def test_a_bad_image_takes_one_worker_and_is_taken_back(site: Site) -> None:
-    image = site.ground.get(WORKERS, NAMESPACE)["spec"]["slurmd"].get("image")
-    before = site.pods()
-    site.change(slurmd={"image": "isthmus.local/none:0"})
-    site.ground.eventually(lambda: site.pods() != before and len(site.pods()) == REPLICAS, "one to be replaced")
-    kept = {name for name, uid in site.pods().items() if before[name] == uid}
+    image = site.get(WORKERS)["spec"]["slurmd"].get("image")
+    before = workers(site)
+    site.patch(WORKERS, {"spec": {"slurmd": {"image": "isthmus.local/none:0"}}})
+    site.eventually(
+        lambda: workers(site), "one to be replaced", holds=lambda it: it != before and len(it) == REPLICAS
+    )
+    kept = {name for name, uid in workers(site).items() if before[name] == uid}
     assert len(kept) == REPLICAS - 1
-    job = site.start(min(kept), until="true")
-    site.ended_by_itself(job)
-    assert {name for name, uid in site.pods().items() if before[name] == uid} == kept
-    site.change(slurmd={"image": image})
-    site.settled()
+    job = start(site, min(kept), until="true")
+    ended_by_itself(site, job)
+    assert {name for name, uid in workers(site).items() if before[name] == uid} == kept
+    site.patch(WORKERS, {"spec": {"slurmd": {"image": image}}})
+    settled(site)
 
 
 def test_a_cordon_drains_and_an_eviction_waits_for_the_job(site: Site) -> None:
-    job = site.start("w-0")
-    assert "disruption budget" in site.evict("w-0")
-    node, before = site.node_of("w-0"), site.pods()["w-0"]
-    site.ground.kubectl("cordon", node)
-    try:
-        site.ground.eventually(lambda: site.states()["w-0"] == "draining", "the cordoned one to be drained")
-        assert "disruption budget" in site.evict("w-0")
-        site.release("w-0")
-        site.ended_by_itself(job)
-        site.ground.eventually(lambda: not site.evict("w-0"), "the eviction to pass")
-    finally:
-        site.ground.kubectl("uncordon", node)
-    site.ground.eventually(lambda: site.pods().get("w-0", before) != before, "its successor")
+    job = start(site, "w-0")
+    assert "disruption budget" in evict(site, "w-0")
+    before = site.uid("w-0")
+    with cordoned(site, site.node_of("w-0")):
+        state_is(site, "w-0", "draining")
+        assert "disruption budget" in evict(site, "w-0")
+        release(site, "w-0")
+        ended_by_itself(site, job)
+        site.eventually(lambda: evict(site, "w-0"), "the eviction to pass", holds=lambda it: not it)
+    site.replaced("w-0", before)
 
 
 def test_an_administrators_drain_lives_beside_a_cordon(site: Site) -> None:
-    node = site.node_of("w-1")
+    """Of w-1 nothing is to be seen. So w-2 is cordoned and uncordoned after it: what is decided for the one is
+    decided for the other at the same time, or was before."""
+
+    def reason(node: str) -> str:
+        return site.run("scontrol", "show", "node", node).partition("Reason=")[2]
+
     site.run("scontrol", "update", "nodename=w-1", "state=drain", "reason=ticket 4711")
-    site.ground.kubectl("cordon", node)
-    site.ground.kubectl("uncordon", node)
-    site.ground.eventually(lambda: site.states()["w-0"] == "idle", "others to be idle")
-    assert "ticket 4711" in site.run("scontrol", "show", "node", "w-1")
-    assert site.states()["w-1"] == "drained"
+    with cordoned(site, site.node_of("w-1"), site.node_of("w-2")):
+        state_is(site, "w-2", "drained")
+        assert "was cordoned" in reason("w-2")
+        assert reason("w-1").startswith("ticket 4711")
+    state_is(site, "w-2", "idle")
+    assert site.states() == {"w-0": "idle", "w-1": "drained", "w-2": "idle"}
+    assert reason("w-1").startswith("ticket 4711")
     site.run("scontrol", "update", "nodename=w-1", "state=undrain")
 
 
 def test_an_operator_that_is_killed_goes_on_where_it_was(site: Site) -> None:
-    job = site.start("w-0")
-    site.ground.kubectl(
-        "annotate", "pod/w-0", f"--namespace={NAMESPACE}", f"{names.POD_DELETION_COST_ANNOTATION}=-1"
-    )
+    job = start(site, "w-0")
+    site.kubectl("annotate", "pod/w-0", f"{names.POD_DELETION_COST_ANNOTATION}=-1")
     # When the operator has put the label back, it has seen that, too.
     protected = names.POD_PROTECT_LABEL
-    site.ground.kubectl("label", "pod/w-0", f"--namespace={NAMESPACE}", f"{protected}-")
-    site.ground.eventually(
-        lambda: protected in site.ground.get("pod/w-0", NAMESPACE)["metadata"]["labels"], "it to be protected again"
+    site.kubectl("label", "pod/w-0", f"{protected}-")
+    site.eventually(
+        lambda: site.get("pod/w-0")["metadata"]["labels"],
+        "it to be protected again",
+        holds=lambda it: protected in it,
     )
-    site.scale(2)
-    site.ground.eventually(lambda: site.states()["w-0"] == "draining", "the cheapest to be drained")
-    site.ground.kubectl("annotate", "pod/w-0", f"--namespace={NAMESPACE}", f"{names.POD_DELETION_COST_ANNOTATION}-")
+    site.scale(WORKERS, 2)
+    state_is(site, "w-0", "draining")
+    site.kubectl("annotate", "pod/w-0", f"{names.POD_DELETION_COST_ANNOTATION}-")
+    killed = Site(site.ground, OPERATORS).pods()
+    assert killed
     site.ground.kubectl(
         "delete", "pods", f"--namespace={OPERATORS}", "--all", "--grace-period=0", "--force", "--wait=false"
     )
-    site.ground.kubectl("rollout", "status", "deployment/isthmus-operator", f"--namespace={OPERATORS}")
-    assert "JobState=RUNNING" in site.job(job)
-    site.release("w-0")
-    site.ended_by_itself(job)
-    site.ground.eventually(lambda: set(site.pods()) == {"w-1", "w-2"}, "the one to go that was chosen")
+    all_ready(site, "isthmus-operator", OPERATORS)
+    assert not set(killed.values()) & set(Site(site.ground, OPERATORS).pods().values())
+    assert site.job(job)["JobState"] == "RUNNING"
+    release(site, "w-0")
+    ended_by_itself(site, job)
+    workers_are(site, "w-1", "w-2")
 
 
 def _away_from_slurm(site: Site) -> str:
@@ -256,25 +256,19 @@ def _away_from_slurm(site: Site) -> str:
 
     An operator that is cut off, too, has a successor when Slurm has given the node up: too late for this test.
     """
-    there = site.node_of(CONTROLLER)
-    worker = next(pod for pod in sorted(site.pods()) if site.node_of(pod) != there)
+    there = site.node_of(site.slurmctld)
+    worker = next(pod for pod in sorted(workers(site)) if site.node_of(pod) != there)
     node = site.node_of(worker)
-    site.ground.kubectl("cordon", node)
-    try:
+    with cordoned(site, node):
         for namespace, app, deployment in (
-            (NAMESPACE, "slurmrestd", "slurm-restapi"),
+            (site.namespace, "slurmrestd", "slurm-restapi"),
             (OPERATORS, "isthmus-operator", "isthmus-operator"),
         ):
             on_node = (f"--selector=app.kubernetes.io/name={app}", f"--field-selector=spec.nodeName={node}")
             site.ground.kubectl("delete", "pods", f"--namespace={namespace}", *on_node)
             # A Deployment says that all is well until it has noticed.
-            site.ground.eventually(
-                lambda: site.all_ready(deployment, namespace),  # noqa: B023 - now
-                f"the pods of {deployment} to be elsewhere",
-            )
-    finally:
-        site.ground.kubectl("uncordon", node)
-    site.settled()
+            all_ready(site, deployment, namespace)
+    settled(site)
     return worker
 
 
@@ -283,41 +277,47 @@ def test_a_node_that_is_cut_off_loses_no_job_to_us(site: Site) -> None:
     worker = _away_from_slurm(site)
     # Slurm looks for nodes three times as often as this, and every twentieth time for those that it has given up.
     _give_up_after(site, 6)
-    node, before = site.node_of(worker), site.pods()
-    job = site.submit(worker, '[ -n "$SLURM_RESTART_COUNT" ] || sleep 600', "--requeue")
-    site.ground.eventually(lambda: "JobState=RUNNING" in site.job(job), "the job to run")
+    node, before = site.node_of(worker), workers(site)
+    script = '[ -n "$SLURM_RESTART_COUNT" ] || sleep 600'
+    job = site.submit(script, f"--nodelist={worker}", "--requeue")
+    site.until(job, "RUNNING")
     lifecycle.cut_node(site.ground.cluster.name, node)
     try:
-        site.scale(2)
-        site.ground.eventually(lambda: len(site.pods()) == REPLICAS - 1, "one to go")
-        assert site.pods()[worker] == before[worker], "a node that cannot be asked was taken for idle"
-        site.ground.eventually(
-            lambda: site.states().get(worker, "").startswith("d"), "Slurm to give the node up", within=240
+        site.scale(WORKERS, 2)
+        site.eventually(lambda: workers(site), "one to go", holds=lambda it: len(it) == REPLICAS - 1)
+        assert workers(site)[worker] == before[worker], "a node that cannot be asked was taken for idle"
+        site.eventually(
+            site.states,
+            "Slurm to give the node up",
+            holds=lambda it: it.get(worker, "").startswith("d"),
+            within=240,
         )
-        assert site.pods()[worker] == before[worker]
+        assert workers(site)[worker] == before[worker]
     finally:
         lifecycle.heal_node(site.ground.cluster.name, node)
-    site.ground.eventually(lambda: site.states().get(worker) == "idle", "the node to come back", within=240)
-    site.ground.eventually(lambda: "Restarts=1" in site.job(job), "the job to be put back into the queue")
+    state_is(site, worker, "idle", within=240)
+    site.eventually(
+        lambda: site.job(job), "the job to be put back into the queue", holds=lambda it: it["Restarts"] == "1"
+    )
     _give_up_after(site, SLURMD_TIMEOUT)
 
 
 def _give_up_after(site: Site, seconds: int) -> None:
     """Let Slurm give up nodes that do not answer for so long."""
-    patch(site.ground, NAMESPACE, "controller/slurm", {"spec": {"extraConf": f"SlurmdTimeout={seconds}"}})
+    site.patch("controller/slurm", {"spec": {"extraConf": f"SlurmdTimeout={seconds}"}})
     taken = re.compile(rf"SlurmdTimeout\s*= {seconds} sec")
-    site.ground.eventually(lambda: taken.search(site.run("scontrol", "show", "config")), "the time to be taken")
+    site.eventually(lambda: site.run("scontrol", "show", "config"), "the time to be taken", holds=taken.search)
 
 
 def test_a_nodeset_that_is_deleted_drains(made: Site) -> None:
     """The last of these tests: nothing is left after it."""
     site = made
-    site.settled()
-    job = site.start("w-0")
-    site.ground.kubectl("delete", WORKERS, f"--namespace={NAMESPACE}", "--wait=false")
-    site.ground.eventually(lambda: set(site.pods()) == {"w-0"}, "the idle ones to go")
-    assert "JobState=RUNNING" in site.job(job)
-    site.release("w-0")
-    site.ended_by_itself(job)
-    site.ground.kubectl("wait", WORKERS, f"--namespace={NAMESPACE}", "--for=delete", "--timeout=240s")
-    site.ground.eventually(lambda: not site.states(), "Slurm to know no worker any more")
+    settled(site)
+    job = start(site, "w-0")
+    site.kubectl("delete", WORKERS, "--wait=false")
+    workers_are(site, "w-0")
+    assert site.job(job)["JobState"] == "RUNNING"
+    release(site, "w-0")
+    ended_by_itself(site, job)
+    site.kubectl("wait", WORKERS, "--for=delete", "--timeout=240s")
+    site.eventually(site.states, "Slurm to know no worker any more", holds=lambda it: not it)
