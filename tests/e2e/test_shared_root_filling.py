@@ -1,26 +1,29 @@
 """Filling the shared root in real pods: killed and gone on, refreshed under people, and a volume too small."""
 
-import json
 import os
-import random
+import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from isthmus.local import lifecycle, supply
+from isthmus.local import cgroups, lifecycle, supply
+from isthmus.local.delegation import group_of
 from isthmus.local.images.recipes import IMAGES, LAYERS, Layer, Recipe, reference
 from isthmus.local.progress import PlainProgress
+from tests.bed.commands import Done, checked
 from tests.bed.operator_ground import OperatorGround
+from tests.bed.waiting import eventually
+from tests.e2e.command import ISTHMUS, isthmus
+from tests.e2e.site import Site
 
 NAME = NAMESPACE = "filling"
 NEXT = "login-next"
 USER = "soperator"
+POPULATE = "app.kubernetes.io/name=populate-jail"
 
 SESSION = """
 echo in as $(id -un)
@@ -38,56 +41,44 @@ cat /etc/isthmus-next
 
 
 @dataclass(frozen=True)
-class Site:
-    """A cluster that is being filled, and somebody who can log in to it."""
+class Cluster:
+    """A cluster that is being filled, and the home of somebody who can log in to it."""
 
-    ground: OperatorGround
+    site: Site
     home: Path
 
-    def command(self, *words: str) -> tuple[list[str], dict[str, str]]:
-        program = str(Path(sys.executable).parent / "isthmus")
-        environment = {**os.environ, "HOME": str(self.home), "KUBECONFIG": str(self.ground.kubeconfig)}
-        return [program, *words], environment
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"HOME": str(self.home), "KUBECONFIG": str(self.site.ground.kubeconfig)}
 
-    def isthmus(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def isthmus(self, *words: str) -> Done:
         """Run our own command, with the user's home."""
-        words_, environment = self.command(*words)
-        return subprocess.run(words_, env=environment, check=False, capture_output=True, text=True, timeout=600)
+        return isthmus(*words, **self.environment)
 
     def ssh(self, script: str) -> str:
         """Run a script over SSH."""
-        done = self.isthmus("cluster", "ssh", NAME, "--", script)
-        assert done.returncode == 0, f"{script}: {done.stdout}{done.stderr}\n{self.ground.story(NAMESPACE)}"
-        return done.stdout
+        return checked(self.isthmus("cluster", "ssh", NAME, "--", script))
 
     def session(self) -> "subprocess.Popen[str]":
         """Log in, and stay."""
-        words, environment = self.command("cluster", "ssh", NAME, "--", SESSION)
         return subprocess.Popen(
-            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [str(ISTHMUS), "cluster", "ssh", NAME, "--", SESSION],
+            env={**os.environ, **self.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
-
-    def pods(self, selector: str) -> list[dict[str, Any]]:
-        """List pods."""
-        words = ("get", "pods", f"--namespace={NAMESPACE}", f"--selector={selector}", "-o", "json")
-        found: list[dict[str, Any]] = json.loads(self.ground.kubectl(*words))["items"]
-        return found
 
     def uids(self) -> dict[str, str]:
         """Tell which pods people and jobs are in."""
-        selector = "app.kubernetes.io/component in (login, worker)"
-        return {it["metadata"]["name"]: it["metadata"]["uid"] for it in self.pods(selector)}
-
-    def condition(self, type_: str, *, name: str = NAME, namespace: str = NAMESPACE) -> dict[str, str]:
-        """Read a condition of the cluster."""
-        held = self.ground.get(f"slurmcluster/{name}", namespace).get("status", {}).get("conditions", [])
-        return next((it for it in held if it["type"] == type_), {"status": "", "reason": "", "message": ""})
+        return self.site.pods("app.kubernetes.io/component in (login, worker)")
 
 
 @pytest.fixture(scope="module")
-def site(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def filling(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of two workers, made by our command, and not waited for."""
-    made = Site(operator_ground, tmp_path_factory.mktemp("home"))
+    made = Cluster(Site(operator_ground, NAMESPACE), tmp_path_factory.mktemp("home"))
     done = made.isthmus(
         "cluster",
         "create",
@@ -115,48 +106,55 @@ def next_image(operator_ground: OperatorGround) -> Iterator[str]:
         yield reference(NEXT)
 
 
-def test_a_filling_that_is_killed_at_any_moment_goes_on(site: Site) -> None:
-    def running() -> str:
-        for pod in site.pods("app.kubernetes.io/name=populate-jail"):
-            states = [it["state"] for it in pod["status"].get("containerStatuses", ())]
-            if any("running" in it for it in states):
-                return str(pod["metadata"]["name"])
-        return ""
+def _filler(cluster: str) -> int:
+    """Find the process that fills the root: what runs in pods is a process of this machine. 0 if there is none."""
+    for pid in cgroups.processes(group_of(cluster)):
+        with suppress(OSError):  # it has just ended
+            if b"\0jail\0populate\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    return 0
 
-    def filled() -> bool:
-        return site.condition("JailPopulated")["status"] == "True"
 
-    # Who looks away for a moment may find it done.
-    site.ground.eventually(lambda: running() or filled(), "the root to be filled")
-    moment = random.uniform(0, 4)  # noqa: S311 - any moment is as good as another
-    time.sleep(moment)
-    if pod := running():
-        site.ground.kubectl(
-            "delete", "pod", pod, f"--namespace={NAMESPACE}", "--grace-period=1", "--ignore-not-found"
-        )
-    words = (f"slurmcluster/{NAME}", f"--namespace={NAMESPACE}", "--timeout=300s")
-    done = site.ground.attempt("wait", "--for=condition=JailPopulated", *words)
-    story = site.ground.story(NAMESPACE)
-    assert done.returncode == 0, f"killed after {moment:.2f} s: {site.condition('JailPopulated')}\n{story}"
-    site.ground.ready(f"slurmcluster/{NAME}", NAMESPACE)
-    assert site.ground.get(f"slurmcluster/{NAME}", NAMESPACE)["status"]["phase"] == "Available"
-    told = site.isthmus("cluster", "status", NAME)
+def _volume(site: Site) -> Path:
+    """Find the directory on this machine that is the shared root."""
+    name = site.eventually(lambda: site.get("pvc/jail")["spec"].get("volumeName"), "the volume of the root")
+    return site.ground.cluster.cluster.directory / "volumes" / str(name)
+
+
+def test_a_filling_that_is_killed_goes_on(filling: Cluster) -> None:
+    """Killed when the first files have got their names and the last have not. The flows kill it at any moment."""
+    site, name = filling.site, filling.site.ground.cluster.name
+    own = _volume(site) / ".isthmus"
+    pid = site.eventually(lambda: _filler(name), "the root to be filled")
+    eventually((own / "journal").exists, "the first files to be put in place")
+    os.kill(pid, signal.SIGSTOP)  # who is asleep does not finish meanwhile
+    assert not (own / "ready").exists(), "the root was full before anybody could stop it"
+    ((pod, uid),) = site.pods(POPULATE).items()
+    site.kubectl("delete", "pod", pod, "--grace-period=1")
+    assert not Path(f"/proc/{pid}").exists()
+    site.kubectl("wait", "--for=condition=JailPopulated", f"slurmcluster/{NAME}", "--timeout=300s")
+    assert (own / "ready").exists()
+    assert uid not in site.pods(POPULATE).values()
+    site.ready(f"slurmcluster/{NAME}")
+    assert site.get(f"slurmcluster/{NAME}")["status"]["phase"] == "Available"
+    told = filling.isthmus("cluster", "status", NAME)
     assert "Root: the shared root is of isthmus.local/login:26.05" in told.stdout
     # Services take a moment to lead to new pods.
-    site.ground.eventually(lambda: site.ssh("echo in") == "in\n", "sshd to be reached")
-    assert sorted(site.ssh("srun -N2 hostname").split()) == ["worker-0", "worker-1"]
+    site.eventually(lambda: filling.ssh("echo in"), "sshd to be reached", holds=lambda it: it == "in\n")
+    assert sorted(filling.ssh("srun -N2 hostname").split()) == ["worker-0", "worker-1"]
 
 
-def test_s23_it_is_refreshed_while_people_are_logged_in_and_jobs_run(site: Site, next_image: str) -> None:
-    before = site.uids()
-    site.ssh("echo mine > kept; echo changed by us | sudo tee /etc/motd; sudo touch /opt/own")
-    site.ssh(f"cat > job.sh << 'EOF'\n{JOB}EOF\nsbatch job.sh")
-    site.ground.eventually(lambda: "begun" in site.ssh("cat job.out || true"), "the job to run")
-    with site.session() as session:
+def test_s23_it_is_refreshed_while_people_are_logged_in_and_jobs_run(filling: Cluster, next_image: str) -> None:
+    site, before = filling.site, filling.uids()
+    assert len(before) == 3
+    filling.ssh("echo mine > kept; echo changed by us | sudo tee /etc/motd; sudo touch /opt/own")
+    filling.ssh(f"cat > job.sh << 'EOF'\n{JOB}EOF\nsbatch job.sh")
+    site.eventually(lambda: filling.ssh("cat job.out"), "the job to run", holds=lambda it: "begun" in it)
+    with filling.session() as session:
         assert session.stdin
         assert session.stdout
         assert session.stdout.readline() == f"in as {USER}\n"
-        done = site.isthmus("cluster", "refresh", NAME, f"--image={next_image}", "--yes")
+        done = filling.isthmus("cluster", "refresh", NAME, f"--image={next_image}", "--yes")
         assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{site.ground.story(NAMESPACE)}"
         assert "new: " in done.stdout  # the plan came first
         assert "/etc/isthmus-next" in done.stdout
@@ -164,22 +162,26 @@ def test_s23_it_is_refreshed_while_people_are_logged_in_and_jobs_run(site: Site,
         # Who was in is in, and sees the newer file.
         session.stdin.write("still here\n")
         assert session.stdout.read() == "next\nstill here\n"
-    site.ssh("touch go")
-    site.ground.eventually(lambda: "next" in site.ssh("cat job.out"), "the job to see the newer file")
-    assert site.ssh("cat kept /etc/motd /etc/motd.isthmus-new; ls /opt/own") == (
+    filling.ssh("touch go")
+    site.eventually(
+        lambda: filling.ssh("cat job.out"), "the job to see the newer file", holds=lambda it: "next" in it
+    )
+    assert filling.ssh("cat kept /etc/motd /etc/motd.isthmus-new; ls /opt/own") == (
         "mine\nchanged by us\nthe next image\n/opt/own\n"
     )
-    assert site.uids() == before
-    site.ground.eventually(
-        lambda: site.ground.get(f"slurmcluster/{NAME}", NAMESPACE)["status"]["jailImage"] == next_image,
+    assert filling.uids() == before
+    site.eventually(
+        lambda: site.get(f"slurmcluster/{NAME}")["status"].get("jailImage"),
         "the newer image in the status",
+        holds=lambda it: it == next_image,
     )
-    assert site.condition("JailPopulated")["reason"] == "RefreshDue"  # the specification says otherwise
-    assert site.condition("Ready")["status"] == "True"
+    # The specification says otherwise.
+    assert site.condition(f"slurmcluster/{NAME}", "JailPopulated")["reason"] == "RefreshDue"
+    assert site.condition(f"slurmcluster/{NAME}", "Ready")["status"] == "True"
 
 
-def test_a_volume_that_is_too_small_is_said_so_by_the_condition_and_by_the_doctor(site: Site) -> None:
-    with site.ground.namespace("small") as namespace:
+def test_a_volume_that_is_too_small_is_said_so_by_the_condition_and_by_the_doctor(filling: Cluster) -> None:
+    with filling.site.ground.namespace("small") as namespace:
         small = {
             "apiVersion": "slurm.nebius.ai/v1",
             "kind": "SlurmCluster",
@@ -190,15 +192,16 @@ def test_a_volume_that_is_too_small_is_said_so_by_the_condition_and_by_the_docto
                 "slurmNodes": {"worker": {"size": 0}, "login": {"size": 0}},
             },
         }
-        site.ground.apply(small, namespace)
-
-        def told() -> dict[str, str]:
-            return site.condition("JailPopulated", name="small", namespace=namespace)
-
-        site.ground.eventually(lambda: told()["reason"] == "Failed", "the Job to give up")
-        assert "/mnt/jail is too small" in told()["message"]
-        assert f"kubectl delete job populate-jail -n {namespace}" in told()["message"]
-        done = site.isthmus("doctor", "--namespace", namespace)
+        site = Site(filling.site.ground, namespace)
+        site.apply(small)
+        told = site.eventually(
+            lambda: site.condition("slurmcluster/small", "JailPopulated"),
+            "the Job to give up",
+            holds=lambda it: it["reason"] == "Failed",
+        )
+        assert "/mnt/jail is too small" in told["message"]
+        assert f"kubectl delete job populate-jail -n {namespace}" in told["message"]
+        done = filling.isthmus("doctor", "--namespace", namespace)
         assert "the shared root cannot be filled" in done.stdout
         assert "too small" in done.stdout
-        site.ground.kubectl("delete", "slurmcluster", "small", f"--namespace={namespace}", "--timeout=180s")
+        site.kubectl("delete", "slurmcluster", "small", "--timeout=180s")
