@@ -120,6 +120,7 @@ def test_an_image_that_a_node_lacks_is_loaded(cluster: ClusterBed, namespace: st
     for node in cluster.cluster.nodes:
         listed = node.machine.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
         names = [name for name in listed if "isthmus.local/login:24.11" in name or "isthmus.local/login@" in name]
+        assert names
         node.machine.run("ctr", "--namespace=k8s.io", "images", "remove", "--sync", *names)
     lifecycle.load_images(cluster.name, supply.images(["login-24.11"], PlainProgress()))
     assert _run(cluster, namespace, "login-24.11", "sh", "-c", "command -v sshd").strip() == "/usr/sbin/sshd"

@@ -1,5 +1,7 @@
 """Nodes that are stopped, cut off, or lose a daemon, and what brings them back."""
 
+import socket
+
 import pytest
 
 from isthmus.local import lifecycle
@@ -7,6 +9,8 @@ from isthmus.local.progress import PlainProgress
 from tests.bed.cluster import ClusterBed
 from tests.bed.waiting import eventually
 from tests.e2e.pods import pod
+
+_KUBELET = 10250
 
 
 def _settle(cluster: ClusterBed, node: str) -> None:
@@ -18,9 +22,10 @@ def _says(cluster: ClusterBed, node: str, ready: str) -> None:
     eventually(lambda: cluster.node_ready(node), f"Ready of {node} to be {ready}", holds=lambda it: it == ready)
 
 
-def _restarts(cluster: ClusterBed, namespace: str, pod_name: str) -> int:
-    status = cluster.get(f"pod/{pod_name}", namespace)["status"]["containerStatuses"]
-    return int(status[0]["restartCount"])
+def _restarts(cluster: ClusterBed, namespace: str, pod_name: str) -> int | None:
+    """How often the pod's container was started again; None as long as kubelet says nothing about it."""
+    told = cluster.get(f"pod/{pod_name}", namespace)["status"].get("containerStatuses", [])
+    return int(told[0]["restartCount"]) if told else None
 
 
 def test_a_stopped_node_and_a_cut_one_are_not_ready_and_come_back(cluster: ClusterBed, namespace: str) -> None:
@@ -77,7 +82,24 @@ def test_up_repairs_the_control_plane(cluster: ClusterBed, part: str) -> None:
 
 
 def test_up_repairs_a_lost_switch(cluster: ClusterBed) -> None:
+    """Kubernetes would not notice for a while: kubelets are asked themselves."""
+
+    def reached() -> list[str]:
+        return [node.name for node in cluster.cluster.nodes if _answers(node.address, _KUBELET)]
+
+    every = [node.name for node in cluster.cluster.nodes]
+    assert reached() == every
     cluster.cluster.switch.halt()
+    assert reached() == []
     lifecycle.up(cluster.name, progress=PlainProgress())
+    eventually(reached, "all nodes to be reached", holds=lambda it: it == every)
     for node in cluster.workers:
         _settle(cluster, node)
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False

@@ -29,7 +29,7 @@ def accounted(site: Site, *jobs: str, what: str = "the jobs in the accounts") ->
     """Wait until accounting says of each job that it ended well."""
     words = ("sacct", "-anXP", "-S", "now-1days", "-o", "jobid,state")
     site.eventually(
-        lambda: dict(line.split("|") for line in site.run(*words).split()),
+        lambda: dict(line.split("|") for line in site.run(*words).splitlines()),
         what,
         holds=lambda it: all(it.get(job) == "COMPLETED" for job in jobs),
     )
@@ -130,4 +130,9 @@ def test_bad_settings_are_named_and_the_cluster_goes_on(site: Site) -> None:
     )
     assert site.uid("slurm-accounting-0") == before
     site.patch("accounting/slurm", {"spec": {"extraConf": None}})
+    site.eventually(
+        lambda: site.condition("accounting/slurm", "Degraded"),
+        "the Accounting to find nothing wrong",
+        holds=lambda it: it["status"] != "True",
+    )
     site.ready("accounting/slurm")

@@ -128,6 +128,7 @@ def test_more_login_nodes(site: Site) -> None:
     assert "worker" in site.exec("login-1", "sinfo")
     assert site.exec("login-1", "srun", "-N2", "hostname").count("worker-") == 2
     site.scale("loginset/login", 1)
+    site.kubectl("wait", "pod/login-1", "--for=delete", "--timeout=180s")
     site.ready("loginset/login")
 
 

@@ -57,8 +57,12 @@ def test_claims_of_other_modes_are_bound(cluster: ClusterBed, namespace: str, mo
 
 def test_a_local_claim_waits_for_its_pod_and_stays_on_its_node(cluster: ClusterBed, namespace: str) -> None:
     _apply(cluster, namespace, _claim("local", "ReadWriteOnce", "local"))
-    phase = ["get", "pvc", "local", f"--namespace={namespace}", "-o", "jsonpath={.status.phase}"]
-    assert cluster.kubectl(*phase) in ("", "Pending")
+    eventually(
+        lambda: [it["reason"] for it in cluster.get("events", namespace)["items"]],
+        "Kubernetes to say that the claim waits",
+        holds=lambda it: "WaitForFirstConsumer" in it,
+    )
+    assert cluster.get("pvc/local", namespace)["status"]["phase"] == "Pending"
     chosen = cluster.workers[1]
     selector = f"  nodeSelector: {{kubernetes.io/hostname: {chosen}}}\n"
     _apply(cluster, namespace, _user("first", "local") + selector)
