@@ -241,7 +241,7 @@ def test_root_on_a_login_node_has_no_way_to_the_machine(ssh: Ssh) -> None:
     assert found.split() == ["ssh"]
 
 
-def test_a_hundred_jobs_at_once_leave_nothing_behind(ssh: Ssh) -> None:
+def test_many_jobs_at_once_leave_nothing_behind(ssh: Ssh) -> None:
     def left() -> list[int]:
         """Of each worker: its mount namespaces, mounts and processes."""
         return [int(it) for worker in WORKERS for it in ssh.site.exec(worker, "bash", "-c", LEFT).split()]
@@ -256,8 +256,8 @@ def test_a_hundred_jobs_at_once_leave_nothing_behind(ssh: Ssh) -> None:
     ssh.site.eventually(busy, "the job to leave its nodes", holds=lambda it: not it)
     before = left()
     begun = time.monotonic()
-    ssh.run("sbatch --wait --array=1-100 --mem=1 --output=/dev/null --wrap=true")
-    print(f"100 jobs took {time.monotonic() - begun:.1f} s")  # noqa: T201 - for who watches
+    ssh.run("sbatch --wait --array=1-40 --mem=1 --output=/dev/null --wrap=true")
+    print(f"40 jobs took {time.monotonic() - begun:.1f} s")  # noqa: T201 - for who watches
     assert "drain" not in ssh.run("sinfo --noheader --format=%T")
     # Not more than before: a probe may have been counted then.
     ssh.site.eventually(
