@@ -71,7 +71,7 @@ class Judge:
             return list(pool.map(lambda *it: self._ask(ring, reach, *it), mutants, verdicts))
 
     def _ask(self, ring: Ring, reach: Reach, mutant: Mutant, before: Verdict) -> Verdict:
-        tests, left_out = reach.choose(reach.of(mutant, self._readers))
+        tests, left_out = reach.choose(reach.of(mutant, self._readers), mutant.path)
         if before.noticed_by or not tests:
             return before
         copy = self._free.get()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -62,8 +63,8 @@ class Reach:
             for number in module.lines.get(path, {}).get(line, ())
         } - self.failed
 
-    def choose(self, tests: set[str]) -> Chosen:
-        """Choose the quickest unit tests, and the quickest flow of each module, then its next."""
+    def choose(self, tests: set[str], path: str) -> Chosen:
+        """Choose the quickest unit tests and flows; of flows, some named after the file, then of each module."""
         modules: dict[str, list[str]] = {}
         units: list[str] = []
         for test in self._quickest(tests):
@@ -73,8 +74,10 @@ class Reach:
                 modules.setdefault(test.partition("::")[0], []).append(test)
         ends = accumulate(self._seconds[it] for it in units)
         units = units[: sum(end <= _UNIT_SECONDS for end in ends) or 1]
-        turns = zip_longest(*modules.values())
-        flows = [test for turn in turns for test in turn if test is not None][:_MOST_FLOWS]
+        names = (f"/test_{Path(path).stem}.py", f"/test_{Path(path).parent.name}.py")
+        namesakes = [test for module, those in modules.items() if module.endswith(names) for test in those]
+        turns = (test for turn in zip_longest(*modules.values()) for test in turn if test is not None)
+        flows = list(dict.fromkeys((*namesakes[: _MOST_FLOWS // 2], *turns)))[:_MOST_FLOWS]
         return Chosen([*units, *flows], len(tests) - len(units) - len(flows))
 
     def _quickest(self, tests: set[str]) -> list[str]:

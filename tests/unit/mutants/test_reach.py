@@ -27,7 +27,7 @@ def test_those_are_asked_that_run_a_line_of_the_statement() -> None:
 
 def test_the_quickest_comes_first_and_who_fails_anyway_is_not_asked() -> None:
     reach = Reach([UNIT])
-    chosen = reach.choose(reach.of(mutant(3, 3), {}))
+    chosen = reach.choose(reach.of(mutant(3, 3), {}), PATH)
     assert chosen.tests == ["tests/unit/test_a.py::quick", "tests/unit/test_a.py::slow"]
     assert chosen.left_out == 0
 
@@ -35,9 +35,9 @@ def test_the_quickest_comes_first_and_who_fails_anyway_is_not_asked() -> None:
 def test_what_would_take_too_long_is_left_out() -> None:
     tests = [f"tests/unit/test_a.py::t{it}" for it in range(4)]
     reach = Reach([ModuleReach(tests, [9.0, 9.5, 10.0, 10.5], [], {PATH: {3: [0, 1, 2, 3]}})])
-    assert reach.choose(set(tests)) == (tests[:3], 1)
+    assert reach.choose(set(tests), PATH) == (tests[:3], 1)
     slow = Reach([ModuleReach(tests[:1], [99.0], [], {PATH: {3: [0]}})])
-    assert slow.choose({tests[0]}) == (tests[:1], 0), "one is always asked"
+    assert slow.choose({tests[0]}, PATH) == (tests[:1], 0), "one is always asked"
 
 
 def test_of_a_constant_those_are_asked_that_read_it() -> None:
@@ -56,13 +56,26 @@ def test_flows_of_several_modules_take_turns_and_are_bounded() -> None:
     )
     other = ModuleReach(["tests/flows/test_2.py::t"], [9.0], [], {PATH: {3: [0]}})
     reach = Reach([one, other])
-    chosen = reach.choose(reach.of(mutant(3, 3), {}))
+    chosen = reach.choose(reach.of(mutant(3, 3), {}), PATH)
     assert chosen.tests[:3] == [
         "tests/flows/test_1.py::t00",
         "tests/flows/test_2.py::t",
         "tests/flows/test_1.py::t01",
     ]
     assert (len(chosen.tests), chosen.left_out) == (12, 9)
+
+
+def test_flows_named_after_the_file_or_its_package_come_first() -> None:
+    quick = ModuleReach(["tests/flows/test_1.py::t"], [0.1], [], {PATH: {3: [0]}})
+    named = [
+        ModuleReach(
+            [f"tests/flows/test_{name}.py::t{it}" for it in range(9)], [5.0] * 9, [], {PATH: {3: [*range(9)]}}
+        )
+        for name in ("isthmus", "a")
+    ]
+    reach = Reach([quick, *named])
+    chosen = reach.choose(reach.of(mutant(3, 3), {}), PATH).tests
+    assert [it.partition("::")[0] for it in chosen[:7]] == [*["tests/flows/test_a.py"] * 6, "tests/flows/test_1.py"]
 
 
 def test_the_same_seed_chooses_the_same_faults(tmp_path: Path) -> None:
