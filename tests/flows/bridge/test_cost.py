@@ -60,13 +60,13 @@ async def test_weakness_02_waiting_pods_cost_nothing_of_their_own(
     slurm_with_external_nodes: SlurmBed, faults: Faults, config: Config, namespace: str
 ) -> None:
     async with counted(slurm_with_external_nodes, faults, config) as (bridge, proxy):
-        keys = [await bridge.create(pod(namespace, f"p{number}")) for number in range(24)]
+        keys = [await bridge.create(pod(namespace, f"p{number}")) for number in range(14)]
 
         def all_told() -> bool:
             found = [bridge.world.pods.get(key) for key in keys]
             return all(it and (it.bound or knows_why(it)) for it in found)
 
-        # Who is read before Slurm has looked at it has its next turn after all others: 20 of them, 3 s each.
+        # Who is read before Slurm has looked at it has its next turn after all others: 10 of them, 3 s each.
         await until(all_told, within=180)
         proxy.seen.clear()
         await proxy.until_seen(path=STATES, times=6)

@@ -40,6 +40,7 @@ from tests.flows.bridge.nodes_bed import (
     running_nodes,
     time_registration,
 )
+from tests.flows.slurm.helpers import QUICK
 
 TTL = "node.alpha.kubernetes.io/ttl"
 CORDONED = "slurm-bridge: Corresponding Kubernetes node ({}) is unschedulable"
@@ -357,7 +358,7 @@ async def test_weakness_16_a_node_that_is_not_ready_is_drained_and_taken_back(no
 async def test_what_happens_while_slurmctld_is_away_is_done_when_it_is_back(
     config: Config, client: Client, slurm_bed: Callable[..., SlurmBed]
 ) -> None:
-    bed = slurm_bed("26.05", nodes=1, accounting=False)
+    bed = slurm_bed("26.05", nodes=1, accounting=False, settings=QUICK)
     made = [f"r{uuid4().hex[:6]}-{number}" for number in range(3)]
     async with running_nodes(config, bed) as nodes:
         for name in made:
