@@ -2,12 +2,14 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.bed.api import Api
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.waiting import eventually
 from tests.bed.workload_controllers import WorkloadControllers, wait_until_ready
@@ -15,8 +17,14 @@ from tests.bed.workload_controllers import WorkloadControllers, wait_until_ready
 _POD = {"containers": [{"name": "main", "image": "none"}]}
 
 
-def pods(bed: ControlPlaneBed, selector: str) -> list[Any]:
-    listed: list[Any] = json.loads(bed.kubectl("get", "pods", f"--selector={selector}", "-o", "json"))["items"]
+@pytest.fixture
+def api(workload_controllers: ControlPlaneBed) -> Iterator[Api]:
+    with closing(Api(workload_controllers.kubeconfig)) as api:
+        yield api
+
+
+def pods(api: Api, selector: str) -> list[Any]:
+    listed: list[Any] = api.get("pods", "default", selector=selector)["items"]
     return listed
 
 
@@ -30,27 +38,29 @@ def apply(
     return lambda: bed.kubectl("delete", f"{kind}.{number}.{group}", name)
 
 
-def test_a_jobset_becomes_indexed_pods_that_know_it(workload_controllers: ControlPlaneBed) -> None:
+def test_a_jobset_becomes_indexed_pods_that_know_it(workload_controllers: ControlPlaneBed, api: Api) -> None:
     bed, mine = workload_controllers, "jobset.sigs.k8s.io/jobset-name=tried"
     job = {"parallelism": 2, "completions": 2, "template": {"spec": {**_POD, "restartPolicy": "Never"}}}
     spec = {"replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": job}}]}
     delete = apply(bed, "jobset.x-k8s.io/v1alpha2", "JobSet", "tried", spec)
-    eventually(lambda: len(pods(bed, mine)) == 4, "2 jobs of 2 pods")
+    eventually(lambda: len(pods(api, mine)) == 4, "2 jobs of 2 pods")
     delete()
-    eventually(lambda: not pods(bed, mine), "the pods to go with their JobSet")
+    eventually(lambda: not pods(api, mine), "the pods to go with their JobSet")
 
 
-def test_a_leaderworkerset_becomes_groups_of_leader_and_worker(workload_controllers: ControlPlaneBed) -> None:
+def test_a_leaderworkerset_becomes_groups_of_leader_and_worker(
+    workload_controllers: ControlPlaneBed, api: Api
+) -> None:
     bed, mine = workload_controllers, "leaderworkerset.sigs.k8s.io/name=tried"
     spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": _POD}}}
     delete = apply(bed, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "tried", spec)
-    eventually(lambda: len(pods(bed, mine)) == 4, "2 groups of 2 pods")
-    labels = [pod["metadata"]["labels"] for pod in pods(bed, mine)]
+    eventually(lambda: len(pods(api, mine)) == 4, "2 groups of 2 pods")
+    labels = [pod["metadata"]["labels"] for pod in pods(api, mine)]
     places = {(each["leaderworkerset.sigs.k8s.io/group-index"], _index(each)) for each in labels}
     assert places == {("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")}
     assert len({each["leaderworkerset.sigs.k8s.io/group-key"] for each in labels}) == 2
     delete()
-    eventually(lambda: not pods(bed, mine), "the pods to go with their LeaderWorkerSet")
+    eventually(lambda: not pods(api, mine), "the pods to go with their LeaderWorkerSet")
 
 
 def _index(labels: dict[str, str]) -> str:
