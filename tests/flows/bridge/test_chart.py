@@ -98,6 +98,9 @@ sharedConfig:
 """
 
 
+_RENDERED: dict[tuple[str, tuple[str, ...]], str] = {}
+
+
 class Helm:
     """The real helm, with a home of its own."""
 
@@ -123,10 +126,12 @@ class Helm:
         )
 
     def template(self, values: str = "", *words: str) -> list[Manifest]:
-        """Render the chart."""
-        done = self.run("template", "bridge", str(CHART), "--namespace", "slurm", *words, values=values)
-        assert done.returncode == 0, done.stderr
-        return [found for found in yaml.safe_load_all(done.stdout) if found]
+        """Render the chart, once for all tests that give it the same values."""
+        if (values, words) not in _RENDERED:
+            done = self.run("template", "bridge", str(CHART), "--namespace", "slurm", *words, values=values)
+            assert done.returncode == 0, done.stderr
+            _RENDERED[values, words] = done.stdout
+        return [found for found in yaml.load_all(_RENDERED[values, words], yaml.CSafeLoader) if found]
 
 
 @pytest.fixture(scope="session")
