@@ -19,6 +19,8 @@ from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import SLURMRESTD_PORT
 from tests.flows.bridge.conftest import Bridge, pod, until
 
+pytestmark = pytest.mark.long
+
 ISTHMUS = Path(sys.executable).with_name("isthmus")
 
 Command = Callable[..., Awaitable[subprocess.CompletedProcess[str]]]

@@ -42,6 +42,8 @@ from tests.flows.bridge.nodes_bed import (
 )
 from tests.flows.slurm.helpers import QUICK
 
+pytestmark = pytest.mark.long
+
 TTL = "node.alpha.kubernetes.io/ttl"
 CORDONED = "slurm-bridge: Corresponding Kubernetes node ({}) is unschedulable"
 

@@ -39,6 +39,8 @@ from tests.flows.bridge.conftest import make_node, pod, until, working
 from tests.flows.kube.conftest import Through, through
 from tests.flows.slurm.helpers import eventually
 
+pytestmark = pytest.mark.long
+
 __all__ = ["through"]
 
 EVENTS: Kind[dict[str, Any]] = Kind(dict[str, Any], "events.k8s.io/v1", "events", "Event")

@@ -12,6 +12,8 @@ from tests.bed.jail import COMPILER, JAIL, OPTIONS, READY, SANITIZER_LOG, JailBe
 from tests.bed.slurm_box import wait_until
 from tests.flows.jail.jobs import reason, run, srun
 
+pytestmark = pytest.mark.long
+
 
 def reports(bed: JailBed) -> list[str]:
     directory, _, prefix = SANITIZER_LOG.rpartition("/")

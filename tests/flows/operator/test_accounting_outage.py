@@ -9,6 +9,8 @@ from isthmus.errors import Terminal
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def bed(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:

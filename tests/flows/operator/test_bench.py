@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+pytestmark = pytest.mark.long
+
 BENCH = Path(__file__).parents[3] / "bench"
 SUBJECTS = sorted(path.name for path in BENCH.glob("*.py") if os.access(path, os.X_OK))
 

@@ -20,6 +20,8 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, Bed, working
 
+pytestmark = pytest.mark.long
+
 NEW_KEY = b"n" * 64
 
 

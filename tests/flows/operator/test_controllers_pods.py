@@ -13,6 +13,8 @@ from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.operator.controller_pods import ControllerPods
 
+pytestmark = pytest.mark.long
+
 Factory = Callable[..., SlurmBed]
 LIMIT = 90.0
 BAD = "PartitionName=bad Nodes=nowhere\n"

@@ -14,6 +14,8 @@ from tests.flows.bridge.crash_bed import before_the_api_server
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def cluster(slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:

@@ -25,6 +25,8 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Proxy
 from tests.flows.kube.conftest import Through
 
+pytestmark = pytest.mark.long
+
 SHORT = Terms(duration=2, deadline=1.2, interval=0.2)
 APART = Terms(duration=6, deadline=4, interval=0.2)
 """For processes of their own: a busy machine holds up each of them by itself, and the API server meanwhile."""

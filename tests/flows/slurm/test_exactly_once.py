@@ -15,6 +15,8 @@ from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.slurm.helpers import QUICK, batch_job, eventually, frozen, job_in_state, jobs_with_key, new_key
 
+pytestmark = pytest.mark.long
+
 SUBMIT = "*/job/submit"
 
 
