@@ -12,6 +12,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import ApiError
 from isthmus.model.node import NODES
+from isthmus.model.objects import SERVICES
 from isthmus.model.pod import PODS
 from isthmus.operator import crds
 from tests.bed.control_plane import ControlPlaneBed
@@ -59,5 +60,6 @@ async def namespace(kube: Client) -> AsyncIterator[str]:
     name = await make_namespace(kube)
     yield name
     await kube.delete_all(NODES, labels=f"{PLACES}={name}")
-    # What others could see goes. The rest stays: to empty a namespace costs the API server as much as a test does.
-    await kube.delete_all(PODS, namespace=name, grace=0)
+    # What others could see or want goes. The rest stays: to empty a namespace costs the API server half a test.
+    await kube.delete_all(PODS, namespace=name, fields="spec.nodeName!=", grace=0)
+    await kube.delete_all(SERVICES, namespace=name)

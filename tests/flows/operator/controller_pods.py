@@ -39,7 +39,7 @@ class ControllerPods:
         self.names = names
         self._daemons: dict[tuple[str, str], Daemon] = {}
         self._revision = 0
-        bed.stop("slurmctld")
+        bed.kill("slurmctld")  # it has no jobs to write down, and would take a second
         self.key = AuthKey.of(bed.path("/etc/slurm/slurm.key").read_bytes(), where="the bed")
         hosts = bed.path("/etc/hosts")
         hosts.write_text(
