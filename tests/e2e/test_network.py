@@ -70,7 +70,7 @@ def test_a_service_is_reached_by_name(cluster: ClusterBed, server: str, name: st
 
 def test_a_pod_reaches_itself_through_its_service(cluster: ClusterBed, server: str) -> None:
     assert server
-    assert _fetch(cluster, "http://web/", by="web") == "web"
+    assert _fetch(cluster, "http://web.network/", by="web") == "web"  # its own name is its own address
 
 
 def test_a_headless_service_names_the_pods_themselves(cluster: ClusterBed, server: str) -> None:

@@ -28,6 +28,11 @@ class Addresses:
         return list(_SLOTS[self.slot].subnets(new_prefix=24))
 
     @property
+    def whole(self) -> str:
+        """The range of all these addresses."""
+        return str(_SLOTS[self.slot])
+
+    @property
     def host(self) -> str:
         """The host's own end of the cluster's network."""
         return str(self._subnets[0][1])

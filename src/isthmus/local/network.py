@@ -2,7 +2,8 @@
 
 The switch is a machine of its own that holds nothing but a bridge, so the firewall of the host (which may drop
 what crosses its bridges, as Docker's does) has no say between nodes. The host gets one interface and routes to
-this cluster's addresses. No namespace has a default route: nothing can leave the machine.
+this cluster's addresses. No namespace has a default route, and on the host whatever has no route of these addresses
+is unreachable, also while the switch is away: nothing can leave the machine.
 """
 
 import json
@@ -25,7 +26,8 @@ def plug_host(switch: Machine, addresses: Addresses) -> None:
         shell.run(IP_BATCH, stdin=cable)
     routes = [f"route replace {addresses.services} via {addresses.node(0)}"]
     routes += [f"route replace {addresses.pods(index)} via {addresses.node(index)}" for index in range(MAX_NODES)]
-    setup = (f"addr replace {addresses.host}/24 dev {name}", f"link set {name} up", *routes)
+    barrier = f"route replace unreachable {addresses.whole}"
+    setup = (barrier, f"addr replace {addresses.host}/24 dev {name}", f"link set {name} up", *routes)
     shell.run(IP_BATCH, stdin="\n".join(setup))
     switch.ip("link set br0 up", "link set host master br0 up")
 
@@ -33,6 +35,7 @@ def plug_host(switch: Machine, addresses: Addresses) -> None:
 def unplug_host(addresses: Addresses) -> None:
     """Remove the host's interface now: by itself it goes some time after the switch, when the kernel gets to it."""
     _delete(_host_interface(addresses))
+    shell.run(IP_BATCH, stdin=f"route flush type unreachable exact {addresses.whole}")
 
 
 def plug_node(switch: Machine, node: Machine, index: int, addresses: Addresses) -> None:

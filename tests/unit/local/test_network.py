@@ -149,6 +149,20 @@ def test_an_interface_that_the_kernel_removes_at_the_same_moment_is_gone_as_it_s
     assert f"isthmus{ADDRESSES.slot}" not in look()
 
 
+def test_nothing_for_a_node_leaves_the_machine_while_the_switch_is_away(plant: Plant) -> None:
+    def way(address: str) -> str:
+        return subprocess.run(["ip", "route", "get", address], check=False, capture_output=True, text=True).stderr
+
+    plant.plug()
+    assert reaches(ADDRESSES.node(0))
+    plant.switch.halt()
+    for address in (ADDRESSES.node(0), ADDRESSES.api_service, ADDRESSES.pods(1).replace(".0/24", ".9")):
+        wait_until(lambda: "No route to host" in way(address), what=f"{address} to be unreachable", within=60)  # noqa: B023 - now
+    network.unplug_host(ADDRESSES)
+    routes = subprocess.run(["ip", "route"], check=True, capture_output=True, text=True).stdout
+    assert ADDRESSES.whole not in routes
+
+
 def test_a_new_switch_takes_over_the_interface_that_the_old_one_left(plant: Plant) -> None:
     plant.plug()
     for machine in (plant.switch, *plant.nodes):
