@@ -52,7 +52,7 @@ soak: prepare ## Run what is random for long: a hundred times the examples, hund
 	$(PYTEST) tests/properties --hypothesis-profile=soak --timeout=3600
 
 .PHONY: guest
-guest: .venv/ready ## Try a cluster from up to down on a stock Debian 12, emulated: systemd, control groups of version 2 (as root; an hour).
+guest: .venv/ready ## Try a cluster from up to down on a stock Debian 12, emulated: systemd, control groups of version 2 (as root).
 	.venv/bin/python -m tests.guest
 
 .PHONY: bench
