@@ -66,16 +66,20 @@ follow() {
         for key in /run/secrets/slurm/[!.]*; do
             if [[ $(sha256sum < "$key") != "$(sha256sum < "/etc/slurm/${key##*/}")" ]]; then
                 install -o slurm -g slurm -m 600 "$key" /etc/slurm/
-                kill -HUP 1
+                kill -HUP "$sackd"
             fi
         done
     done
 }
 
 await_one_of "$ISTHMUS_CONF_SERVERS"
+sackd=
+# sackd has no ear for TERM, and as the first process of its container it would be waited for until it is killed.
+trap '[[ -z $sackd ]] || kill "$sackd"; exit 143' TERM
+setpriv --reuid=slurm --regid=slurm --init-groups "$(command -v sackd)" -D --conf-server "$ISTHMUS_CONF_SERVERS" &
+sackd=$!
 follow &
-sackd=$(command -v sackd)
-exec setpriv --reuid=slurm --regid=slurm --init-groups "$sackd" -D --conf-server "$ISTHMUS_CONF_SERVERS"
+wait "$sackd"
 """
 )
 

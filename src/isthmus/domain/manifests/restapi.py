@@ -119,8 +119,9 @@ def _container(restapi: RestApi, controller: Controller, settings: Settings) -> 
         "ports": [{"name": "slurmrestd", "containerPort": port, "protocol": "TCP"}],
         "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 10},
-        # Until every node knows that it goes, it answers.
-        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "3"]}}},
+        # Until every node knows that it goes, it answers. Of the signals that end it, it heeds INT alone, and the
+        # first process of a container hears no other: it would be waited for until it is killed.
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 3; kill -INT 1"]}}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": common.mounts([("slurm-config", "/etc/slurm")]),
     }
