@@ -107,6 +107,15 @@ def test_host_keys_are_the_same_in_every_pod_and_for_ever(site: Site, ssh: Ssh) 
     site.ready("loginset/login")
 
 
+def test_pods_end_when_they_are_told_to(site: Site, ssh: Ssh) -> None:
+    """Long before the time is over that they are given: daemons in them hear the signal."""
+    told = site.pods("app.kubernetes.io/name in (slurmrestd, login)")
+    assert len(told) == 2
+    site.kubectl("delete", "pod", *told, "--grace-period=600", "--timeout=180s")
+    ssh.reached()
+    site.ready("loginset/login")
+
+
 def test_people_reach_their_files_while_slurmctld_is_away(site: Site, ssh: Ssh) -> None:
     before = site.uid(site.slurmctld)
     site.kubectl("delete", "pod", site.slurmctld, "--wait=false")
