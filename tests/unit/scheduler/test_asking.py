@@ -1,3 +1,5 @@
+"""How many pods a gang has to have."""
+
 from typing import Any
 
 import pytest
@@ -9,8 +11,15 @@ from isthmus.model.workload import (
     BuiltinPodGroup,
     BuiltinPodGroupSpec,
     Gang,
+    Job,
     JobSet,
     JobSetSpec,
+    JobSpec,
+    JobStatus,
+    JobTemplate,
+    LeaderWorkerSet,
+    LeaderWorkerSetSpec,
+    LeaderWorkerTemplate,
     PodGroup,
     PodGroupSpec,
     ReplicatedJob,
@@ -29,6 +38,29 @@ GANGS = [
     BuiltinPodGroup(spec=BuiltinPodGroupSpec(SchedulingPolicy(Gang(min_count=3)))),
     JobSet(spec=JobSetSpec((ReplicatedJob(replicas=3),))),
 ]
+
+
+TWO_OF_FOUR = JobSpec(parallelism=2, completions=4)
+PAIRS = ReplicatedJob(replicas=2, template=JobTemplate(TWO_OF_FOUR))
+THREE = LeaderWorkerTemplate(size=3)
+
+
+@pytest.mark.parametrize(
+    ("gang", "demand"),
+    [
+        (PodGroup(spec=PodGroupSpec(min_member=3)), Demand(3, 3)),
+        (BuiltinPodGroup(spec=BuiltinPodGroupSpec(SchedulingPolicy(Gang(min_count=3)))), Demand(3, 3)),
+        (LeaderWorkerSet(spec=LeaderWorkerSetSpec(THREE)), Demand(3, 3)),
+        (LeaderWorkerSet(spec=LeaderWorkerSetSpec(THREE, startup_policy="LeaderReady")), Demand(1, 3)),
+        (JobSet(spec=JobSetSpec((PAIRS, ReplicatedJob()))), Demand(5, 5)),
+        (Job(spec=JobSpec(parallelism=3)), Demand(3, 3)),
+        (Job(spec=TWO_OF_FOUR), Demand(2, 2)),
+        (Job(spec=TWO_OF_FOUR, status=JobStatus(succeeded=3)), Demand(1, 1)),
+        (Job(spec=JobSpec(parallelism=9, completions=4)), Demand(4, 4)),
+    ],
+)
+def test_all_members_are_waited_for_however_late_they_come(gang: Any, demand: Demand) -> None:
+    assert demand_of(gang, [member()]) == demand
 
 
 @pytest.mark.parametrize("gang", GANGS, ids=lambda it: type(it).__name__)
