@@ -1,6 +1,7 @@
 """The bridge on a real API server and a real Slurm, with Node objects and no kubelets."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -131,7 +132,13 @@ async def working(world: World, recorder: Recorder, workers: Iterable[Worker]) -
 
 @asynccontextmanager
 async def running(
-    config: Config, slurm: SlurmBed | str, *, defaults: Defaults | None = None, key: Any = None, cluster: str = ""
+    config: Config,
+    slurm: SlurmBed | str,
+    *,
+    defaults: Defaults | None = None,
+    key: Any = None,
+    cluster: str = "",
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Bridge]:
     """Run a bridge's scheduler until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
     url = slurm if isinstance(slurm, str) else slurm.rest_url
@@ -143,7 +150,7 @@ async def running(
         metrics = Metrics()
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         submitting = Submitting(world, defaults or Defaults(partition=PARTITION))
-        scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics)
+        scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics, clock=clock)
         manager = await stack.enter_async_context(working(world, recorder, scheduler.workers))
         yield Bridge(world, scheduler, manager, metrics)
 

@@ -11,6 +11,7 @@ from isthmus.bridge.jobs import OurJob
 from isthmus.domain import jobstates
 from isthmus.domain.grouping import GANG_ANNOTATION
 from isthmus.domain.hostlist import expand
+from isthmus.kube.config import Config
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
@@ -24,7 +25,7 @@ from isthmus.model.workload import (
 )
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import WITHIN, Bridge, pod, until
+from tests.flows.bridge.conftest import WITHIN, Bridge, pod, running, until
 from tests.flows.bridge.whole import whole
 from tests.flows.kube.conftest import make_namespace
 
@@ -123,6 +124,48 @@ async def test_a_gang_starts_together_by_one_job_and_not_before_it_is_complete(g
     assert [it.spec.node_name for it in pods] == expand(job.job.nodes or ""), "ranks are not in Slurm's order"
     assert len(gangs.living_jobs()) == 1
     assert job.job.name == "trio"
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.usefixtures("nodes", "workload_controllers")
+async def test_a_gang_that_may_grow_is_not_submitted_before_it_stopped_growing(
+    config: Config, slurm_with_external_nodes: SlurmBed, namespace: str
+) -> None:
+    """With a clock that stands still: the members come as late as they like, and none comes too late."""
+    clock = Clock()
+    async with running(config, slurm_with_external_nodes, clock=clock) as bridge:
+        gangs = Gangs(bridge, namespace)
+
+        async def looked_at() -> None:
+            """Wait for a pass that began after this call: the first one to end may have begun before."""
+            count, labels = names.DECISIONS.name, {"step": "submit"}
+            before = bridge.metrics.registry.get_sample_value(count, labels) or 0
+            await until(
+                lambda: (
+                    gangs.living_jobs()
+                    or (bridge.metrics.registry.get_sample_value(count, labels) or 0) > before + 1
+                )
+            )
+
+        await gangs.create(POD_GROUPS, "many", {"minMember": 1})
+        await gangs.members("many", 0)
+        await looked_at()
+        await gangs.members("many", 1, 2)
+        await until(lambda: len(gangs.pods()) == 3)
+        await looked_at()
+        assert not gangs.living_jobs(), "it was submitted while it may still grow"
+        clock.now += 1
+        (job,) = await until(gangs.living_jobs)
+        assert job.marker.slots == 3
 
 
 async def test_a_gang_waits_for_its_podgroup(gangs: Gangs) -> None:
