@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 
-from isthmus.local import binaries
+from isthmus.local import binaries, host
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs
@@ -46,6 +46,8 @@ class ControlPlaneBed:
 
     def __enter__(self) -> Self:
         programs = binaries.ensure(_PROGRAMS, PlainProgress(), given=binaries.given_by_environment())
+        # Each takes some 15 of the 128 instances that Linux allows. Workload controllers that get none end.
+        host.allow_many_watches(PlainProgress())
         _sweep()
         self.directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self.logs = self.directory / "logs"

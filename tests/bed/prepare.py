@@ -18,7 +18,6 @@ def prepare(progress: Progress) -> None:
     """Build all that the cache lacks."""
     host.check_system()
     host.ensure_packages(progress)
-    host.allow_many_watches(progress)
     ready = binaries.given_by_environment()
     from_debian = [name for name in IMAGES if name not in supply.OF_ONE_PROGRAM]
 
