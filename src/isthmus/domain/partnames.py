@@ -46,13 +46,17 @@ def controller_internal(controller: str) -> str:
 
 
 def controller_hosts(controller: Controller) -> tuple[str, ...]:
-    """Name each slurmctld in DNS, short enough for any namespace's search path."""
+    """Name each slurmctld in DNS, short enough for any namespace's search path.
+
+    Where there are standbys, each has a Service of its own, whose name stays in DNS while its pod is away. In every
+    request, Slurm looks for a name that does not exist for ten seconds before it turns to the next slurmctld.
+    """
     if controller.spec.external and controller.spec.external_config:
         return (controller.spec.external_config.host,)
-    meta = controller.metadata
-    return tuple(
-        f"{pod}.{controller_internal(meta.name)}.{meta.namespace}.svc" for pod in controller_pods(controller)
-    )
+    meta, pods = controller.metadata, controller_pods(controller)
+    if len(pods) > 1:
+        return tuple(f"{pod}.{meta.namespace}.svc" for pod in pods)
+    return tuple(f"{pod}.{controller_internal(meta.name)}.{meta.namespace}.svc" for pod in pods)
 
 
 def controller_port(controller: Controller) -> int:

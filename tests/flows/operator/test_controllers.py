@@ -62,6 +62,17 @@ async def test_a_controller_becomes_slurmctld_with_all_that_it_needs(bed: Bed) -
     assert bed.world.controllers.get(bed.key("slurm")).status.ready == "0/1"  # type: ignore[union-attr]
 
 
+async def test_services_of_standbys_come_and_go_with_them(bed: Bed) -> None:
+    await bed.keys()
+    await make(bed, ha={"enabled": True}, persistence={"existingClaim": "shared"})
+    for service in ("slurm-controller-0", "slurm-controller-1"):
+        assert await bed.there(bed.world.services, service)
+    await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"ha": {"enabled": False}}})
+    for service in ("slurm-controller-0", "slurm-controller-1"):
+        await bed.gone(SERVICES, service)
+    assert await bed.there(bed.world.services, "slurm-controller")
+
+
 async def test_nothing_is_written_when_nothing_changes(bed: Bed) -> None:
     await bed.keys()
     await make(bed)

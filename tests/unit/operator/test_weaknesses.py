@@ -3,6 +3,7 @@
 The numbers are those of that page: `w14` is of slurm-operator, `s14` of soperator.
 """
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -193,13 +194,19 @@ def test_weakness_s14_a_node_that_slurm_does_not_know_stops_no_update() -> None:
 def test_weakness_s28_the_daemon_itself_gets_the_signal_to_end(name: str) -> None:
     """It takes the place of the script that starts it.
 
-    That of slurmctld has flows of its own; that of slurmd passes signals on, which is tried with its manifests.
+    That of slurmctld has flows of its own; that of slurmd passes signals on, which is tried with its manifests. So
+    does that of sackd, which would not heed TERM as the first process of its container; that is tried end to end.
     """
     for container in containers(pods()[name]):
         command = container["command"]
         if command[0] == "bash":
             script = command[2].replace("\\\n", "").strip()
-            assert script.splitlines()[-1].startswith("exec "), container["name"]
+            last = script.splitlines()[-1]
+            if container["name"] == "sackd":
+                assert last == 'wait "$sackd"'
+                assert re.search(r"""^trap '.*kill "\$sackd".*' TERM$""", script, re.MULTILINE)
+            else:
+                assert last.startswith("exec "), container["name"]
         else:
             assert command == [name]
 

@@ -21,6 +21,7 @@ from isthmus.model.slinky import Controller, Persistence
 
 APP: Final = "slurmctld"
 COMPONENT: Final = "controller"
+_POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 PLACEHOLDER: Final = "slurmctld-placeholder"
 SIDE_CAR: Final = "reconfigure"
 REVISION_FILE: Final = controller_scripts.REVISION
@@ -37,10 +38,10 @@ def labels(controller: Controller, *, app: str = APP) -> dict[str, str]:
     return common.labels(app, name, COMPONENT, cluster=name)
 
 
-def services(controller: Controller) -> tuple[Manifest, Manifest]:
-    """Make the headless Service that names each slurmctld, and the one that finds any of them.
+def services(controller: Controller) -> tuple[Manifest, ...]:
+    """Make the headless Service that names each slurmctld, the one that finds any of them, and one of each standby.
 
-    Both have pods before they are ready: slurmctld asks itself by these names whether it is, and a Service must not
+    All have pods before they are ready: slurmctld asks itself by these names whether it is, and a Service must not
     lose its slurmctld because the operator is away (W2). Clients know how to go on from a standby.
     """
     meta = controller.metadata
@@ -63,7 +64,20 @@ def services(controller: Controller) -> tuple[Manifest, Manifest]:
         template=controller.spec.service,
         before_ready=True,
     )
-    return internal, any_of_them
+    pods = partnames.controller_pods(controller)
+    each = [
+        common.service(
+            pod,
+            meta.namespace,
+            marks,
+            port=port,
+            port_name=APP,
+            before_ready=True,
+            select={**common.selector(marks), _POD_NAME_LABEL: pod},
+        )
+        for pod in (pods if len(pods) > 1 else ())
+    ]
+    return internal, any_of_them, *each
 
 
 def config(controller: Controller, files: Mapping[str, str], *, revision: str, changed_at: str) -> Manifest:

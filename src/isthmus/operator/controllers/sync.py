@@ -183,8 +183,14 @@ class ControllerSync:
     async def _make_always(self, controller: ControllerPart, gatherer: Gatherer) -> tuple[str, ...]:
         """Make what depends on nobody else: Services and users. Return what is wrong with users."""
         owners = (owner_reference(CONTROLLERS, controller),)
-        for service in () if controller.spec.external else manifests.services(controller):
+        services = () if controller.spec.external else manifests.services(controller)
+        for service in services:
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
+        wanted = {it["metadata"]["name"] for it in services}
+        for found in self._world.services.by("owner", controller.metadata.uid):
+            of_slurmctld = found.metadata.labels.get(names.COMPONENT_LABEL) == manifests.COMPONENT
+            if of_slurmctld and found.metadata.name not in wanted:
+                await self._applier.remove(SERVICES, found.metadata.key, there=self._world.services)
         keys = gatherer.ssh_keys()
         people = users.users_configmap(controller, keys)
         await self._applier.apply(CONFIGMAPS, people, there=self._world.configmaps, owners=owners)

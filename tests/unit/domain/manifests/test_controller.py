@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from isthmus import names
+from isthmus.domain import partnames
 from isthmus.domain.manifests import controller as manifests
 from isthmus.domain.manifests import controller_scripts, users
 from isthmus.domain.manifests.common import Settings
@@ -47,6 +48,18 @@ def test_the_pod_of_slurmctld() -> None:
         "slurm-workers-slurm.ns.svc.cluster.local",
         "slurm-controller-internal.ns.svc.cluster.local",
     ]
+
+
+def test_standbys_have_names_that_stay_while_their_pods_are_away() -> None:
+    pair = controller(ha={"enabled": True}, persistence={"existingClaim": "s"})
+    _, _, *each = manifests.services(pair)
+    assert [it["metadata"]["name"] for it in each] == ["slurm-controller-0", "slurm-controller-1"]
+    for service in each:
+        assert "clusterIP" not in service["spec"]  # one that is headless has no name without a pod
+        assert service["spec"]["publishNotReadyAddresses"] is True
+        selected = service["spec"]["selector"]
+        assert selected["statefulset.kubernetes.io/pod-name"] == service["metadata"]["name"]
+    assert partnames.controller_hosts(pair) == ("slurm-controller-0.ns.svc", "slurm-controller-1.ns.svc")
 
 
 def test_services_have_a_slurmctld_whatever_the_operator_does() -> None:

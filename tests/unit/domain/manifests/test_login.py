@@ -60,10 +60,7 @@ def test_the_key_of_the_cluster_is_with_sackd_and_not_where_people_are() -> None
 def test_sackd_asks_every_slurmctld() -> None:
     ha = {"ha": {"enabled": True}, "persistence": {"existingClaim": "state"}}
     (variable,) = container(pod(by=controller(**ha)), "sackd")["env"]
-    assert variable["value"] == (
-        "slurm-controller-0.slurm-controller-internal.hpc.svc:6817,"
-        "slurm-controller-1.slurm-controller-internal.hpc.svc:6817"
-    )
+    assert variable["value"] == ("slurm-controller-0.hpc.svc:6817,slurm-controller-1.hpc.svc:6817")
 
 
 def test_short_names_of_workers_and_controllers_are_found() -> None:

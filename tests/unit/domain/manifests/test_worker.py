@@ -195,7 +195,7 @@ def test_every_slurmctld_is_named() -> None:
         ha={"enabled": True, "backups": 1}, persistence={"enabled": True, "existingClaim": "shared"}
     )
     env = {it["name"]: it.get("value") for it in slurmd(made(by=several))["env"]}
-    hosts = [f"slurm-controller-{n}.slurm-controller-internal.slurm.svc:6817" for n in (0, 1)]
+    hosts = [f"slurm-controller-{n}.slurm.svc:6817" for n in (0, 1)]
     assert env["ISTHMUS_CONF_SERVERS"] == ",".join(hosts)
 
 
