@@ -14,11 +14,11 @@ demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm pla
 	@scripts/demo
 
 .PHONY: test
-test: prepare ## Run all the checks and tests (as root; about 20 minutes, 45 on the first run).
+test: prepare ## Run all the checks and tests (as root; about 23 minutes, 26 more on the first run).
 	$(RINGS) lint unit flows e2e
 
 .PHONY: quick
-quick: prepare ## Run the checks, the unit tests, and enough others to touch every process once (5 minutes).
+quick: prepare ## Run the checks, the unit tests, and enough others to touch every process once (4 minutes).
 	$(RINGS) --quick lint unit flows e2e
 
 .PHONY: lint
