@@ -22,7 +22,7 @@ _WORKER: Final = "worker-0"
 # Emulation takes ten to twenty times as long as a machine does.
 _LONG: Final = 2400
 _SHORT: Final = 600
-_KEY: Final = Path("/root/.ssh/id_ed25519")
+_KEY: Final = Path.home() / ".ssh" / "id_ed25519"
 _SSH: Final = ("ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
 _LOGIN: Final = (*_SSH, "-o", "LogLevel=ERROR", "-p", "30022", "alice@localhost")
 _JOB: Final = """
