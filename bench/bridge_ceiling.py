@@ -13,11 +13,11 @@ import msgspec
 
 from bench.bridge_ground import Load
 from isthmus import names
-from isthmus.domain import jobspec, marker
-from isthmus.domain.grouping import group_of
-from isthmus.domain.jobask import Ask
-from isthmus.domain.jobspec import Defaults
-from isthmus.domain.podshape import shape_of
+from isthmus.domain.bridge import jobspec, marker
+from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.jobspec import Defaults
+from isthmus.domain.kube.podshape import shape_of
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import JobRequest
 from isthmus.slurm.client import Client as SlurmClient

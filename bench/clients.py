@@ -17,7 +17,7 @@ from bench import bare, compare, workload
 from bench.harness import Figure, Options, figure, main, note
 from bench.jobs import watch_changes
 from bench.stopwatch import Times, measured
-from isthmus.domain import hostlist
+from isthmus.domain.languages import hostlist
 from isthmus.kube import tls
 from isthmus.kube.client import Client
 from isthmus.kube.config import load

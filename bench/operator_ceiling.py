@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 from bench import workload
 from bench.harness import note
 from bench.operator_ground import NODESET, Ground
-from isthmus.domain.manifests import worker
-from isthmus.domain.manifests.common import Settings
-from isthmus.domain.nodeset.identity import numbered
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.informer import Informer

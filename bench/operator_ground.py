@@ -25,10 +25,10 @@ from bench.bridge_ground import slurm_client, stock_scheduler
 from bench.harness import note
 from bench.process import Process, running
 from isthmus import names
-from isthmus.domain import partnames
-from isthmus.domain.conditions import holds
-from isthmus.domain.manifests.common import labels
-from isthmus.domain.slurmconf import Directive
+from isthmus.domain.kube.conditions import holds
+from isthmus.domain.languages.slurmconf import Directive
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests.common import labels
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load

@@ -73,7 +73,7 @@ RINGS = {
         quick=(
             "tests/flows/bridge/test_apps.py",  # scheduler, controllers, admission
             "tests/flows/bridge/test_scheduler.py",
-            "tests/flows/jail/test_users.py",  # the SPANK plugin
+            "tests/flows/sharedroot/test_users.py",  # the SPANK plugin
             "tests/flows/operator/test_restapis.py",
             "tests/flows/operator/test_tokens.py",
             "tests/flows/slurm/test_versions.py",

@@ -7,8 +7,8 @@ import cProfile
 import sys
 import time
 
-import isthmus.apps.bridge
-import isthmus.apps.operator  # noqa: F401 - likewise
+import isthmus.processes.bridge
+import isthmus.processes.operator  # noqa: F401 - likewise
 from isthmus.cli.main import main
 
 profile = cProfile.Profile(time.process_time)

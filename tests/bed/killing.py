@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from isthmus.jail import moving, running
+from isthmus.sharedroot import moving, running
 
 _CHANGES: Final = (
     *(

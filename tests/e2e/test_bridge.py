@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from isthmus import names
-from isthmus.apps.bridge import CONTROLLERS_ELECTION
+from isthmus.processes.bridge import CONTROLLERS_ELECTION
 from tests.bed.bridge_ground import PARTITION, BridgeGround
 from tests.bed.commands import CommandError
 from tests.bed.waiting import eventually

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.manifests import jail
+from isthmus.domain.operator.manifests import jail
 from tests.bed.commands import attempt, checked
 from tests.bed.operator_ground import OperatorGround
 from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.domain import hostlist
-from isthmus.domain.hostlist import HostListError
+from isthmus.domain.languages import hostlist
+from isthmus.domain.languages.hostlist import HostListError
 
 STEMS = st.text("abz-._%é", min_size=1, max_size=4)
 NUMBERS = st.one_of(st.just(""), st.integers(0, 10**19).map(str), st.from_regex(r"0[0-9]{0,4}", fullmatch=True))

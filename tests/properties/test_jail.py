@@ -10,8 +10,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.jail import looking, running
-from isthmus.jail.own import Ready
+from isthmus.sharedroot import looking, running
+from isthmus.sharedroot.own import Ready
 from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, fast, links, make, seen
 
 names = st.sampled_from(["a", "b", "c", "d\udcff", "e\\x41"])

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from isthmus.domain.jailedconfigs.files import File
+from isthmus.domain.operator.jailedconfigs.files import File
 from isthmus.errors import IsthmusError, Terminal
-from isthmus.jail.files import Root
+from isthmus.sharedroot.files import Root
 
 NAMES = st.sampled_from(
     ["a", "b", "etc", "out", "in", "loop", "dangling", "file", "pipe", ".isthmus", "proc", "dev", "..", ".", ""]
@@ -171,8 +171,8 @@ def test_a_reader_never_sees_half_a_file_nor_none(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from isthmus.domain.jailedconfigs.files import File
-from isthmus.jail.files import Root
+from isthmus.domain.operator.jailedconfigs.files import File
+from isthmus.sharedroot.files import Root
 root = Root(Path(sys.argv[1]))
 print("begun", flush=True)
 turn = 0

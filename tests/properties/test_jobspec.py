@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus import names
-from isthmus.domain import jobask
-from isthmus.domain.jobask import OPTIONS, Ask
-from isthmus.domain.jobspec import Defaults, request
-from isthmus.domain.podshape import Shape, largest, shape_of
-from isthmus.domain.tres import parse_tres
+from isthmus.domain.bridge import jobask
+from isthmus.domain.bridge.jobask import OPTIONS, Ask
+from isthmus.domain.bridge.jobspec import Defaults, request
+from isthmus.domain.kube.podshape import Shape, largest, shape_of
+from isthmus.domain.languages.tres import parse_tres
 from isthmus.errors import Terminal
 from isthmus.model.pod import Container, Pod, PodSpec, Resources
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from isthmus.bridge.ledger import Ledger
+from isthmus.bridge.cache.ledger import Ledger
 from isthmus.kube.store import Store
 from isthmus.model.meta import Key, ObjectMeta
 from isthmus.model.node import Node, NodeStatus

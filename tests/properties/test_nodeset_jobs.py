@@ -14,12 +14,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from isthmus import names
-from isthmus.domain.nodeset.actions import Action, DeletePod, DeleteRecord, Drain, Protect, Undrain, Unprotect
-from isthmus.domain.nodeset.decision import decide
-from isthmus.domain.nodeset.drains import is_free, says_leaving
-from isthmus.domain.nodeset.records import records
-from isthmus.domain.nodeset.rollout import max_unavailable
-from isthmus.domain.nodeset.view import PodView, View
+from isthmus.domain.operator.nodeset.actions import (
+    Action,
+    DeletePod,
+    DeleteRecord,
+    Drain,
+    Protect,
+    Undrain,
+    Unprotect,
+)
+from isthmus.domain.operator.nodeset.decision import decide
+from isthmus.domain.operator.nodeset.drains import is_free, says_leaving
+from isthmus.domain.operator.nodeset.records import records
+from isthmus.domain.operator.nodeset.rollout import max_unavailable
+from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.pod import Pod, PodSpec, PodStatus
 from isthmus.model.slinky import NodeSet

@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from isthmus.domain.quantity import ONE, Style, canonical, milli, parse, whole, write
+from isthmus.domain.languages.quantity import ONE, Style, canonical, milli, parse, whole, write
 from isthmus.errors import Terminal
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

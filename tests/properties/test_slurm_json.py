@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.domain import slurmtime, tres
+from isthmus.domain.languages import slurmtime, tres
 from isthmus.errors import IsthmusError
 from isthmus.model.slurm import JobState
 from isthmus.slurm import client

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.domain import slurmconf
-from isthmus.domain.slurmconf import ConfigError, Directive
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.languages.slurmconf import ConfigError, Directive
 
 KEYS = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,8}", fullmatch=True)
 LINES = st.text("AB=1 \\#\"\t'é", max_size=30)

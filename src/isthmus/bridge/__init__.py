@@ -1,1 +1,1 @@
-"""What the processes of the bridge share: caches of both worlds, and the look-ups between them."""
+"""Kubernetes on Slurm: pods in managed namespaces are placed by slurmctld."""

@@ -6,10 +6,10 @@ administrator cancel for ever. So we say that it was us before we cancel a job w
 
 from collections.abc import Iterable
 
-from isthmus.bridge.jobs import OurJob
-from isthmus.bridge.world import World
-from isthmus.domain import outcome
-from isthmus.domain.outcome import Outcome, Result
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.bridge.cache.world import World
+from isthmus.domain.bridge import outcome
+from isthmus.domain.bridge.outcome import Outcome, Result
 from isthmus.model.slurm import JobRequest
 from isthmus.slurm.errors import AlreadyDone, NotFound
 from isthmus.slurm.submission import key_of, newer

@@ -12,8 +12,8 @@ from isthmus.cli.levels import level
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from isthmus.apps.bridge import Part
-    from isthmus.apps.status import Status
+    from isthmus.inspect.status import Status
+    from isthmus.processes.bridge import Part
 
 app = typer.Typer(
     help="Let Slurm place pods: run the processes, and see how they fare.",
@@ -66,8 +66,8 @@ def _process(*parts: "Part") -> "Callable[..., None]":
         metrics_secure: _SecureMetrics = None,
         enable_http2: _Http2 = None,
     ) -> None:
-        from isthmus.apps import bridge
         from isthmus.bridge.config import load
+        from isthmus.processes import bridge
         from isthmus.runtime import logs, loop
 
         features = {
@@ -113,9 +113,9 @@ def status(
     import asyncio
     import time
 
-    from isthmus.apps import snapshot
-    from isthmus.apps import status as apps
     from isthmus.bridge.config import load
+    from isthmus.inspect import snapshot
+    from isthmus.inspect import status as apps
 
     settings = load(config, overrides={"slurmRestApi": slurm_rest_api} if slurm_rest_api else {})
 
@@ -136,7 +136,7 @@ def status(
 
 
 def _lines(found: "Status") -> "Iterator[str]":
-    from isthmus.domain.explain import ago
+    from isthmus.domain.bridge.explain import ago
 
     yield f"Scheduler: {found.scheduler}"
     for leader in found.leaders:
@@ -179,7 +179,7 @@ def _words(key: str) -> str:
 
 
 def _some(listed: "tuple[str, ...]") -> str:
-    from isthmus.domain.hostlist import fold
+    from isthmus.domain.languages.hostlist import fold
 
     text = fold(listed)
     most = 80

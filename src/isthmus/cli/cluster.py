@@ -13,7 +13,7 @@ from isthmus.errors import Terminal
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from isthmus.apps.clusterstatus import Status
+    from isthmus.inspect.clusterstatus import Status
     from isthmus.kube.client import Client
     from isthmus.model.soperator import SlurmCluster
 
@@ -67,7 +67,7 @@ def create(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Make a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and accounting."""
-    from isthmus.apps import clusteraccess, clustermaking
+    from isthmus.inspect import clusteraccess, clustermaking
     from isthmus.model.meta import Key
 
     key = clusteraccess.public_key(ssh_key)
@@ -103,7 +103,7 @@ def list_(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
     import time
 
     from isthmus.cli.render import table
-    from isthmus.domain.explain import ago
+    from isthmus.domain.bridge.explain import ago
     from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 
     async def read(client: "Client") -> tuple[SlurmCluster, ...]:
@@ -140,7 +140,7 @@ def status(
     """Show the parts of a cluster, its nodes and jobs, the last problems, and what to do next."""
     import time
 
-    from isthmus.apps import clusterstatus
+    from isthmus.inspect import clusterstatus
 
     async def look(client: "Client") -> "tuple[Status, ...]":
         return await clusterstatus.statuses(client, name=name, namespace=namespace, now=time.time())
@@ -172,7 +172,7 @@ def ssh(
     """Log in to a cluster, or run one command there."""
     import os
 
-    from isthmus.apps import clusteraccess, clusterstatus
+    from isthmus.inspect import clusteraccess, clusterstatus
     from isthmus.model.meta import Key
 
     async def find(client: "Client") -> tuple[clusteraccess.Entrance, Key, str]:
@@ -203,8 +203,8 @@ def exec_(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Run a command on a login node, without a key; a shell, if none is given."""
-    from isthmus.apps import clusterstatus
     from isthmus.cli.terminal import run_in_pod
+    from isthmus.inspect import clusterstatus
     from isthmus.model.meta import Key
 
     words = tuple(command or ("bash",))
@@ -232,7 +232,7 @@ def refresh(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Bring the shared root up to a newer image: what would change is shown first, and what users wrote is kept."""
-    from isthmus.apps import clusterrefresh, clusterstatus
+    from isthmus.inspect import clusterrefresh, clusterstatus
 
     async def run(client: "Client") -> None:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
@@ -266,7 +266,7 @@ def delete(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Remove a cluster: workers are drained first, and users' files are kept unless told otherwise."""
-    from isthmus.apps import clusteraccess, clustermaking, clusterstatus
+    from isthmus.inspect import clusteraccess, clustermaking, clusterstatus
     from isthmus.model.soperator import SLURM_CLUSTERS
     from isthmus.model.storage import CLAIMS
 
@@ -291,7 +291,7 @@ def delete(
 
 def _show(found: "Status") -> None:
     from isthmus.cli.render import table
-    from isthmus.domain.explain import ago
+    from isthmus.domain.bridge.explain import ago
 
     mark = typer.style("✓", fg="green") if found.ready else typer.style("✗", fg="red")
     version = f", Slurm {found.version}" if found.version else ""

@@ -9,8 +9,8 @@ from isthmus.cli.flags import Json, Kubeconfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from isthmus.apps.doctor import Report
     from isthmus.domain.diagnosis import Finding
+    from isthmus.inspect.doctor import Report
     from isthmus.kube.client import Client
 
 
@@ -26,8 +26,8 @@ def doctor(
     """Examine Slurm clusters: names, keys, clocks, storage, images, placement, nodes, accounting, the operator."""
     import time
 
-    from isthmus.apps import doctor as apps
     from isthmus.cli.reach import with_client
+    from isthmus.inspect import doctor as apps
 
     async def look(client: "Client") -> "Report":
         return await apps.examine(client, namespace=namespace, name=name, now=time.time())

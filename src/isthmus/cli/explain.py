@@ -11,8 +11,8 @@ from isthmus.errors import Terminal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from isthmus.apps.explain import Explanation
-    from isthmus.domain.explain import Gate
+    from isthmus.domain.bridge.explain import Gate
+    from isthmus.inspect.explain import Explanation
 
 _SIGNS = {
     "passed": ("✓", "green"),
@@ -39,9 +39,9 @@ def explain(
     import asyncio
     import time
 
-    from isthmus.apps import explain as apps
-    from isthmus.apps import snapshot
     from isthmus.bridge.config import load
+    from isthmus.inspect import explain as apps
+    from isthmus.inspect import snapshot
     from isthmus.model.meta import Key
 
     kind, name = _target(target)

@@ -29,10 +29,10 @@ def populate(source: _Source = "/source", root: _Root = "/mnt/jail", image: _Ima
     """Fill an empty root from an image; goes on where an earlier run was ended, and keeps what is not ours."""
     import time
 
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     with _exit_codes():
-        jail.populate(source, root, image=image, say=_say, clock=time.monotonic)
+        sharedroot.populate(source, root, image=image, say=_say, clock=time.monotonic)
 
 
 @app.command()
@@ -44,14 +44,14 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a refresh would do, without doing it."""
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     with _exit_codes():
-        summary = jail.plan(source, root)
+        summary = sharedroot.plan(source, root)
     if json:
         _print_json(summary)
     else:
-        for line in jail.plan_lines(summary, all_paths=all_paths):
+        for line in sharedroot.plan_lines(summary, all_paths=all_paths):
             typer.echo(line)
 
 
@@ -68,10 +68,10 @@ def refresh(
     """Bring a root to another image: keeps homes, accounts and what users changed. See first: isthmus jail plan."""
     import time
 
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     with _exit_codes():
-        jail.refresh(source, root, image=image, say=_say, clock=time.monotonic, restored=restore or ())
+        sharedroot.refresh(source, root, image=image, say=_say, clock=time.monotonic, restored=restore or ())
 
 
 @app.command()
@@ -79,14 +79,14 @@ def verify(root: _Root = "/mnt/jail", *, all_paths: _All = False, json: Json = F
     """Read the whole root and compare it with its manifest: what users changed, and what is damaged."""
     import time
 
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     with _exit_codes():
-        found = jail.verify(root, say=_complain, clock=time.monotonic)
+        found = sharedroot.verify(root, say=_complain, clock=time.monotonic)
     if json:
         _print_json(found)
     else:
-        for line in jail.verified_lines(found, all_paths=all_paths):
+        for line in sharedroot.verified_lines(found, all_paths=all_paths):
             typer.echo(line)
     if not found.well:
         raise typer.Exit(1)
@@ -95,14 +95,14 @@ def verify(root: _Root = "/mnt/jail", *, all_paths: _All = False, json: Json = F
 @app.command()
 def status(root: _Root = "/mnt/jail", *, json: Json = False) -> None:
     """Show whether a root is filled, from what, and who works on it."""
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     with _exit_codes():
-        found = jail.status(root)
+        found = sharedroot.status(root)
     if json:
         _print_json(found)
     else:
-        for line in jail.status_lines(found):
+        for line in sharedroot.status_lines(found):
             typer.echo(line)
 
 
@@ -122,11 +122,11 @@ def _print_json(found: object) -> None:
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    from isthmus.apps import jail
+    from isthmus.processes import sharedroot
 
     try:
         yield
     except IsthmusError as error:
-        jail.tell_kubernetes(error)
+        sharedroot.tell_kubernetes(error)
         print(f"isthmus: {error}", file=sys.stderr)
         raise typer.Exit(_REFUSED if isinstance(error, Terminal) else 1) from error

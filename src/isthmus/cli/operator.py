@@ -42,8 +42,8 @@ def operator(
     v: Verbosity = "0",
 ) -> None:
     """Run the operator: custom resources become Slurm clusters in pods."""
-    from isthmus.apps import operator as app
-    from isthmus.domain.manifests.common import Settings
+    from isthmus.domain.operator.manifests.common import Settings
+    from isthmus.processes import operator as app
     from isthmus.runtime import logs, loop
 
     images = {

@@ -28,7 +28,7 @@ def sconfig(
     v: Verbosity = "0",
 ) -> None:
     """Write the files of JailedConfigs onto a cluster's shared root, as they change."""
-    from isthmus.apps import sconfig as app
+    from isthmus.processes import sconfig as app
     from isthmus.runtime import logs, loop
 
     options = app.Options(

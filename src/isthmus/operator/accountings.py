@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from isthmus.domain import authkeys, conditions, partnames
-from isthmus.domain.authkeys import AuthKey, KeySet
-from isthmus.domain.manifests import accounting as manifests
-from isthmus.domain.manifests import common, database
-from isthmus.domain.manifests.common import hash_of
-from isthmus.domain.podtrouble import PATIENCE, Trouble, is_new
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import PATIENCE, Trouble, is_new
+from isthmus.domain.operator import authkeys, partnames
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
+from isthmus.domain.operator.manifests import accounting as manifests
+from isthmus.domain.operator.manifests import common, database
+from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.errors import Terminal, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key

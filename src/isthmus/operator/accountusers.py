@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
-from isthmus.domain import partnames
-from isthmus.domain.associations import ACCOUNT, missing
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.associations import ACCOUNT, missing
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from isthmus import names
-from isthmus.domain.manifests.common import hash_of
+from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.errors import Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, NotFound

@@ -14,17 +14,18 @@ import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain import conditions, gotime
-from isthmus.domain.jailedconfigs import updates
-from isthmus.domain.nodeset import identity
-from isthmus.domain.slurmfiles import delivery
+from isthmus.domain.kube import conditions
+from isthmus.domain.languages import gotime
+from isthmus.domain.operator.jailedconfigs import updates
+from isthmus.domain.operator.nodeset import identity
+from isthmus.domain.operator.slurmfiles import delivery
 from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.operator.applying import Applier
-from isthmus.operator.controllers.delivering import is_ready
 from isthmus.operator.reporting import Reporter
+from isthmus.operator.slurmctld.delivering import is_ready
 from isthmus.operator.slurms import Slurm
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from isthmus import names
-from isthmus.domain import conditions, partnames
-from isthmus.domain.manifests import common, login, worker
-from isthmus.domain.podtrouble import PATIENCE, Trouble
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests import common, login, worker
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import HasMeta, Key

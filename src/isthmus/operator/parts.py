@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isthmus import names
-from isthmus.domain.conditions import DEGRADED, READY, holds
-from isthmus.domain.podtrouble import Trouble, is_new, of_pods
+from isthmus.domain.kube.conditions import DEGRADED, READY, holds
+from isthmus.domain.kube.podtrouble import Trouble, is_new, of_pods
 from isthmus.errors import Terminal
 from isthmus.kube.errors import Taken, Unavailable
 from isthmus.kube.recorder import Recorder

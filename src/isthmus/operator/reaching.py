@@ -3,7 +3,7 @@
 from typing import Final
 
 from isthmus import names
-from isthmus.domain import partnames
+from isthmus.domain.operator import partnames
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.objects import Service
 from isthmus.model.slinky import Controller as ControllerPart

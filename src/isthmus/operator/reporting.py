@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from isthmus.domain import conditions
-from isthmus.domain.manifests.common import hash_of
+from isthmus.domain.kube import conditions
+from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from isthmus.domain import conditions, partnames
-from isthmus.domain.manifests import restapi as manifests
-from isthmus.domain.podtrouble import PATIENCE, Trouble
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests import restapi as manifests
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.objects import DEPLOYMENTS, SERVICES, ConfigMap

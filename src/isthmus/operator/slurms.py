@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from isthmus.domain import partnames
+from isthmus.domain.operator import partnames
 from isthmus.model.meta import Key
 from isthmus.model.slinky import Controller, RestApi
 from isthmus.model.slurm import Node

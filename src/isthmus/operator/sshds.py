@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from isthmus.domain import partnames, sshdconfig
-from isthmus.domain.manifests import sshd, workerssh
-from isthmus.domain.manifests.common import Manifest
-from isthmus.domain.nodeset.identity import slurm_name
-from isthmus.domain.sshdconfig import BadSshdConfig
+from isthmus.domain.operator import partnames, sshdconfig
+from isthmus.domain.operator.manifests import sshd, workerssh
+from isthmus.domain.operator.manifests.common import Manifest
+from isthmus.domain.operator.nodeset.identity import slurm_name
+from isthmus.domain.operator.sshdconfig import BadSshdConfig
 from isthmus.model.meta import Key, ObjectMeta
 from isthmus.model.objects import CONFIGMAPS, SECRETS
 from isthmus.names import COMPONENT_LABEL

@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from isthmus.domain import conditions, tokens
-from isthmus.domain.manifests import common
-from isthmus.domain.podtrouble import Trouble
-from isthmus.domain.tokens import Issued
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import Trouble
+from isthmus.domain.operator import tokens
+from isthmus.domain.operator.manifests import common
+from isthmus.domain.operator.tokens import Issued
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key

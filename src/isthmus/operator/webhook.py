@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain import validation
+from isthmus.domain.operator import validation
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound

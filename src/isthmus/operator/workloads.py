@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from isthmus import names
-from isthmus.domain.manifests.common import hash_of
+from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.kube.client import path
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key

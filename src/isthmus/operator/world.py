@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar
 
 from isthmus import names
-from isthmus.domain.manifests.common import Settings
+from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Index, Store

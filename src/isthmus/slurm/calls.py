@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from isthmus.domain import hostlist
+from isthmus.domain.languages import hostlist
 from isthmus.errors import Terminal
 from isthmus.slurm.errors import Garbled, Problem, failure
 from isthmus.slurm.transport import Transport

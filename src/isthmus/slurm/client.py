@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from isthmus.domain.slurmconf import Directive
+from isthmus.domain.languages.slurmconf import Directive
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.model.slurm import (
     NOTHING,

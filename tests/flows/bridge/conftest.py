@@ -10,8 +10,10 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
-from isthmus.bridge.world import World, cluster_id
-from isthmus.domain.jobspec import Defaults
+from isthmus.bridge.cache.world import World, cluster_id
+from isthmus.bridge.scheduler.scheduler import Scheduler
+from isthmus.bridge.scheduler.submitting import Submitting
+from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
 from isthmus.kube.crd import install
@@ -22,8 +24,6 @@ from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
-from isthmus.scheduler.scheduler import Scheduler
-from isthmus.scheduler.submitting import Submitting
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect

@@ -21,8 +21,9 @@ from typing import Any
 import yaml
 
 from isthmus import names
-from isthmus.domain import hostlist, jobstates, marker
-from isthmus.domain.grouping import GroupKey, group_of
+from isthmus.domain.bridge import jobstates, marker
+from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.languages import hostlist
 from isthmus.errors import Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from isthmus import names
-from isthmus.bridge.world import World, cluster_id
-from isthmus.domain.noderules import Rules
+from isthmus.bridge.cache.world import World, cluster_id
+from isthmus.bridge.nodes.sync import NodeSync
+from isthmus.domain.bridge.noderules import Rules
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.recorder import Recorder
@@ -19,7 +20,6 @@ from isthmus.model.meta import Key
 from isthmus.model.node import NODES, Node
 from isthmus.model.slurm import JobRequest, NodeChange, Number
 from isthmus.model.slurm import Node as SlurmNode
-from isthmus.nodes.sync import NodeSync
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from isthmus import names
-from isthmus.admission import registration
-from isthmus.admission.registration import Place
-from isthmus.admission.webhook import Admission, OwnCaches
+from isthmus.bridge.admission import registration
+from isthmus.bridge.admission.registration import Place
+from isthmus.bridge.admission.webhook import Admission, OwnCaches
 from isthmus.bridge.config import Config as BridgeConfig
-from isthmus.domain.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.grouping import GANG_ANNOTATION
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config

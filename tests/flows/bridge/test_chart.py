@@ -13,11 +13,11 @@ import msgspec
 import pytest
 import yaml
 
-from isthmus.admission import registration
-from isthmus.admission.registration import Place
-from isthmus.admission.webhook import OwnCaches
 from isthmus.bridge import config as bridge_config
-from isthmus.bridge.owners import Owners
+from isthmus.bridge.admission import registration
+from isthmus.bridge.admission.registration import Place
+from isthmus.bridge.admission.webhook import OwnCaches
+from isthmus.bridge.cache.owners import Owners
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config

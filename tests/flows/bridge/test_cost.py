@@ -84,7 +84,7 @@ async def test_weakness_03_a_gang_is_submitted_once_and_each_pod_written_once(  
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Pods that wait for longer than this are told why, which is a write: on a busy machine these may.
-    monkeypatch.setattr("isthmus.scheduler.scheduler.PATIENCE", 60.0)
+    monkeypatch.setattr("isthmus.bridge.scheduler.scheduler.PATIENCE", 60.0)
     apply_kinds(control_plane, "podgroup")
     async with (
         through() as (kube, config),

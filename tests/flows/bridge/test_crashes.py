@@ -24,8 +24,8 @@ import msgspec
 import pytest
 
 from isthmus import names
-from isthmus.bridge.world import cluster_id
-from isthmus.domain import jobstates
+from isthmus.bridge.cache.world import cluster_id
+from isthmus.domain.bridge import jobstates
 from isthmus.kube.client import Client
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod

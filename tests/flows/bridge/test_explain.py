@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.domain import jobstates
+from isthmus.domain.bridge import jobstates
 from isthmus.model.meta import Key
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.bridge.jobs import OurJob
-from isthmus.domain import jobstates
-from isthmus.domain.grouping import GANG_ANNOTATION
-from isthmus.domain.hostlist import expand
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.domain.bridge import jobstates
+from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.config import Config
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key

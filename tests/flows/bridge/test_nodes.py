@@ -12,8 +12,9 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
-from isthmus.domain import noderecord
-from isthmus.domain.noderules import Delete, Drain, Undrain
+from isthmus.bridge.nodes.acting import Actor
+from isthmus.domain.bridge import noderecord
+from isthmus.domain.bridge.noderules import Delete, Drain, Undrain
 from isthmus.errors import Wait
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
@@ -23,7 +24,6 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.node import NODES
 from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.slurm import NodeChange
-from isthmus.nodes.acting import Actor
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults

@@ -16,8 +16,8 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
-from isthmus.bridge.world import cluster_id
-from isthmus.domain import jobstates
+from isthmus.bridge.cache.world import cluster_id
+from isthmus.domain.bridge import jobstates
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install

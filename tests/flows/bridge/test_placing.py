@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from isthmus import names
-from isthmus.bridge.jobs import OurJob
-from isthmus.domain import jobstates
-from isthmus.domain.hostlist import expand
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.domain.bridge import jobstates
+from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.errors import NotFound

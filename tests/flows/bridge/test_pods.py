@@ -16,9 +16,10 @@ import msgspec
 import pytest
 
 from isthmus import names
-from isthmus.bridge.world import World, cluster_id
-from isthmus.domain import jobstates, marker, placeholder, podrules
-from isthmus.domain.grouping import group_of
+from isthmus.bridge.cache.world import World, cluster_id
+from isthmus.bridge.pods.sync import PodSync
+from isthmus.domain.bridge import jobstates, marker, placeholder, podrules
+from isthmus.domain.bridge.grouping import group_of
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.recorder import Recorder
@@ -27,7 +28,6 @@ from isthmus.model.meta import condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest, Number
-from isthmus.pods.sync import PodSync
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from isthmus.bridge.policies import crd
-from isthmus.domain import tenancy
-from isthmus.domain.jobask import Ask
+from isthmus.domain.bridge import tenancy
+from isthmus.domain.bridge.jobask import Ask
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load

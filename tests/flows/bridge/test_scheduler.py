@@ -1,7 +1,7 @@
 """Pods placed by a real Slurm, one by one."""
 
 from isthmus import names
-from isthmus.domain import marker
+from isthmus.domain.bridge import marker
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import Bridge, pod, until
 

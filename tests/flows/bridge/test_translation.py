@@ -6,13 +6,13 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from isthmus.domain import jobask
-from isthmus.domain.hostlist import expand
-from isthmus.domain.jobask import NOTHING, Ask
-from isthmus.domain.jobspec import Defaults, request
-from isthmus.domain.podshape import Shape
-from isthmus.domain.slurmconf import Directive
-from isthmus.domain.tres import parse_tres
+from isthmus.domain.bridge import jobask
+from isthmus.domain.bridge.jobask import NOTHING, Ask
+from isthmus.domain.bridge.jobspec import Defaults, request
+from isthmus.domain.kube.podshape import Shape
+from isthmus.domain.languages.hostlist import expand
+from isthmus.domain.languages.slurmconf import Directive
+from isthmus.domain.languages.tres import parse_tres
 from isthmus.model.slurm import Job, JobRequest
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from isthmus.bridge.pods.sync import PodSync
 from isthmus.kube.recorder import Recorder
-from isthmus.pods.sync import PodSync
 from tests.flows.bridge.conftest import Bridge
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from isthmus.domain.quantity import canonical, milli, parse, whole
+from isthmus.domain.languages.quantity import canonical, milli, parse, whole
 from isthmus.kube.client import Client
 from isthmus.model.base import Kind
 from tests.flows.kube.conftest import pod

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from isthmus.domain.authkeys import AuthKey, KeySet
-from isthmus.domain.manifests import controller_scripts as scripts
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
+from isthmus.domain.operator.manifests import controller_scripts as scripts
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import Daemon, wait_until
 

@@ -7,10 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from isthmus.domain.manifests import sconfig
-from isthmus.domain.manifests.sconfig import Writing
-from isthmus.jail.configs import ConfigWriter
-from isthmus.jail.files import Root
+from isthmus.domain.operator.manifests import sconfig
+from isthmus.domain.operator.manifests.sconfig import Writing
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
@@ -21,6 +19,8 @@ from isthmus.operator.jailedconfigs import JailedConfigSync
 from isthmus.operator.slurms import Address
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
+from isthmus.sharedroot.configs import ConfigWriter
+from isthmus.sharedroot.files import Root
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually

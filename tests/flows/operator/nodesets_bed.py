@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from isthmus import names
-from isthmus.domain.conditions import holds
-from isthmus.domain.manifests.common import Settings, labels
-from isthmus.domain.slurmconf import Directive
+from isthmus.domain.kube.conditions import holds
+from isthmus.domain.languages.slurmconf import Directive
+from isthmus.domain.operator.manifests.common import Settings, labels
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import AlreadyExists, Conflict, NotFound

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from isthmus.domain import partnames
-from isthmus.domain.authkeys import AuthKey, KeySet
-from isthmus.domain.manifests import common
-from isthmus.domain.manifests.common import Settings
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
+from isthmus.domain.operator.manifests import common
+from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.client import Client, path
 from isthmus.kube.config import load
 from isthmus.kube.errors import NotFound

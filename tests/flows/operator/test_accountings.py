@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain import authkeys, partnames
-from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.domain.operator import authkeys, partnames
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.kube.client import Client
 from isthmus.model.objects import SECRETS, STATEFULSETS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS

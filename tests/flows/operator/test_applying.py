@@ -1,6 +1,6 @@
 """What becomes of objects that somebody deletes before we have looked again, on a real API server."""
 
-from isthmus.domain.manifests.common import configmap, labels
+from isthmus.domain.operator.manifests.common import configmap, labels
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.model.meta import Key

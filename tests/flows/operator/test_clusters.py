@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pytest
 
 from isthmus import names
-from isthmus.domain.conditions import no, yes
-from isthmus.domain.manifests import sconfig
-from isthmus.domain.manifests.common import Settings
+from isthmus.domain.kube.conditions import no, yes
+from isthmus.domain.operator.manifests import sconfig
+from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import NotFound
@@ -26,7 +26,7 @@ from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, 
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.storage import CLAIMS
 from isthmus.operator.applying import Applier
-from isthmus.operator.clusters import ClusterSync, NebiusNodeSetSync
+from isthmus.operator.clusters.sync import ClusterSync, NebiusNodeSetSync
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.manager import Manager

@@ -11,7 +11,6 @@ import click
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.apps.operator import LEASE_LABELS
 from isthmus.cli.main import app
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client
@@ -19,6 +18,7 @@ from isthmus.kube.config import load
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
 from isthmus.operator import crds
+from isthmus.processes.operator import LEASE_LABELS
 from isthmus.runtime.election import Election
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed

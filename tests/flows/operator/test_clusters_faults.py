@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from isthmus.domain.manifests import sconfig
+from isthmus.domain.operator.manifests import sconfig
 from isthmus.kube.client import Client
 from isthmus.model.objects import DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from tests.bed.control_plane import ControlPlaneBed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.manifests import sconfig
+from isthmus.domain.operator.manifests import sconfig
 from isthmus.kube.client import Client, path
 from isthmus.kube.errors import NotFound
 from isthmus.model.meta import condition

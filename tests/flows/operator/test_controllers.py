@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.errors import Wait
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, NODESETS
-from isthmus.operator.controllers import ControllerSync
+from isthmus.operator.slurmctld import ControllerSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import JWT_KEY, JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, working

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from isthmus.domain.authkeys import KeySet
-from isthmus.domain.slurmfiles import delivery
+from isthmus.domain.operator.authkeys import KeySet
+from isthmus.domain.operator.slurmfiles import delivery
 from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS
 from isthmus.model.slinky import CONTROLLERS
-from isthmus.operator.controllers import ControllerSync, rotation, sync
+from isthmus.operator.slurmctld import ControllerSync, rotation, sync
 from isthmus.operator.slurms import Address
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults

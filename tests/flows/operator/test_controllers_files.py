@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.domain import slurmconf
-from isthmus.domain.manifests.common import Settings
-from isthmus.domain.slurmconf import Config, Directive
-from isthmus.domain.slurmfiles import Wishes, Workers, files
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.languages.slurmconf import Config, Directive
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.slurmfiles import Wishes, Workers, files
 from isthmus.model.slinky import Controller, NodeSet
 from tests.bed.slurm import SlurmBed
 

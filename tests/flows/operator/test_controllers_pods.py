@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from isthmus.domain import authkeys
-from isthmus.domain.authkeys import AuthKey, KeySet
+from isthmus.domain.operator import authkeys
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
 from tests.flows.operator.controller_pods import ControllerPods

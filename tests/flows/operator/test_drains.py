@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from isthmus import names
-from isthmus.domain.nodeset.reservation import CONDITION
+from isthmus.domain.operator.nodeset.reservation import CONDITION
 from isthmus.kube.client import Client
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from isthmus.domain.nodeset.actions import (
+from isthmus.domain.operator.nodeset.actions import (
     Action,
     CancelJobs,
     DeleteRecord,
@@ -17,16 +17,16 @@ from isthmus.domain.nodeset.actions import (
     SaveReservation,
     Undrain,
 )
-from isthmus.domain.nodeset.drains import is_free, is_occupied
-from isthmus.domain.nodeset.reservation import maintenance, reservation_name
-from isthmus.domain.nodeset.view import View
+from isthmus.domain.operator.nodeset.drains import is_free, is_occupied
+from isthmus.domain.operator.nodeset.reservation import maintenance, reservation_name
+from isthmus.domain.operator.nodeset.view import View
 from isthmus.model.slurm import Job, JobRequest, Node, NodeChange, Reservation
 from isthmus.operator.nodesets.slurmside import _do, free_nodes
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.flows.slurm.helpers import batch_job, eventually, job_in_state, new_key
-from tests.unit.domain.nodeset.views import nodeset, pod, view
+from tests.unit.domain.operator.nodeset.views import nodeset, pod, view
 
 REASON = "slurm-operator: Pod (slurm/n1) is pending termination for scale-in"
 

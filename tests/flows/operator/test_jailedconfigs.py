@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.domain.jailedconfigs import updates
+from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, Invalid
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig

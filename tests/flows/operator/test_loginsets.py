@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
 from isthmus import names
-from isthmus.domain.manifests import common, login, sshd, worker
+from isthmus.domain.operator.manifests import common, login, sshd, worker
 from isthmus.kube.client import Client
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.conditions import no, yes
-from isthmus.domain.manifests.common import configmap, labels
+from isthmus.domain.kube.conditions import no, yes
+from isthmus.domain.operator.manifests.common import configmap, labels
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.model.meta import Key

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from isthmus.domain.authkeys import FILE, AuthKey, KeySet
-from isthmus.domain.manifests import worker
-from isthmus.domain.manifests.common import Settings
-from isthmus.domain.nodeset.identity import numbered
+from isthmus.domain.operator.authkeys import FILE, AuthKey, KeySet
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.model.slinky import Controller, NodeSet
 from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.bed.slurm_box import Daemon, _claim, wait_until

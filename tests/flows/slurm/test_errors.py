@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from isthmus.domain.slurmconf import Directive
+from isthmus.domain.languages.slurmconf import Directive
 from isthmus.errors import Terminal
 from isthmus.model.slurm import JobRequest, NodeChange, Number, ReservationRequest
 from isthmus.slurm.accounting import Accounting

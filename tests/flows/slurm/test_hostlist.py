@@ -5,8 +5,8 @@ from itertools import chain
 
 import pytest
 
-from isthmus.domain import hostlist
-from isthmus.domain.hostlist import HostListError
+from isthmus.domain.languages import hostlist
+from isthmus.domain.languages.hostlist import HostListError
 from tests.bed.slurm import SlurmBed
 
 COUNT = 3000

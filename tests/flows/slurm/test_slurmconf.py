@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from isthmus.domain import slurmconf
-from isthmus.domain.slurmconf import Config, ConfigError, Directive, Include, Note
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.languages.slurmconf import Config, ConfigError, Directive, Include, Note
 from tests.bed.slurm import SlurmBed
 
 CONF = "/etc/slurm/slurm.conf"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from isthmus.bridge.jobs import OurJob
+from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.withdrawal import is_withdrawn
-from isthmus.domain import marker, outcome
-from isthmus.domain.grouping import GroupKey
-from isthmus.domain.marker import Marker
-from isthmus.domain.outcome import Outcome, Result
+from isthmus.domain.bridge import marker, outcome
+from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.marker import Marker
+from isthmus.domain.bridge.outcome import Outcome, Result
 from isthmus.model.slurm import Job
 from isthmus.slurm.submission import with_key
 

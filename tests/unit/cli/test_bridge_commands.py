@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.apps import addresses, bridge
-from isthmus.apps.addresses import Address
-from isthmus.apps.status import Leader, Nodes, Slurm, Status, Waiting
 from isthmus.bridge.config import Config
 from isthmus.cli import bridge as command
 from isthmus.cli import explain, levels
 from isthmus.cli.main import app
 from isthmus.errors import Terminal
+from isthmus.inspect.status import Leader, Nodes, Slurm, Status, Waiting
+from isthmus.processes import bridge
+from isthmus.runtime import addresses
+from isthmus.runtime.addresses import Address
 
 COMMANDS = {
     ("bridge",): "Let Slurm place pods: run the processes, and see how they fare.",

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.apps import clusteraccess, clustermaking, clusterstatus
-from isthmus.apps.clusteraccess import Address, Entrance
-from isthmus.apps.clusterstatus import PartLine, Problem, Status
-from isthmus.apps.doctor import Report, lacking
 from isthmus.cli import doctor, reach
 from isthmus.cli.main import app
 from isthmus.domain.diagnosis import Finding
 from isthmus.errors import Terminal
+from isthmus.inspect import clusteraccess, clustermaking, clusterstatus
+from isthmus.inspect.clusteraccess import Address, Entrance
+from isthmus.inspect.clusterstatus import PartLine, Problem, Status
+from isthmus.inspect.doctor import Report, lacking
 from isthmus.model.meta import Key
 
 COMMANDS = {

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.conditions import no, yes
 from isthmus.domain.diagnosis import ClusterFacts, Facts, Finding, diagnose
 from isthmus.domain.diagnosis.facts import (
     Answer,
@@ -21,6 +20,7 @@ from isthmus.domain.diagnosis.facts import (
     SlurmNodeFact,
 )
 from isthmus.domain.diagnosis.reading import read_answers, read_inside, read_jobs, read_nodes
+from isthmus.domain.kube.conditions import no, yes
 from isthmus.model.meta import Condition, Key
 
 ALIVE = OperatorFact(holder="isthmus-operator-1", renewed=2.0)

@@ -13,16 +13,16 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from isthmus.apps import operator
-from isthmus.domain import slurmconf, validation
-from isthmus.domain.clusterparts import parts_of
-from isthmus.domain.manifests import accounting, controller, database, login, restapi, worker
-from isthmus.domain.manifests.common import Manifest, Settings
-from isthmus.domain.nodeset.decision import Decision, decide
-from isthmus.domain.nodeset.identity import numbered
-from isthmus.domain.nodeset.marks import revisions
-from isthmus.domain.nodeset.rollout import to_update
-from isthmus.domain.slurmfiles import Wishes, Workers, slurm_conf
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.operator import validation
+from isthmus.domain.operator.clusterparts import parts_of
+from isthmus.domain.operator.manifests import accounting, controller, database, login, restapi, worker
+from isthmus.domain.operator.manifests.common import Manifest, Settings
+from isthmus.domain.operator.nodeset.decision import Decision, decide
+from isthmus.domain.operator.nodeset.identity import numbered
+from isthmus.domain.operator.nodeset.marks import revisions
+from isthmus.domain.operator.nodeset.rollout import to_update
+from isthmus.domain.operator.slurmfiles import Wishes, Workers, slurm_conf
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -33,11 +33,12 @@ from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.soperator import NodeSet as NebiusNodeSet
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applying import Applier
-from isthmus.operator.figures import Figures
+from isthmus.operator.metrics import Figures
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
+from isthmus.processes import operator
 from isthmus.runtime.metrics import Metrics
-from tests.unit.domain.nodeset.views import OLD, kube_node, nodeset, pod, view
+from tests.unit.domain.operator.nodeset.views import OLD, kube_node, nodeset, pod, view
 
 SETTINGS = Settings(slurm_image="here/slurm:1", login_image="here/login:1", mariadb_image="here/mariadb:1")
 META = {"name": "slurm", "namespace": "slurm", "uid": "c"}

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from isthmus.domain.clusterparts.rootstatus import POPULATED
 from isthmus.domain.diagnosis.facts import ClusterFacts, PartFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.hostlist import fold
+from isthmus.domain.languages.hostlist import fold
+from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.model.meta import Condition, condition
 
 _MARKS: Final = ("shared root", "plugstack.conf:", "which jobs are to see")

@@ -7,7 +7,7 @@ from typing import Final
 from isthmus.domain.diagnosis.facts import ClusterFacts, InsideFact, PodFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
 from isthmus.domain.diagnosis.rooting import refused_by_plugin, waits_for_root
-from isthmus.domain.hostlist import fold
+from isthmus.domain.languages.hostlist import fold
 from isthmus.model.meta import condition
 
 _SKEW_MOST: Final = 60.0

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
-from isthmus.domain.manifests import worker
-from isthmus.domain.nodeset import claims
-from isthmus.domain.nodeset.actions import DeletePod
-from isthmus.domain.nodeset.identity import Identity
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.nodeset import claims
+from isthmus.domain.operator.nodeset.actions import DeletePod
+from isthmus.domain.operator.nodeset.identity import Identity
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube import errors
 from isthmus.kube.client import Client

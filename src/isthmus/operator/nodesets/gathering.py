@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain import authkeys, partnames
-from isthmus.domain.manifests import worker
-from isthmus.domain.manifests.common import hash_of
-from isthmus.domain.nodeset.identity import mode_of, ordinal_of, slurm_name
-from isthmus.domain.nodeset.view import PodView
+from isthmus.domain.operator import authkeys, partnames
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.manifests.common import hash_of
+from isthmus.domain.operator.nodeset.identity import mode_of, ordinal_of, slurm_name
+from isthmus.domain.operator.nodeset.view import PodView
 from isthmus.errors import Wait
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import Node

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from isthmus.domain.nodeset.actions import ReviseRecord
+from isthmus.domain.operator.nodeset.actions import ReviseRecord
 from isthmus.model.pod import Pod
 
 _LAG: Final = 30.0

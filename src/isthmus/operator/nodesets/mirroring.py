@@ -13,8 +13,8 @@ from typing import Any, Final
 import structlog
 
 from isthmus import names
-from isthmus.domain.nodeset.identity import slurm_name
-from isthmus.domain.nodeset.status import mirrored, shown
+from isthmus.domain.operator.nodeset.identity import slurm_name
+from isthmus.domain.operator.nodeset.status import mirrored, shown
 from isthmus.kube import errors
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod

@@ -15,8 +15,8 @@ import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.hostlist import expand, fold
-from isthmus.domain.nodeset.actions import (
+from isthmus.domain.languages.hostlist import expand, fold
+from isthmus.domain.operator.nodeset.actions import (
     Action,
     CancelJobs,
     DeletePod,
@@ -31,9 +31,9 @@ from isthmus.domain.nodeset.actions import (
     Undrain,
     Unprotect,
 )
-from isthmus.domain.nodeset.drains import is_free, is_ours, is_shut
-from isthmus.domain.nodeset.protection import MARKS
-from isthmus.domain.nodeset.view import View
+from isthmus.domain.operator.nodeset.drains import is_free, is_ours, is_shut
+from isthmus.domain.operator.nodeset.protection import MARKS
+from isthmus.domain.operator.nodeset.view import View
 from isthmus.errors import Terminal
 from isthmus.kube.recorder import Recorder
 from isthmus.model.slinky import NODESETS, NodeSet

@@ -21,19 +21,19 @@ import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.manifests import worker, workerssh
-from isthmus.domain.nodeset import claims, status
-from isthmus.domain.nodeset.actions import DeletePod
-from isthmus.domain.nodeset.decision import Decision, decide
-from isthmus.domain.nodeset.deletion import finalizers
-from isthmus.domain.nodeset.identity import Identity
-from isthmus.domain.nodeset.marks import revisions
-from isthmus.domain.nodeset.placement import demand_of
-from isthmus.domain.nodeset.plan import Plan, plan
-from isthmus.domain.nodeset.records import records
-from isthmus.domain.nodeset.shape import shape_of
-from isthmus.domain.nodeset.victims import chosen_before
-from isthmus.domain.nodeset.view import View
+from isthmus.domain.operator.manifests import worker, workerssh
+from isthmus.domain.operator.nodeset import claims, status
+from isthmus.domain.operator.nodeset.actions import DeletePod
+from isthmus.domain.operator.nodeset.decision import Decision, decide
+from isthmus.domain.operator.nodeset.deletion import finalizers
+from isthmus.domain.operator.nodeset.identity import Identity
+from isthmus.domain.operator.nodeset.marks import revisions
+from isthmus.domain.operator.nodeset.placement import demand_of
+from isthmus.domain.operator.nodeset.plan import Plan, plan
+from isthmus.domain.operator.nodeset.records import records
+from isthmus.domain.operator.nodeset.shape import shape_of
+from isthmus.domain.operator.nodeset.victims import chosen_before
+from isthmus.domain.operator.nodeset.view import View
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube import errors
 from isthmus.kube.recorder import Recorder

@@ -7,8 +7,8 @@ get jobs) are gathered for a moment, longer where there are many pods; and what 
 from typing import Final, Protocol
 
 from isthmus import names
-from isthmus.domain import partnames
-from isthmus.domain.manifests.worker import COMPONENT
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests.worker import COMPONENT
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod

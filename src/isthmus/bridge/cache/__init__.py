@@ -1,0 +1,1 @@
+"""Caches of both worlds, and the look-ups between them."""

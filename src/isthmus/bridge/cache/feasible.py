@@ -1,0 +1,160 @@
+"""Which Slurm nodes a pod must not get, ready to be sent with its job.
+
+Slurm is told the nodes to leave out, never those to use: a job that requires nodes fails when one of them goes.
+Left out is every Slurm node behind which there is no Kubernetes node that fits the pod.
+
+Pods of one template share an answer. It is made once, in O(nodes), and later only what changed is looked at again:
+every change of a node is written into a log, and an answer remembers how far it has read. Heartbeats change
+nothing.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from sys import intern
+from typing import Final
+
+from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.domain.kube import feasibility
+from isthmus.domain.kube.feasibility import Constraints
+from isthmus.domain.languages.hostlist import fold, natural_key
+from isthmus.kube.store import Store
+from isthmus.model import slurm
+from isthmus.model.base import Data
+from isthmus.model.meta import Key
+from isthmus.model.node import Node
+from isthmus.slurm.store import Store as SlurmStore
+
+_ANSWERS: Final = 64
+"""Templates remembered: at 5,000 nodes, none of which fits, an answer takes half a megabyte."""
+
+_LOG: Final = 4096
+"""Changes remembered; an answer that is further behind is made anew."""
+
+_NOT_THERE: Final = "is no node of this Kubernetes"
+
+
+class Excluded(Data, frozen=True):
+    """The Slurm nodes to leave out, as a host list, how many are left, and why others are not."""
+
+    hostlist: str
+    feasible: int
+    why: str
+
+
+class _Answer:
+    """An answer, with the reasons that it was made of, up to a version."""
+
+    __slots__ = ("excluded", "misfits", "version")
+
+    def __init__(self, misfits: dict[str, str], excluded: Excluded, version: int) -> None:
+        self.misfits = misfits
+        self.excluded = excluded
+        self.version = version
+
+
+class FeasibleNodes:
+    """Answers in microseconds for all pods of a template but the first after a change."""
+
+    def __init__(
+        self,
+        nodes: Store[Node],
+        map: NodeMap,  # noqa: A002 - what else
+        slurm_nodes: SlurmStore[str, slurm.Node],
+    ) -> None:
+        self._nodes = nodes
+        self._map = map
+        self._slurm_nodes = slurm_nodes
+        self._order: list[str] | None = None
+        self._log: list[str] = []
+        self._log_from = 0
+        self._answers: OrderedDict[Constraints, _Answer] = OrderedDict()
+        self._hooks: list[Callable[[], None]] = []
+        self._told = False
+        nodes.on_change(self._node_changed)
+        map.on_change(self._changed)
+        slurm_nodes.on_change(self._slurm_node_changed)
+
+    @property
+    def version(self) -> int:
+        """Another number whenever labels, taints, cordon, existence or mapping of a node became another."""
+        return self._log_from + len(self._log)
+
+    def on_change(self, hook: Callable[[], None]) -> None:
+        """Tell `hook` that answers changed; once, until somebody asks again, however much happens meanwhile."""
+        self._hooks.append(hook)
+
+    def excluded(self, constraints: Constraints) -> Excluded:
+        """Tell which Slurm nodes a pod must not get."""
+        self._told = False
+        answer = self._answers.get(constraints)
+        if answer is None or answer.version < self._log_from:
+            answer = self._answers[constraints] = self._answer(constraints)
+            if len(self._answers) > _ANSWERS:
+                self._answers.popitem(last=False)
+        elif answer.version != self.version:
+            self._catch_up(constraints, answer)
+        self._answers.move_to_end(constraints)
+        return answer.excluded
+
+    def misfit(self, constraints: Constraints, kube_node: str) -> str | None:
+        """Say why a Kubernetes node does not fit, or None if it does."""
+        self._told = False
+        node = self._nodes.get(Key("", kube_node))
+        return _NOT_THERE if node is None else feasibility.misfit(constraints, node)
+
+    def _answer(self, constraints: Constraints) -> _Answer:
+        misfits = {}
+        for name in self._slurm_nodes:
+            if reason := self._reason(constraints, name):
+                misfits[name] = reason
+        return _Answer(misfits, self._excluded(misfits), self.version)
+
+    def _catch_up(self, constraints: Constraints, answer: _Answer) -> None:
+        for name in set(self._log[answer.version - self._log_from :]):
+            reason = self._reason(constraints, name) if name in self._slurm_nodes else None
+            if reason:
+                answer.misfits[name] = reason
+            else:
+                answer.misfits.pop(name, None)
+        answer.excluded = self._excluded(answer.misfits)
+        answer.version = self.version
+
+    def _reason(self, constraints: Constraints, slurm_node: str) -> str | None:
+        kube_node = self._map.kube_name(slurm_node)
+        node = self._nodes.get(Key("", kube_node)) if kube_node else None
+        reason = feasibility.misfit(constraints, node) if node else _NOT_THERE
+        # Interned, because thousands of nodes share a reason.
+        return reason and intern(reason)
+
+    def _excluded(self, misfits: dict[str, str]) -> Excluded:
+        total = len(self._slurm_nodes)
+        if not total:
+            return Excluded("", 0, "Slurm has no nodes")
+        if self._order is None:
+            self._order = sorted(self._slurm_nodes, key=natural_key)
+        hostlist = fold(name for name in self._order if name in misfits)
+        return Excluded(hostlist, total - len(misfits), feasibility.summary(Counter(misfits.values()), total))
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        # That a node appears, goes, or has another name in Slurm, the map tells.
+        if old is None or new is None:
+            return
+        if old.metadata.labels != new.metadata.labels or old.spec != new.spec:
+            for name in self._map.slurm_names(key.name):
+                self._changed(name)
+
+    def _slurm_node_changed(self, name: str, old: slurm.Node | None, new: slurm.Node | None) -> None:
+        if old is None or new is None:
+            self._order = None
+            self._changed(name)
+
+    def _changed(self, slurm_node: str) -> None:
+        self._log.append(slurm_node)
+        if len(self._log) > _LOG:
+            half = _LOG // 2
+            del self._log[:half]
+            self._log_from += half
+        if not self._told:
+            self._told = True
+            for hook in self._hooks:
+                hook()

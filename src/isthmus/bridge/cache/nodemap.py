@@ -1,0 +1,156 @@
+"""Which Slurm node is which Kubernetes node, both ways.
+
+A Kubernetes node is known to Slurm by the first of these that it has:
+
+    1. the name in its label or annotation `slinky.slurm.net/slurm-nodename`
+    2. its own name, if it is registered in Slurm as an external node
+    3. the host name of a worker pod on it: slurmd runs in there (Slurm on the same Kubernetes, "hybrid")
+    4. its own name
+
+Worker pods are those that a NodeSet, of slurm-operator or Soperator, owns. Whenever `slurm_name(k)` is `s`, then
+`kube_name(s)` is `k`: a node whose name another one has taken by its label has no name in Slurm. Where two claim
+one name, every process decides alike: the first in the order of names, or the oldest of the pods.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeVar
+
+from isthmus import names
+from isthmus.domain.languages.hostlist import natural_key
+from isthmus.kube.store import Store
+from isthmus.model.meta import Key
+from isthmus.model.node import Node
+from isthmus.model.pod import Pod
+
+_NODESETS: Final = frozenset({"slinky.slurm.net", "slurm.nebius.ai"})
+"""API groups whose NodeSets own worker pods themselves."""
+
+_SOPERATOR_NODESET_LABEL: Final = "slurm.nebius.ai/nodeset"
+"""On a worker pod of Soperator, which belongs to a StatefulSet: its NodeSet."""
+
+_T = TypeVar("_T")
+
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class _Worker(NamedTuple):
+    """A worker pod; the least of several is believed."""
+
+    leaving: bool
+    created: datetime
+    key: Key
+    slurm_node: str
+    kube_node: str
+
+
+class NodeMap:
+    """Kept by the stores' hooks; every look-up is O(1) in the number of nodes and pods."""
+
+    def __init__(self, nodes: Store[Node], pods: Store[Pod]) -> None:
+        self._nodes = nodes
+        self._named: dict[str, set[str]] = {}
+        """Kubernetes nodes by the Slurm name that they carry."""
+        self._workers: dict[Key, _Worker] = {}
+        self._workers_of_slurm: dict[str, set[_Worker]] = {}
+        self._workers_on_kube: dict[str, set[_Worker]] = {}
+        self._hooks: list[Callable[[str], None]] = []
+        nodes.on_change(self._node_changed)
+        pods.on_change(self._pod_changed)
+
+    def on_change(self, hook: Callable[[str], None]) -> None:
+        """Tell `hook` of each Slurm name that may stand for another Kubernetes node, or for none, from now on."""
+        self._hooks.append(hook)
+
+    def kube_name(self, slurm_node: str) -> str | None:
+        """Find the Kubernetes node behind a Slurm node."""
+        if named := self._named.get(slurm_node):
+            return min(named)
+        workers = self._workers_of_slurm.get(slurm_node)
+        if workers and Key("", found := min(workers).kube_node) in self._nodes:
+            return found
+        node = self._nodes.get(Key("", slurm_node))
+        return slurm_node if node is not None and self._name_of(node) == slurm_node else None
+
+    def slurm_name(self, kube_node: str) -> str | None:
+        """Find the name that a Kubernetes node has in Slurm, or would have if it were registered."""
+        node = self._nodes.get(Key("", kube_node))
+        if node is None:
+            return None
+        name = self._name_of(node)
+        return name if self.kube_name(name) == kube_node else None
+
+    def slurm_names(self, kube_node: str) -> set[str]:
+        """Name all Slurm nodes that may have to do with a Kubernetes node, for those who follow its changes."""
+        found = {worker.slurm_node for worker in self._workers_on_kube.get(kube_node, ())}
+        node = self._nodes.get(Key("", kube_node))
+        return found | {kube_node, _carried_name(node) if node else kube_node} - {""}
+
+    def _name_of(self, node: Node) -> str:
+        own = node.metadata.name
+        if name := _carried_name(node):
+            return name
+        workers = self._workers_on_kube.get(own)
+        if not workers or _is_external(node):
+            return own
+        return min((worker.slurm_node for worker in workers), key=natural_key)
+
+    def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        was, now = (_carried_name(node) if node else "" for node in (old, new))
+        if old and new and was == now and _is_external(old) == _is_external(new):
+            return
+        if was:
+            _discard(self._named, was, key.name)
+        if now:
+            self._named.setdefault(now, set()).add(key.name)
+        self._tell(self.slurm_names(key.name) | {was, now} - {""})
+
+    def _pod_changed(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
+        was = self._workers.get(key)
+        now = _worker(key, new) if new else None
+        if was == now:
+            return
+        if was:
+            del self._workers[key]
+            _discard(self._workers_of_slurm, was.slurm_node, was)
+            _discard(self._workers_on_kube, was.kube_node, was)
+        if now:
+            self._workers[key] = now
+            self._workers_of_slurm.setdefault(now.slurm_node, set()).add(now)
+            self._workers_on_kube.setdefault(now.kube_node, set()).add(now)
+        self._tell({name for worker in (was, now) if worker for name in (worker.slurm_node, worker.kube_node)})
+
+    def _tell(self, slurm_nodes: Iterable[str]) -> None:
+        for name in slurm_nodes:
+            for hook in self._hooks:
+                hook(name)
+
+
+def _carried_name(node: Node) -> str:
+    meta = node.metadata
+    return meta.labels.get(names.NODE_NAME_LABEL) or meta.annotations.get(names.NODE_NAME_LABEL) or ""
+
+
+def _is_external(node: Node) -> bool:
+    return names.EXTERNAL_NODE_LABEL in node.metadata.labels
+
+
+def _worker(key: Key, pod: Pod) -> _Worker | None:
+    """Read a worker pod, if it is one and has a node. Its host name is the node name that its slurmd reports."""
+    spec, owner = pod.spec, pod.metadata.controller
+    if owner is None or not spec.node_name or pod.finished:
+        return None
+    of_nodeset = owner.kind == "NodeSet" and owner.api_version.partition("/")[0] in _NODESETS
+    of_soperator = owner.kind == "StatefulSet" and _SOPERATOR_NODESET_LABEL in pod.metadata.labels
+    if not (of_nodeset or of_soperator):
+        return None
+    slurm_node = spec.node_name if spec.host_network else spec.hostname or pod.metadata.name
+    created = pod.metadata.creation_timestamp or _LONG_AGO
+    return _Worker(pod.leaving, created, key, slurm_node, spec.node_name)
+
+
+def _discard(filed: dict[str, set[_T]], name: str, member: _T) -> None:
+    members = filed.get(name, set())
+    members.discard(member)
+    if not members:
+        filed.pop(name, None)

@@ -1,0 +1,154 @@
+"""Both worlds as the bridge sees them: caches that are read without awaiting, and the look-ups between them.
+
+    Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
+    Slurm        jobs, job states, nodes                                                  (one poller)
+    between      our jobs by id and by group, which node is which
+
+Everything that decides reads from here; nothing lists jobs, nodes or pods for the sake of one pod.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
+
+from isthmus import names
+from isthmus.bridge.cache.jobs import OurJobs
+from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.bridge.cache.reading import Reading
+from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.kube.volumes import claim_keys
+from isthmus.kube.client import Client
+from isthmus.kube.informer import Informer
+from isthmus.model.base import Kind
+from isthmus.model.meta import Partial
+from isthmus.model.node import NODES
+from isthmus.model.pod import PODS, Pod
+from isthmus.model.policy import POLICIES
+from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
+from isthmus.slurm.client import Client as SlurmClient
+from isthmus.slurm.poller import Poller
+
+NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
+
+_HOT_SECONDS: Final = 3.0
+"""How long a job that was just submitted is asked about by its id; after that it is one among all."""
+
+_IDLE: Final = 0.75
+"""Seconds between two looks at all jobs. A job that is cancelled in Slurm is seen within this."""
+
+
+_REFRESH: Final = 3.0
+"""Seconds between two looks at why one of the waiting jobs waits; where hundreds wait, all are read at once."""
+
+
+class _Manager(Protocol):
+    def cache(self, name: str, cache: Any) -> None: ...
+
+
+async def cluster_id(client: Client) -> str:
+    """Tell by what our jobs are known to be of this Kubernetes cluster: the uid of a namespace that never goes."""
+    return (await client.get(NAMESPACES, "kube-system")).metadata.uid
+
+
+class World:
+    """The caches of one process. `register` them with its manager, and read."""
+
+    def __init__(
+        self,
+        kube: Client,
+        slurm: SlurmClient,
+        *,
+        cluster: str,
+        scheduler_name: str = names.SCHEDULER_NAME,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kube = kube
+        self.slurm = slurm
+        self.cluster = cluster
+        self.scheduler_name = scheduler_name
+        self._clock = clock
+        self._hot: dict[int, float] = {}
+        self._informers: dict[str, Informer[Any]] = {}
+
+        pods = Informer(
+            kube, PODS, indexes={"group": self._groups, "node": _nodes, "job": job_ids, "claim": claim_keys}
+        )
+        nodes = Informer(kube, NODES)
+        claims, volumes = Informer(kube, CLAIMS), Informer(kube, VOLUMES)
+        classes = Informer(kube, STORAGE_CLASSES)
+        namespaces = Informer(kube, NAMESPACES)
+        policies = Informer(kube, POLICIES)
+        self._informers = {
+            "pods": pods,
+            "nodes": nodes,
+            "claims": claims,
+            "volumes": volumes,
+            "storage classes": classes,
+            "namespaces": namespaces,
+            "policies": policies,
+        }
+        self.pods, self.nodes = pods.store, nodes.store
+        self.claims, self.volumes, self.classes = claims.store, volumes.store, classes.store
+        self.namespaces, self.policies = namespaces.store, policies.store
+
+        self.reading = Reading(slurm)
+        self.poller = Poller(
+            self.reading, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, refresh=_REFRESH, clock=clock
+        )
+        self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
+        self.states = self.poller.states
+        self.reading.attach(self.poller.jobs.get, self.poller.states)
+        self.poller.on_restart(self._slurm_restarted)
+        self.slurm_nodes = self.poller.nodes
+        self.map = NodeMap(self.nodes, self.pods)
+
+    def register(self, manager: _Manager) -> None:
+        """Let a manager keep the caches up to date, and count them as part of its readiness."""
+        for name, informer in self._informers.items():
+            manager.cache(name, informer)
+        manager.cache("slurm", self.poller)
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether both sides answer: only then does "not there" mean that it is gone."""
+        return self.poller.contact.in_touch and all(it.contact.in_touch for it in self._informers.values())
+
+    def ours(self, pod: Pod) -> bool:
+        """Whether Slurm is to place this pod."""
+        return pod.spec.scheduler_name == self.scheduler_name
+
+    def members(self, group: GroupKey) -> tuple[Pod, ...]:
+        """The pods of a group, in any state."""
+        return self.pods.by("group", group)
+
+    def expect(self, job_id: int) -> None:
+        """Ask about this job often for a while, because it is about to start or to end."""
+        if not self._hot:
+            self.poller.nudge()
+        self._hot[job_id] = self._clock() + _HOT_SECONDS
+
+    def _slurm_restarted(self) -> None:
+        self.jobs.forget_foreign()
+        self.reading.doubt(ours.job_id for ours in self.jobs)
+
+    def _hot_jobs(self) -> Collection[int]:
+        now = self._clock()
+        for job_id in [job_id for job_id, until in self._hot.items() if until < now]:
+            del self._hot[job_id]
+        return self._hot.keys()
+
+    def _wants(self, job_id: int) -> bool:
+        return not self.jobs.is_foreign(job_id)
+
+    def _groups(self, pod: Pod) -> tuple[GroupKey, ...]:
+        return (group_of(pod),) if pod.spec.scheduler_name == self.scheduler_name else ()
+
+
+def _nodes(pod: Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def job_ids(pod: Pod) -> tuple[int, ...]:
+    """Tell the id of the job that a pod claims to be bound to."""
+    label = pod.metadata.labels.get(names.JOB_ID_LABEL, "")
+    return (int(label),) if label.isascii() and label.isdigit() else ()

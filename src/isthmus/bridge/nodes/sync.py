@@ -1,0 +1,126 @@
+"""The node controller: gathers what both sides say of a node, asks `domain.noderules`, and acts.
+
+Its keys are nodes of Kubernetes by name, and nodes of Slurm that belong to none. A heartbeat wakes nobody, because
+nothing that we read has changed; and whoever is woken sends nothing unless there is something to do. While one side
+does not answer, nothing is done at all.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
+
+from isthmus import names
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.nodes.acting import Actor
+from isthmus.bridge.nodes.side import Side
+from isthmus.domain.bridge.noderules import COMPLAINT_PAUSE, Complaint, Rules, decide, kube_facts, slurm_facts
+from isthmus.errors import Wait
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.node import Node
+from isthmus.model.slurm import Node as SlurmNode
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+_WORKERS: Final = 256
+"""Each waits for Slurm most of the time; together they fill the lines that make many nodes at once."""
+
+_OUT_OF_TOUCH: Final = 1.0
+
+
+class NodeKey(NamedTuple):
+    """A node by the name that it has on that side."""
+
+    side: Literal["kubernetes", "slurm"]
+    name: str
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class NodeSync:
+    """The node controller of one process; `workers` are for its manager."""
+
+    def __init__(
+        self,
+        world: World,
+        rules: Rules,
+        *,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._world = world
+        self._rules = rules
+        self._now = now
+        self._side = Side(world.slurm)
+        self._actor = Actor(world.kube, world.slurm, recorder=recorder, metrics=metrics)
+        self.controller: Controller[NodeKey] = Controller(
+            "nodes", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        world.nodes.on_change(self._kube_changed)
+        world.map.on_change(self._wake)
+        world.slurm_nodes.on_change(self._slurm_changed)
+        for name in world.slurm_nodes:
+            self._wake(name)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, key: NodeKey) -> None:
+        """Bring one node into step."""
+        if not self._world.in_touch:
+            raise Wait("Kubernetes or Slurm does not answer", after=_OUT_OF_TOUCH)
+        kube, name = self._gather(key)
+        if kube is None and name is None:
+            return
+        if name is None:
+            self._look_again(key, COMPLAINT_PAUSE)
+            self._actor.complain(kube, [Complaint("NameTaken", "another node has its name in Slurm")])
+            return
+        side = await self._side.of(kube)
+        # Read after the last await: the decision is about what is known now.
+        slurm = self._world.slurm_nodes.get(name)
+        decision = decide(kube, slurm, name=name, rules=self._rules, now=self._now(), side=side)
+        self._actor.complain(kube, decision.complaints)
+        if decision.look_again is not None:
+            self._look_again(key, decision.look_again)
+        refusal = await self._actor.act(kube, slurm, decision.actions)
+        if refusal:
+            self._actor.complain(kube, [refusal])
+            self._look_again(key, COMPLAINT_PAUSE)
+
+    def _gather(self, key: NodeKey) -> tuple[Node | None, str | None]:
+        """Find the Kubernetes node, and the name in Slurm; neither, if there is nothing to look at (any more)."""
+        if key.side == "slurm":
+            # Whoever belongs to a Kubernetes node is looked at under that one's name.
+            orphan = self._world.map.kube_name(key.name) is None and key.name in self._world.slurm_nodes
+            return None, key.name if orphan else None
+        node = self._world.nodes.get(Key("", key.name))
+        if node is None:
+            return None, None
+        name = self._world.map.slurm_name(key.name)
+        if name is None and names.EXTERNAL_NODE_LABEL not in node.metadata.labels:
+            return None, None
+        return node, name
+
+    def _look_again(self, key: NodeKey, after: float) -> None:
+        self.controller.queue.add(key, after=after)
+
+    # What wakes a node
+
+    def _kube_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        if new is not None and (old is None or kube_facts(old) != kube_facts(new)):
+            self.controller.queue.add(NodeKey("kubernetes", key.name))
+
+    def _slurm_changed(self, name: str, old: SlurmNode | None, new: SlurmNode | None) -> None:
+        if old is None or new is None or slurm_facts(old) != slurm_facts(new):
+            self._wake(name)
+
+    def _wake(self, slurm_node: str) -> None:
+        kube = self._world.map.kube_name(slurm_node)
+        self.controller.queue.add(NodeKey("kubernetes", kube) if kube else NodeKey("slurm", slurm_node))

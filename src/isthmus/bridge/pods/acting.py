@@ -1,0 +1,193 @@
+"""Does what `podrules` decided: ends jobs in Slurm, makes pods leave, tells pods of their jobs."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.bridge.cache.world import World
+from isthmus.domain.bridge import jobstates, outcome, placeholder
+from isthmus.domain.bridge.outcome import Outcome, Result
+from isthmus.domain.bridge.podrules import SUSPENDED_CONDITION, Action, EndJob, Evict, Tell
+from isthmus.errors import Terminal, Wait
+from isthmus.kube import errors as kube_errors
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key, micro_time
+from isthmus.model.pod import PODS, Pod
+from isthmus.model.slurm import JobRequest
+from isthmus.slurm.errors import AlreadyDone, NotFound
+from isthmus.slurm.submission import key_of, with_key
+
+log = structlog.get_logger()
+
+_AT_ONCE: Final = 16
+"""So many pods of one gang are asked to leave at a time."""
+
+_SIGNAL_AGAIN: Final = 1.0
+_SIGNAL_WITHIN: Final = 30.0
+"""A placeholder that has not ended by then does not heed signals, and is cancelled."""
+
+_CANCEL_AGAIN: Final = 5.0
+
+_LONGEST_COMMENT: Final = 1024
+_SIGNALS: Final = {Result.SUCCEEDED: placeholder.SUCCEED, Result.FAILED: placeholder.FAIL}
+
+
+class _Ending(msgspec.Struct):
+    """A job that we are ending: since when, what it was told of its pods, and when it was cancelled."""
+
+    since: float
+    told: str = ""
+    cancelled: float | None = None
+
+
+class Acting:
+    """Acts for one process."""
+
+    def __init__(
+        self,
+        world: World,
+        recorder: Recorder,
+        *,
+        now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._recorder = recorder
+        self._now = now
+        self._clock = clock
+        self._endings: dict[int, _Ending] = {}
+
+    async def act(self, ours: OurJob, actions: Iterable[Action]) -> None:
+        """Do these things about a job; raises `Wait` if they have to be done again."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(action: Action) -> None:
+            async with gate:
+                match action:
+                    case EndJob():
+                        await self._end(ours, action)
+                    case Evict():
+                        await self.evict(action)
+                    case Tell():
+                        await self._tell(action)
+
+        async with asyncio.TaskGroup() as group:
+            for action in actions:
+                group.create_task(one(action))
+
+    def forget(self, job_id: int) -> None:
+        """Forget a job that is over."""
+        self._endings.pop(job_id, None)
+
+    # Jobs
+
+    async def _end(self, ours: OurJob, end: EndJob) -> None:
+        await self._make_sure_that_they_are_gone(ours, end.missing)
+        job_id = ours.job_id
+        ending = self._endings.setdefault(job_id, _Ending(since=self._clock()))
+        if ending.cancelled is not None and self._clock() - ending.cancelled < _CANCEL_AGAIN:
+            raise Wait(f"job {job_id} was cancelled, and Slurm has not said so yet", after=_CANCEL_AGAIN)
+        log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
+        try:
+            if ending.told != end.outcome.text:
+                await self._write_down(ours, end.outcome)
+                ending.told = end.outcome.text
+            if not await self._signal(ours, end.outcome.result, since=ending.since):
+                await self._world.slurm.cancel_job(job_id)
+                ending.cancelled = self._clock()
+        except (AlreadyDone, NotFound):
+            return
+        finally:
+            self._world.expect(job_id)
+
+    async def _make_sure_that_they_are_gone(self, ours: OurJob, missing: Iterable[Key]) -> None:
+        """Look for pods that no cache has seen: the job may be known to us earlier than they are."""
+        for key in missing:
+            try:
+                found = await self._world.kube.get(PODS, key)
+            except kube_errors.NotFound:
+                continue
+            if found.metadata.uid in ours.marker.uids:
+                raise Wait(f"pod {key} is there, but was not seen yet", after=0.5)
+
+    async def _write_down(self, ours: OurJob, told: Outcome) -> None:
+        """Write into a job what became of its pods; what cannot be written does not keep its nodes."""
+        job = ours.job
+        key = key_of(job.comment)
+        mark = with_key(None, key) if key else ""
+        before = (job.comment or "").removesuffix(mark).strip()
+        room = _LONGEST_COMMENT - len(mark) - 1
+        after = outcome.in_comment(before, told)[:room]
+        change = JobRequest(
+            comment=with_key(after, key) if key else after,
+            admin_comment=outcome.in_admin_comment(job.admin_comment or "{}", told),
+        )
+        if (change.comment, change.admin_comment) == (job.comment, job.admin_comment):
+            return
+        try:
+            await self._world.slurm.update_job(job.job_id, change)
+        except (AlreadyDone, NotFound):
+            raise
+        except Terminal as error:
+            log.warning("the outcome was not written into the job", job=job.job_id, error=str(error))
+
+    async def _signal(self, ours: OurJob, result: Result, *, since: float) -> bool:
+        """Tell a placeholder how to end; False if it can only be cancelled."""
+        job = ours.job
+        signal = _SIGNALS.get(result)
+        if not (job.batch_flag and signal and jobstates.phase(job.job_state) is jobstates.Phase.RUNNING):
+            return False
+        if self._clock() - since > _SIGNAL_WITHIN:
+            log.warning("a placeholder job does not heed signals and is cancelled", job=job.job_id)
+            return False
+        await self._world.slurm.cancel_job(job.job_id, signal=signal, batch=True)
+        raise Wait(f"job {job.job_id} is being told to end", after=_SIGNAL_AGAIN)
+
+    # Pods
+
+    async def evict(self, eviction: Evict) -> None:
+        """Make a pod leave and say why: in a condition, which its workload may heed, and in an Event.
+
+        This does not ask for disruption budgets. They say how many pods may be taken away at a time by choice; here
+        Slurm has taken the nodes away already, and gives them to somebody else.
+        """
+        pod = eviction.pod
+        log.info("evicting a pod", pod=str(pod.metadata.key), reason=eviction.reason)
+        self._recorder.event(PODS, pod, eviction.reason, eviction.message, warning=True, action="Evicting")
+        try:
+            await self._set_condition(pod, "DisruptionTarget", status=True, why=eviction)
+            await self._world.kube.delete(PODS, pod.metadata.key, uid=pod.metadata.uid)
+        except kube_errors.NotFound:
+            return
+
+    async def _tell(self, told: Tell) -> None:
+        self._recorder.event(
+            PODS, told.pod, told.reason, told.message, warning=told.suspended, action="FollowingSlurm"
+        )
+        try:
+            await self._set_condition(told.pod, SUSPENDED_CONDITION, status=told.suspended, why=told)
+        except kube_errors.NotFound:
+            return
+
+    async def _set_condition(self, pod: Pod, type_: str, *, status: bool, why: Evict | Tell) -> None:
+        meta = pod.metadata
+        condition: dict[str, Any] = {
+            "type": type_,
+            "status": "True" if status else "False",
+            "reason": why.reason,
+            "message": why.message,
+            "lastTransitionTime": micro_time(self._now()),
+        }
+        body = {
+            "metadata": {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
+            "status": {"conditions": [condition]},
+        }
+        # A manager for each condition: what one applies and leaves out the next time is removed.
+        manager = f"isthmus-pods-{type_.rpartition('/')[2]}"
+        await self._world.kube.apply(PODS, body, manager=manager, force=True, subresource="status")

@@ -1,0 +1,125 @@
+"""What a group of pods asks of Slurm: gathered from the pods and from all that stands above them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from isthmus.bridge.cache.owners import Owner, Owners
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler.holding import Hold
+from isthmus.domain.bridge import grouping, jobask, tenancy
+from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.placement import ALONE, Demand
+from isthmus.model.meta import Key
+from isthmus.model.pod import Pod
+from isthmus.model.workload import (
+    BuiltinPodGroup,
+    Job,
+    JobSet,
+    LeaderWorkerSet,
+    PodGroup,
+)
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """The object behind a group, as far as placement cares: who it is, and how many pods it wants."""
+
+    uid: str
+    demand: Demand
+    object: Any = None
+
+
+async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh: bool = False) -> Gang:
+    """Find what makes these pods one group, `fresh` or as it was half a minute ago. A pod alone needs nobody."""
+    if group.single:
+        return Gang(pods[0].metadata.uid, ALONE)
+    found = await owners.group(group, fresh=fresh)
+    if found is None:
+        key = group.object
+        raise Hold(
+            f"{group.kind} {key} does not exist",
+            reason="WaitingForGang",
+            remedy=f"create it, or remove what names it from the pods of {group.namespace}",
+        )
+    uid = found.metadata.uid
+    if group.kind == grouping.LEADER_WORKER_SET:
+        uid = f"{uid}/{group.name.rpartition('-')[2]}"
+    return Gang(uid, demand_of(found, pods), found)
+
+
+def demand_of(found: Any, pods: Sequence[Pod]) -> Demand:
+    """Tell how many pods must be there before any of a gang starts, and how many may come.
+
+    Members that did their part are not waited for: one that failed is tried again without them.
+    """
+    match found:
+        case PodGroup():
+            size = max(1, found.spec.min_member - _done(pods))
+            return Demand(size, size)
+        case BuiltinPodGroup():
+            size = found.spec.scheduling_policy.gang.min_count if found.spec.scheduling_policy.gang else 1
+            size = max(1, size - _done(pods))
+            return Demand(size, size)
+        case LeaderWorkerSet():
+            size = found.spec.leader_worker_template.size
+            # Workers of such a set are made when their leader is ready, so the leader cannot wait for them.
+            late = found.spec.startup_policy == "LeaderReady"
+            return Demand(1 if late else size, size)
+        case JobSet():
+            size = sum(
+                job.replicas * _at_a_time(job.template.spec.parallelism, job.template.spec.completions)
+                for job in found.spec.replicated_jobs
+            )
+            size = max(1, size - sum(1 for pod in pods if pod.status.phase == "Succeeded"))
+            return Demand(size, size)
+        case Job():
+            size = _at_a_time(found.spec.parallelism, found.spec.completions, done=found.status.succeeded)
+            return Demand(size, size)
+        case _:
+            return ALONE
+
+
+def _done(pods: Sequence[Pod]) -> int:
+    """Count members that succeeded and whose controller has others yet: an older run that left pods is none."""
+    current = {pod.metadata.controller for pod in pods if not pod.finished} - {None}
+    return sum(1 for pod in pods if pod.status.phase == "Succeeded" and pod.metadata.controller in current)
+
+
+def _at_a_time(parallelism: int, completions: int | None, *, done: int = 0) -> int:
+    return max(1, parallelism if completions is None else min(parallelism, completions - done))
+
+
+async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners) -> tuple[Ask, int]:
+    """Gather what is asked of Slurm, within what is allowed; and the time limit in seconds, 0 for none.
+
+    Raises `Terminal` with what is wrong.
+    """
+    first = pods[0]
+    chain = await owners.of(first)
+    asks = [_read(source) for source in await _sources(group, gang, first, chain, owners)]
+    namespace = world.namespaces.get(Key("", group.namespace))
+    grant = tenancy.grant_for(
+        world.policies.values(),
+        namespace=group.namespace,
+        namespace_labels=namespace.metadata.labels if namespace else {},
+        service_account=first.spec.service_account_name or "default",
+    )
+    limits = [owner.object.spec.active_deadline_seconds for owner in chain if isinstance(owner.object, Job)]
+    limits += [pod.spec.active_deadline_seconds for pod in pods]
+    return tenancy.apply(grant, jobask.merge(*asks)), min((limit for limit in limits if limit), default=0)
+
+
+async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner], owners: Owners) -> list[Owner]:
+    """Name the objects whose annotations count, in the order of `domain.jobask`: the last has the last word."""
+    known = {owner.object.metadata.uid for owner in chain}
+    own = [] if gang.object is None or gang.object.metadata.uid in known else [Owner(group.kind, gang.object)]
+    inner = own if group.kind == grouping.BUILTIN_POD_GROUP else []
+    outer = [] if inner else own
+    above = await owners.above_group(group, gang.object)
+    return [Owner("Pod", pod), *inner, *reversed(chain), *outer, *above]
+
+
+def _read(source: Owner) -> Ask:
+    return jobask.parse(source.object.metadata.annotations, where=f"{source.kind} {source.object.metadata.key}")

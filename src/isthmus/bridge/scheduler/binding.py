@@ -1,0 +1,175 @@
+"""Binds pods to the nodes that Slurm gave, once Kubernetes can take them there, too.
+
+Slurm decides, but Kubernetes may know better about the moment: a pod that is leaving still has its node's memory,
+a volume has to be made first, a label was taken away since the job was submitted. What passes is waited for. What
+does not is given back to Slurm.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from isthmus import names
+from isthmus.bridge.cache.feasible import FeasibleNodes
+from isthmus.bridge.cache.ledger import Ledger
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler.holding import GiveBack, Hold
+from isthmus.domain.bridge.placement import Bind, Seat
+from isthmus.domain.kube import feasibility, volumes
+from isthmus.domain.kube.feasibility import Constraints
+from isthmus.domain.kube.volumes import Volumes
+from isthmus.kube.errors import Conflict, NotFound
+from isthmus.model.meta import Key
+from isthmus.model.pod import Pod
+from isthmus.model.storage import CLAIMS
+
+_ROOM_WITHIN: Final = 30.0
+"""So long Kubernetes may take to make room, unless something is leaving there."""
+
+
+class Binder:
+    """Carries out bindings."""
+
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        feasible: FeasibleNodes,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._feasible = feasible
+        self._clock = clock
+        self._no_room: dict[tuple[Key, str], float] = {}
+        """Since when there is no room for a pod on a node."""
+
+    def constraints(self, pods: Sequence[Pod]) -> Constraints:
+        """Tell which nodes these pods may run on. Those of one gang are alike but for their volumes."""
+        terms = tuple(term for pod in pods for term in self._volumes(pod).terms)
+        return feasibility.constraints_of(pods[0], terms)
+
+    def require_volumes(self, pods: Sequence[Pod]) -> None:
+        """Raise `Hold` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
+        for pod in pods:
+            if waiting := self._volumes(pod).waiting:
+                raise Hold(waiting, reason="WaitingForVolume")
+
+    async def bind(self, step: Bind, *, wake: Callable[[], None]) -> None:
+        """Bind what can be bound; raises `Hold` or `GiveBack` where something cannot (yet)."""
+        # A binding that the cache does not show yet would only be refused.
+        seats = [seat for seat in step.seats if not self._ledger.assumes(seat.pod)]
+        if not step.together:
+            trouble: Exception | None = None
+            for seat in seats:
+                try:
+                    node = await self._prepare(seat, wake)
+                    await self._bind(seat, node)
+                except (Hold, GiveBack) as error:
+                    trouble = trouble or error
+            if trouble:
+                raise trouble
+            return
+        nodes: list[str] = []
+        for seat in seats:
+            nodes.append(await self._prepare(seat, wake, others=zip(seats, nodes, strict=False)))
+        for seat, node in zip(seats, nodes, strict=True):
+            self._ledger.assume(seat.pod, node)
+        async with asyncio.TaskGroup() as tasks:
+            for seat, node in zip(seats, nodes, strict=True):
+                tasks.create_task(self._bind(seat, node))
+
+    async def _prepare(
+        self, seat: Seat, wake: Callable[[], None], *, others: Iterable[tuple[Seat, str]] = ()
+    ) -> str:
+        """Make sure that the pod can run where Slurm wants it; return the Kubernetes node.
+
+        `others` are to be bound together with it, each to its node: they share the room that there is.
+        """
+        pod, slurm_node = seat.pod, seat.slurm_node
+        node = self._world.map.kube_name(slurm_node)
+        if node is None or self._world.nodes.get(Key("", node)) is None:
+            raise GiveBack(
+                f"Slurm gave node {slurm_node}, which is no node of this Kubernetes",
+                job_id=seat.job_id,
+                slurm_node=slurm_node,
+            )
+        wanted = self._volumes(pod)
+        if wanted.waiting:
+            raise Hold(wanted.waiting, reason="WaitingForVolume")
+        misfit = self._feasible.misfit(feasibility.constraints_of(pod, wanted.terms), node)
+        misfit = misfit or feasibility.repelled(
+            pod, self._world.pods.by("node", node), namespace_labels=self._labels_of
+        )
+        if misfit:
+            raise GiveBack(
+                f"Slurm gave node {slurm_node}, but {node} {misfit}", job_id=seat.job_id, slurm_node=slurm_node
+            )
+        beside = [other.pod for other, place in others if place == node]
+        self._require_room(seat, node, wake, beside=beside)
+        if wanted.unbound:
+            await self._place_volumes(wanted, node)
+        return node
+
+    def _require_room(self, seat: Seat, node: str, wake: Callable[[], None], *, beside: Sequence[Pod]) -> None:
+        place = (seat.pod.metadata.key, node)
+        lack = self._ledger.lack(node, seat.pod, beside=beside)
+        if lack is None:
+            self._no_room.pop(place, None)
+            return
+        since = self._no_room.setdefault(place, self._clock())
+        told = f"Slurm gave node {node}, but Kubernetes has no room there yet: {lack}"
+        if self._ledger.leaving(node) or self._clock() - since < _ROOM_WITHIN:
+            self._ledger.on_room(node, wake)
+            raise Hold(told, reason="WaitingForRoom")
+        del self._no_room[place]
+        raise GiveBack(told, job_id=seat.job_id, slurm_node=seat.slurm_node)
+
+    def _volumes(self, pod: Pod) -> Volumes:
+        world = self._world
+        return volumes.volumes_of(
+            pod,
+            claims=world.claims.get,
+            volumes=lambda name: world.volumes.get(Key("", name)),
+            classes=lambda name: world.classes.get(Key("", name)),
+            users=lambda claim: world.pods.by("claim", claim),
+        )
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        found = self._world.namespaces.get(Key("", namespace))
+        return found.metadata.labels if found else {}
+
+    async def _place_volumes(self, wanted: Volumes, node: str) -> None:
+        """Have volumes made on the node that the pod will run on, and wait for them."""
+        patch = {"metadata": {"annotations": {names.SELECTED_NODE_ANNOTATION: node}}}
+        for claim in wanted.unbound:
+            known = self._world.claims.get(claim)
+            if known and known.metadata.annotations.get(names.SELECTED_NODE_ANNOTATION) != node:
+                await self._world.kube.merge_patch(CLAIMS, claim, patch)
+        told = ", ".join(str(claim) for claim in wanted.unbound)
+        raise Hold(f"volumes are being made on {node} for {told}", reason="WaitingForVolume")
+
+    async def _bind(self, seat: Seat, node: str) -> None:
+        meta = seat.pod.metadata
+        self._ledger.assume(seat.pod, node)
+        job_id = str(seat.job_id)
+        try:
+            await self._world.kube.bind(
+                meta.key,
+                node,
+                uid=meta.uid,
+                labels={names.JOB_ID_LABEL: job_id},
+                annotations={
+                    names.POD_NODE_ANNOTATION: node,
+                    names.POD_JOB_ANNOTATION: job_id,
+                    names.POD_SLURM_NODE_ANNOTATION: seat.slurm_node,
+                },
+            )
+        except (NotFound, Conflict):
+            # The pod is gone, or has a node already: the cache will show it soon.
+            self._ledger.forget(meta.key)
+        except BaseException:
+            self._ledger.forget(meta.key)
+            raise

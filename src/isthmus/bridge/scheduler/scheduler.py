@@ -1,0 +1,405 @@
+"""Places pods by Slurm.
+
+    pod appears ──► decide ──► submit ─┐
+                      ▲                │ the poller sees the job start
+                      │                ▼
+                      └── bind ◄── the nodes that Slurm gave
+
+The unit of work is a group of pods (`domain.grouping`). Each pass gathers the group's pods and jobs from caches,
+asks `domain.placement` what to do, and does it. What it remembers between passes is only what the caches cannot
+show yet: jobs whose submission was answered but that the poller has not read. All else is found again after a
+restart.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from isthmus.bridge import withdrawal
+from isthmus.bridge.cache.feasible import FeasibleNodes
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.bridge.cache.ledger import Ledger
+from isthmus.bridge.cache.owners import Owners
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler import asking
+from isthmus.bridge.scheduler.asking import Gang
+from isthmus.bridge.scheduler.binding import Binder
+from isthmus.bridge.scheduler.holding import GiveBack, Hold
+from isthmus.bridge.scheduler.submitting import Submitting
+from isthmus.bridge.scheduler.telling import PATIENCE, Teller, why
+from isthmus.domain.bridge import jobstates, placement, reasons
+from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.placement import Allocation, Bind, Cancel, Gather, Submit
+from isthmus.domain.languages import hostlist
+from isthmus.errors import Retry, Terminal, Wait
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.model.pod import Pod
+from isthmus.model.slurm import Job, JobRequest
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+from isthmus.slurm.errors import NotFound
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 32
+_SETTLE: Final = 0.2
+"""Seconds without a new member after which a gang that may grow counts as complete."""
+
+_UNSEEN: Final = 15.0
+"""After so many seconds a job that was submitted but never seen is looked for by its id."""
+
+_AVOIDED: Final = 60.0
+"""Seconds for which a node is left out that Kubernetes could not use. It may have room again."""
+
+_CANCELLED: Final = 30.0
+_CANCELLED_REMEDY: Final = "the pod is deleted as soon as the bridge's controllers run"
+
+_REFUSED: Final = 60.0
+"""Seconds after which something that was refused is tried again, since an administrator may have allowed it."""
+
+
+class _Sent(Allocation, frozen=True, gc=False):
+    """A job that was submitted and is not in the caches yet."""
+
+    uid: str = ""
+    at: float = 0.0
+
+
+class Scheduler:
+    """The scheduler of one process; `workers` are for its manager."""
+
+    def __init__(
+        self,
+        world: World,
+        submitting: Submitting,
+        *,
+        recorder: Recorder,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._world = world
+        self._metrics = metrics.scheduling()
+        self._metrics.waiting.set_function(lambda: len(self._waiting))
+        self._now = now
+        self._submitting = submitting
+        self._clock = clock
+        self._owners = Owners(world.kube)
+        self._ledger = Ledger(world.pods, world.nodes)
+        self._feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes)
+        self._binder = Binder(world, self._ledger, self._feasible, clock=clock)
+        self._teller = Teller(world.kube, recorder, clock=clock)
+        self._sent: dict[GroupKey, list[_Sent]] = {}
+        self._waiting: dict[GroupKey, float] = {}
+        """Since when a group waits, whatever for."""
+        self._sizes: dict[GroupKey, tuple[int, float]] = {}
+        """How many pods a gang has, and since when it is so many."""
+        self._avoided: dict[GroupKey, dict[str, float]] = {}
+        """Slurm nodes on which Kubernetes had no room for a group, and until when they are left out."""
+        self.controller: Controller[GroupKey] = Controller(
+            "scheduler", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        world.pods.on_change(self._pod_changed)
+        world.jobs.on_change(self._job_changed)
+        self._feasible.on_change(self._nodes_changed)
+        world.claims.on_change(self._things_changed)
+        world.policies.on_change(self._things_changed)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    # What wakes a group
+
+    def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:
+        pod = after or before
+        if pod is None or not self._world.ours(pod):
+            return
+        group = group_of(pod)
+        if after is None or after.finished or after.leaving:
+            if group.single and (before is None or not before.bound):
+                self._forget(group)
+            # What it leaves behind, a free slot or a gang that is no longer complete, matters to its gang alone.
+            if not group.single:
+                self.controller.queue.add(group)
+        elif not after.bound and (before is None or _matters(before, after)):
+            self.controller.queue.add(group)
+        elif after.bound and group.single:
+            self._forget(group)
+
+    def _job_changed(self, _job_id: int, before: OurJob | None, after: OurJob | None) -> None:
+        ours = after or before
+        if ours is not None:
+            self.controller.queue.add(ours.marker.group)
+
+    def _nodes_changed(self) -> None:
+        for group in self._waiting:
+            self.controller.queue.add(group, priority=-1)
+
+    def _things_changed(self, *_: object) -> None:
+        for group in self._waiting:
+            if not self._world.jobs.of_group(group):
+                self.controller.queue.add(group, priority=-1)
+
+    def _forget(self, group: GroupKey) -> None:
+        for known in (self._sent, self._waiting, self._sizes, self._avoided):
+            known.pop(group, None)
+
+    # One pass
+
+    async def reconcile(self, group: GroupKey) -> None:
+        """Do what is to be done for a group now."""
+        pods = self._world.members(group)
+        loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
+        if not loose and (group.single or not pods):
+            self._forget(group)
+            return
+        try:
+            gang = await asking.gang_of(group, pods, self._owners)
+            await self._advance(group, gang, pods)
+        except GiveBack as error:
+            await self._give_back(group, loose, error)
+        except Terminal as error:
+            await self._tell(group, loose, "SlurmRefused", why(error), warning=True)
+            raise Wait(error.what, after=_REFUSED) from error
+        except Hold as error:
+            await self._tell(group, loose, error.reason, why(error))
+            raise
+        except Retry as error:
+            if not self._world.poller.contact.in_touch:
+                await self._tell(group, loose, "SlurmUnreachable", why(error), warning=True)
+            raise
+
+    async def _advance(self, group: GroupKey, gang: Gang, pods: Sequence[Pod]) -> None:
+        jobs = await self._allocations(group, gang)
+        steps = placement.decide(pods, jobs, gang.demand)
+        for step in steps:
+            self._metrics.decisions(type(step).__name__.lower()).inc()
+            match step:
+                case Bind():
+                    with self._metrics.steps("bind").time():
+                        await self._binder.bind(step, wake=partial(self.controller.queue.add, group))
+                    self._waiting.pop(group, None)
+                    self._note_placement(step)
+                case Submit():
+                    await self._respect_cancellation(group, gang, step)
+                    self._settled(group, pods)
+                    # The job carries the uid of the gang's object, and one of that name may have been made anew.
+                    latest = await asking.gang_of(group, pods, self._owners, fresh=True)
+                    if (latest.uid, latest.demand) != (gang.uid, gang.demand):
+                        self.controller.queue.add(group)
+                        return
+                    with self._metrics.steps("submit").time():
+                        await self._submit(group, gang, step)
+                case Cancel(job_id=job_id, why=reason):
+                    log.info("taking a job back", group=str(group), job=job_id, why=reason)
+                    await withdrawal.take_back(self._world, job_id, reason)
+                    self._unsend(group, job_id)
+                case Gather():
+                    gated = f"; {step.gated} are held by scheduling gates" if step.gated else ""
+                    message = f"{step.there} of {step.minimum} pods of {group} are there{gated}"
+                    await self._tell(group, pods, "WaitingForGang", message)
+                case placement.Queue():
+                    await self._tell_of_queue(group, step.job_id, step.pods)
+
+    def _note_placement(self, step: Bind) -> None:
+        for seat in step.seats:
+            created = seat.pod.metadata.creation_timestamp
+            if created:
+                # Kubernetes writes whole seconds; the other end is as coarse as that.
+                self._metrics.placement.observe(max(0.0, self._now().timestamp() - created.timestamp()))
+
+    async def _allocations(self, group: GroupKey, gang: Gang) -> list[Allocation]:
+        """Gather the group's living jobs, the oldest first: those that the caches have, then those to come."""
+        found: list[Allocation] = []
+        seen: set[int] = set()
+        for ours in self._world.jobs.of_group(group):
+            if ours.marker.uid != gang.uid:
+                continue
+            seen.add(ours.job_id)
+            if jobstates.living(ours.job.job_state):
+                found.append(_allocation(ours))
+        if group in self._sent:
+            found += await self._unseen(group, gang, seen)
+        return found
+
+    async def _unseen(self, group: GroupKey, gang: Gang, seen: set[int]) -> list[_Sent]:
+        """What was submitted and has not been seen yet; a job that stays away is asked for."""
+        kept: list[_Sent] = []
+        for sent in self._sent[group]:
+            if sent.job_id in seen or sent.uid != gang.uid:
+                continue
+            if self._clock() - sent.at > _UNSEEN and not await self._exists(sent.job_id):
+                log.warning("a submitted job is gone", group=str(group), job=sent.job_id)
+                continue
+            kept.append(sent)
+        if kept:
+            self._sent[group] = kept
+        else:
+            del self._sent[group]
+        return kept
+
+    async def _exists(self, job_id: int) -> bool:
+        try:
+            await self._world.slurm.job(job_id)
+        except NotFound:
+            return False
+        return True
+
+    def _unsend(self, group: GroupKey, job_id: int) -> None:
+        if group in self._sent:
+            self._sent[group] = [sent for sent in self._sent[group] if sent.job_id != job_id]
+
+    # Acting
+
+    def _settled(self, group: GroupKey, pods: Sequence[Pod]) -> None:
+        """Let a gang grow for a moment: its pods come one by one, and one job is to hold them all."""
+        if group.single:
+            return
+        size, since = self._sizes.get(group, (0, 0.0))
+        now = self._clock()
+        if size != len(pods):
+            self._sizes[group] = len(pods), now
+            since = now
+        if now - since < _SETTLE:
+            raise Hold(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
+
+    async def _respect_cancellation(self, group: GroupKey, gang: Gang, step: Submit) -> None:
+        """Submit nothing for pods whose job somebody has cancelled: the pod controller makes them go."""
+        family = [it for it in self._world.jobs.of_group(group) if it.marker.uid == gang.uid]
+        uids = (pod.metadata.uid for pod in step.pods)
+        job_id = await withdrawal.withdrawn_for(self._world, family, uids) if family else None
+        if job_id is not None:
+            raise Hold(
+                f"Slurm job {job_id} was cancelled",
+                reason="SlurmJobCancelled",
+                after=_CANCELLED,
+                remedy=_CANCELLED_REMEDY,
+            )
+
+    async def _submit(self, group: GroupKey, gang: Gang, step: Submit) -> None:
+        world = self._world
+        self._binder.require_volumes(step.pods)
+        ask, deadline = await asking.ask_of(group, gang, step.pods, world, self._owners)
+        constraints = self._binder.constraints(step.pods)
+        excluded = self._feasible.excluded(constraints)
+        if not excluded.feasible:
+            await self._tell(group, step.pods, "Unschedulable", excluded.why, warning=True)
+            self._waiting.setdefault(group, self._clock())
+            return
+        taken = await self._submitting.submit(
+            group,
+            gang.uid,
+            step,
+            ask=ask,
+            deadline=deadline,
+            excluded=self._with_avoided(group, excluded.hostlist),
+        )
+        now = self._clock()
+        job_id = taken.job_id
+        sent = _Sent(job_id=job_id, slots=step.slots, uid=gang.uid, at=now)
+        self._sent.setdefault(group, []).append(sent)
+        self._waiting.setdefault(group, now)
+        world.expect(job_id)
+        self.controller.queue.add(group, after=PATIENCE, priority=-1)
+        if taken.at_once and (nodes := await world.reading.started(job_id)):
+            known = self._sent.get(group, [])
+            if sent in known:
+                known[known.index(sent)] = msgspec.structs.replace(sent, nodes=nodes[: step.slots])
+                self.controller.queue.add(group)
+
+    def _with_avoided(self, group: GroupKey, unfit: str) -> str:
+        """Add to the nodes that do not fit those that had no room, for a while."""
+        avoided = self._avoided.get(group, {})
+        return _joined(unfit, frozenset(node for node, until in avoided.items() if until > self._clock()))
+
+    async def _keep_exclusions(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> None:
+        """Tell Slurm which nodes a waiting job may not have, if that changed since it was told."""
+        excluded = self._feasible.excluded(self._binder.constraints(pods))
+        wanted = self._with_avoided(group, excluded.hostlist)
+        if excluded.feasible and not _same_hosts(job.excluded_nodes or "", wanted):
+            await self._world.slurm.update_job(job.job_id, JobRequest(excluded_nodes=(wanted,)))
+
+    async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
+        """Give a node back that Kubernetes cannot use, and ask Slurm again without it."""
+        log.warning("giving a node back", group=str(group), job=error.job_id, why=error.what)
+        unfit = self._feasible.excluded(self._binder.constraints(pods)).hostlist if pods else ""
+        if error.slurm_node not in hostlist.expand(unfit):
+            self._avoided.setdefault(group, {})[error.slurm_node] = self._clock() + _AVOIDED
+            self.controller.queue.add(group, after=_AVOIDED, priority=-1)
+        await withdrawal.take_back(self._world, error.job_id, error.what)
+        await self._tell(group, pods, "SlurmNodeRejected", error.what, warning=True)
+
+    # Telling
+
+    async def _tell_of_queue(self, group: GroupKey, job_id: int, pods: Sequence[Pod]) -> None:
+        ours = self._world.jobs.get(job_id)
+        if ours is None:
+            return
+        await self._keep_exclusions(group, ours.job, pods)
+        if not ours.job.state_reason:
+            # It is known from its submission alone. When its reason has been read, we come back.
+            self._world.poller.reread(job_id)
+            return
+        found = reasons.sentence(ours.job.state_reason, job_id=job_id)
+        held = found.outlook is reasons.Outlook.HELD
+        message = f"Slurm job {job_id} waits because {found.text} ({ours.job.state_reason or 'None'})"
+        if start := reasons.expected_start(ours.job, now=self._now().timestamp()):
+            message += f", and is expected to start at {start:%Y-%m-%d %H:%M} UTC"
+        if found.remedy and found.outlook is not reasons.Outlook.PASSES:
+            message += f". {found.remedy[:1].upper()}{found.remedy[1:]}"
+        await self._tell(group, pods, "SlurmHeld" if held else "SlurmPending", message, warning=held)
+
+    async def _tell(
+        self, group: GroupKey, pods: Iterable[Pod], reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        now = self._clock()
+        since = self._waiting.setdefault(group, now)
+        patience = PATIENCE - (now - since)
+        if patience > 0:
+            self.controller.queue.add(group, after=patience, priority=-1)
+            return
+        loose = [pod for pod in pods if not pod.bound]
+        if pause := await self._teller.tell(loose, reason, message, warning=warning):
+            self.controller.queue.add(group, after=pause, priority=-1)
+
+
+@lru_cache(maxsize=1024)
+def _joined(excluded: str, avoided: frozenset[str]) -> str:
+    return hostlist.fold([*hostlist.expand(excluded), *sorted(avoided)]) if avoided else excluded
+
+
+@lru_cache(maxsize=1024)
+def _same_hosts(one: str, other: str) -> bool:
+    # Thousands of waiting jobs have few lists between them.
+    return hostlist.same_hosts(one, other)
+
+
+def _allocation(ours: OurJob) -> Allocation:
+    job, slots = ours.job, ours.marker.slots
+    if not jobstates.running(job.job_state):
+        return Allocation(job.job_id, slots)
+    return Allocation(job.job_id, slots, placement.slot_nodes(job, slots, packed=ours.marker.packed))
+
+
+def _matters(before: Pod, after: Pod) -> bool:
+    """Whether a change of a pod without a node is more than an echo of what we told it."""
+    return _placement_of(before) != _placement_of(after)
+
+
+def _placement_of(pod: Pod) -> Hashable:
+    return (
+        pod.metadata.uid,
+        pod.spec.node_name,
+        len(pod.spec.scheduling_gates),
+        tuple(sorted(pod.metadata.annotations.items())),
+        pod.leaving,
+    )

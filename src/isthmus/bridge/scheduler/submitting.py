@@ -1,0 +1,142 @@
+"""Makes the Slurm job of a group, with everything in it by which it is found again."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from isthmus.bridge.cache.jobs import OurJob
+from isthmus.bridge.cache.world import World
+from isthmus.domain.bridge import jobspec, marker, placeholder
+from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.jobspec import Defaults
+from isthmus.domain.bridge.placement import Submit
+from isthmus.domain.kube.podshape import shape_of
+from isthmus.errors import Terminal, Wait
+from isthmus.model.pod import Pod
+from isthmus.model.slurm import JobRequest
+from isthmus.slurm.submission import key_of, with_key
+from isthmus.slurm.versions import Feature
+
+_CLUSTER_PART: Final = 13
+
+_ATTEMPTS: Final = 20_000
+"""So many groups are remembered: far more than can be submitted before the first of them is seen."""
+
+_BUSY_SECONDS: Final = 10.0
+"""After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
+
+
+class Taken(NamedTuple):
+    """A job that Slurm took, and whether it took it to start at once."""
+
+    job_id: int
+    at_once: bool
+
+
+class Submitting:
+    """Submits the jobs of one cluster; `defaults` come from the configuration.
+
+    With `choose` it is found out by itself, also after an upgrade, whether Slurm can hold pods by external jobs.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        defaults: Defaults,
+        *,
+        choose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._world = world
+        self._defaults = defaults
+        self._choose = choose
+        self._clock = clock
+        self._busy_until = 0.0
+        self._attempts: OrderedDict[str, int] = OrderedDict()
+        """The next number of each group that was submitted lately; later, its jobs themselves have it."""
+
+    async def submit(
+        self,
+        group: GroupKey,
+        uid: str,
+        step: Submit,
+        *,
+        ask: Ask,
+        deadline: int,
+        excluded: str,
+    ) -> Taken:
+        """Submit the job of a group, exactly once, and return its id.
+
+        An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
+        room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
+        a job with a higher priority waits.
+        """
+        defaults = await self._chosen()
+        exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
+        packed = step.slots > 1 and not exclusive
+        marked = marker.mark(group, uid, step.pods, cluster=self._world.cluster, slots=step.slots, packed=packed)
+        request = jobspec.request(
+            name=_name(group, step.pods),
+            comment=marker.comment(step.pods, asked=ask.comment),
+            admin_comment=marker.write(marked),
+            shapes=[shape_of(pod) for pod in step.pods],
+            slots=step.slots,
+            minimum=step.minimum,
+            ask=ask,
+            defaults=defaults,
+            excluded_nodes=excluded,
+            deadline_seconds=deadline,
+            script=placeholder.SCRIPT if defaults.placeholder == "batch" else None,
+            pod_priority=step.pods[0].spec.priority if step.pods[0].spec.priority_class_name else None,
+        )
+        if request.flags and self._clock() >= self._busy_until and ask.begin is None and ask.dependency is None:
+            try:
+                now = msgspec.structs.replace(request, immediate=True)
+                return Taken(await self._send(group, uid, now), at_once=True)
+            except (Terminal, Wait):
+                # No room, or something is wrong with it: the ordinary way will tell.
+                self._busy_until = self._clock() + _BUSY_SECONDS
+        return Taken(await self._send(group, uid, request), at_once=False)
+
+    async def _send(self, group: GroupKey, uid: str, request: JobRequest) -> int:
+        attempt = self._next_attempt(group, uid)
+        self._remember(uid, attempt)
+        key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
+        try:
+            submission = await self._world.slurm.submit(request, key=key)
+        except (Terminal, Wait):
+            self._remember(uid, attempt + 1)
+            raise
+        self._remember(uid, attempt + 1)
+        self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
+        return submission.job_id
+
+    async def _chosen(self) -> Defaults:
+        if not self._choose:
+            return self._defaults
+        external = (await self._world.slurm.server()).has(Feature.EXTERNAL_JOBS)
+        return msgspec.structs.replace(self._defaults, placeholder="external" if external else "batch")
+
+    def _next_attempt(self, group: GroupKey, uid: str) -> int:
+        """Number the jobs of a group: a lost answer is looked for under its own number, not an older one."""
+        known = [_attempt(ours) for ours in self._world.jobs.of_group(group) if ours.marker.uid == uid]
+        return max([self._attempts.get(uid, 0), *(it + 1 for it in known)])
+
+    def _remember(self, uid: str, attempt: int) -> None:
+        self._attempts[uid] = attempt
+        self._attempts.move_to_end(uid)
+        if len(self._attempts) > _ATTEMPTS:
+            self._attempts.popitem(last=False)
+
+
+def _attempt(ours: OurJob) -> int:
+    number = (key_of(ours.job.comment) or "").rpartition(":")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _name(group: GroupKey, pods: Sequence[Pod]) -> str:
+    return pods[0].metadata.name if group.single else group.name

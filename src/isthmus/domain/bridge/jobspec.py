@@ -1,0 +1,203 @@
+"""The Slurm job that stands for a pod or a gang.
+
+    one pod              one node, one task; the pod's CPUs, memory and devices
+    gang, whole nodes    as many nodes as pods, one task on each; what the largest pod needs, per node
+    gang, shared nodes   as many tasks as pods, wherever Slurm finds room; what the largest pod needs, per task
+
+Slurm has one size for all tasks of a job, so the largest pod sets it. A request never shrinks: CPUs and MiB are
+rounded up, and 0 (which Slurm reads as all the memory of the node) is never sent.
+
+A pod's priority becomes `nice`, and only if the administrator turns that on: a raw `priority` would make the job
+deaf to fair share, age and QOS for ever, while nice moves it by that much and leaves all the rest in force. It
+stays off by itself because Kubernetes lets everybody use any PriorityClass, and our token may go below zero where
+users may not.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Literal
+
+import msgspec
+
+from isthmus.domain.bridge.jobask import LARGEST, MIB, Ask
+from isthmus.domain.kube.podshape import Shape, largest
+from isthmus.domain.languages import slurmtime
+from isthmus.domain.languages.gresnames import CPU_DEVICE, gres_of
+from isthmus.errors import Terminal
+from isthmus.model.slurm import JobRequest, Number
+
+LONGEST_COMMENT: Final = 1024
+EXTERNAL_JOB: Final = "EXTERNAL_JOB"
+
+_DIRECTORY: Final = "/tmp"  # noqa: S108 - nothing is written there; Slurm wants one that every node has
+_ENVIRONMENT: Final = ("PATH=/usr/local/bin:/usr/bin:/bin",)
+"""slurmrestd refuses a job without any."""
+_MOST_NICE: Final = LARGEST - 2
+_MILLI: Final = 1000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for every job of the bridge, unless it asks for something else."""
+
+    partition: str = ""
+    mcs_label: str = ""
+    exclusive: bool = True
+    placeholder: Literal["external", "batch"] = "external"
+    gres: Mapping[str, str] = MappingProxyType({})
+    """The GRES of further extended resources; "" says that Slurm keeps no account of a resource."""
+    nice_from_priority: bool = False
+    """Whether the priority of pods counts in Slurm."""
+
+
+def request(
+    *,
+    name: str,
+    comment: str,
+    admin_comment: str,
+    shapes: Sequence[Shape],
+    ask: Ask,
+    defaults: Defaults,
+    minimum: int | None = None,
+    slots: int | None = None,
+    excluded_nodes: str = "",
+    deadline_seconds: int = 0,
+    pod_priority: int | None = None,
+    script: str | None = None,
+) -> JobRequest:
+    """Make the job of one pod, or of a gang with room for `slots` pods, of which `minimum` must start together.
+
+    `shapes` are those of the pods that are there; both numbers are theirs unless given. `excluded_nodes` is a host
+    list, `script` what a batch placeholder runs. `comment` is sent as it is: whoever writes it has the one that is
+    asked for in it.
+    """
+    if not shapes:
+        raise ValueError("a job is for one pod at least")
+    slots = max(slots or 0, len(shapes))
+    exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
+    size = largest(shapes)
+    cpus = ask.cpus_per_task or _cpus(size) or None
+    memory = ask.memory_per_node or -(-size.memory // MIB)
+    gres = ask.gres or _gres(size, defaults) or None
+    base = JobRequest(
+        name=_checked(ask.job_name or name, what="job name", most=255),
+        comment=_checked(comment, what="comment", most=LONGEST_COMMENT),
+        admin_comment=_checked(admin_comment, what="admin comment"),
+        flags=(EXTERNAL_JOB,) if defaults.placeholder == "external" else (),
+        script=_script(script, defaults),
+        environment=_ENVIRONMENT,
+        current_working_directory=_DIRECTORY,
+        partition=ask.partition or defaults.partition or None,
+        account=ask.account,
+        qos=ask.qos,
+        reservation=ask.reservation,
+        mcs_label=ask.mcs_label or defaults.mcs_label or None,
+        wckey=ask.wckey,
+        licenses=ask.licenses,
+        dependency=ask.dependency,
+        constraints=ask.constraints,
+        cpus_per_task=cpus,
+        excluded_nodes=(_checked(excluded_nodes, what="excluded nodes"),) if excluded_nodes else (),
+        shared=("none",) if exclusive else (),
+        time_limit=_time_limit(ask, deadline_seconds),
+        priority=None if ask.priority is None else Number.of(ask.priority),
+        nice=_nice(ask, pod_priority, defaults),
+        begin_time=None if ask.begin is None else Number.of(ask.begin),
+        requeue=ask.requeue,
+        user_id=ask.user_id,
+        group_id=ask.group_id,
+    )
+    if exclusive or slots == 1:
+        least, most = _nodes(ask, minimum=minimum or slots, slots=slots)
+        return msgspec.structs.replace(
+            base,
+            minimum_nodes=least,
+            maximum_nodes=most,
+            tasks=least if least == most else None,
+            tasks_per_node=1,
+            memory_per_node=Number.of(memory) if memory else None,
+            tres_per_node=gres,
+        )
+    sized = ask.memory_per_node is not None
+    return msgspec.structs.replace(
+        base,
+        minimum_nodes=ask.min_nodes,
+        maximum_nodes=ask.max_nodes,
+        tasks=slots,
+        memory_per_node=Number.of(memory) if sized else None,
+        memory_per_cpu=Number.of(-(-memory // (cpus or 1))) if memory and not sized else None,
+        tres_per_task=gres,
+    )
+
+
+def _nodes(ask: Ask, *, minimum: int, slots: int) -> tuple[int, int]:
+    """How many nodes, at least and at most, for pods of which each gets one."""
+    least, most = ask.min_nodes or min(minimum, slots), min(ask.max_nodes or slots, slots)
+    if least > slots:
+        raise Terminal(
+            f"min-nodes asks for {least} nodes, but there {'is' if slots == 1 else 'are'} {slots}"
+            f" pod{'s' * (slots > 1)} to be placed together, each on one node",
+            remedy='take min-nodes away, or have the pods placed together (a PodGroup, or gang: "true" on the Job)',
+        )
+    if least > most:
+        raise Terminal(
+            f"max-nodes asks for {most} nodes at most, but {least} pods need one each",
+            remedy='raise max-nodes, or let the pods share nodes (exclusive: "false")',
+        )
+    return least, most
+
+
+def _cpus(shape: Shape) -> int:
+    return max(-(-shape.milli_cpu // _MILLI), shape.devices.get(CPU_DEVICE, 0))
+
+
+def _gres(shape: Shape, defaults: Defaults) -> str:
+    counts: dict[str, int] = {}
+    unknown = []
+    for resource, count in sorted(shape.devices.items()):
+        gres = gres_of(resource, defaults.gres)
+        if gres is None:
+            unknown.append(resource)
+        elif gres:
+            counts[gres] = counts.get(gres, 0) + count
+    if unknown:
+        raise Terminal(
+            f"Slurm has no GRES for {', '.join(unknown)}",
+            remedy="tell the bridge which GRES it is (or that it is none, with an empty text) in its configuration,"
+            " or name it by the annotation gres",
+        )
+    untyped = sorted(name for name in counts if any(other.startswith(f"{name}:") for other in counts))
+    if untyped:
+        raise Terminal(
+            f"Slurm gives no job {untyped[0]} with and without a type, as {', '.join(sorted(shape.devices))} are",
+            remedy="ask for one kind of it, or name the GRES by the annotation gres",
+        )
+    return ",".join(f"gres/{name}={count}" for name, count in counts.items())
+
+
+def _time_limit(ask: Ask, deadline_seconds: int) -> Number | None:
+    if ask.time_limit is not None:
+        return Number.of(ask.time_limit)
+    return Number.of(slurmtime.whole_minutes(deadline_seconds)) if deadline_seconds > 0 else None
+
+
+def _nice(ask: Ask, pod_priority: int | None, defaults: Defaults) -> int | None:
+    if ask.nice is not None or ask.priority is not None or not pod_priority or not defaults.nice_from_priority:
+        return ask.nice
+    return max(-_MOST_NICE, min(-pod_priority, _MOST_NICE))
+
+
+def _script(script: str | None, defaults: Defaults) -> str | None:
+    if (script is None) != (defaults.placeholder == "external"):
+        raise ValueError("a batch placeholder needs a script, an external job takes none")
+    return script
+
+
+def _checked(text: str, *, what: str, most: int | None = None) -> str:
+    """Refuse what slurmctld, its log or its accounts would stumble over. Others checked what annotations say."""
+    if found := _CONTROL.search(text):
+        raise Terminal(f"the {what} {text[:60]!r} has the control character {found[0]!r} in it")
+    if most is not None and len(text.encode()) > most:
+        raise Terminal(f"the {what} {text[:60]!r}… is longer than {most} bytes", remedy="make it shorter")
+    return text

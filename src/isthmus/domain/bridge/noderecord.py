@@ -1,0 +1,199 @@
+"""What a Kubernetes node is in Slurm: the line that it is made from, and the record that says whose it is.
+
+The record stands in the Slurm node's `extra` field. It names our cluster, because several may share one Slurm, and
+holds what we asked for. A node has changed its size when it is no longer what we asked for then; what Slurm made of
+it does not matter, since Slurm leaves out GRES that its `GresTypes` does not name, and we would ask for ever.
+
+Slurm makes a node without that field, which is set a moment later. Until then the node's reason names our cluster.
+"""
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain.languages import quantity
+from isthmus.domain.languages.gresnames import gres_of
+from isthmus.domain.languages.slurmconf import Directive, Value
+from isthmus.domain.languages.tres import TresError, parse_gres
+from isthmus.errors import Terminal
+from isthmus.model.base import EMPTY
+from isthmus.model.node import Node
+from isthmus.model.slurm import Node as SlurmNode
+
+OURS: Final = "slurm-bridge:"
+"""How every reason begins that we give to Slurm. What begins otherwise is somebody else's word."""
+
+_NEW: Final = f"{OURS} registered by Kubernetes cluster "
+_VERSION: Final = 1
+_MIB: Final = 1 << 20
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
+_FEATURE = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
+_BEST_ADDRESSES: Final = ("InternalIP", "ExternalIP")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What we asked Slurm for. Memory is in MiB."""
+
+    cluster: str
+    cpus: int
+    memory: int
+    gres: str = ""
+    features: tuple[str, ...] = ()
+    topology: str = ""
+    isthmus: int = _VERSION
+
+    @property
+    def size(self) -> tuple[int, int, str]:
+        """What cannot be changed while the node exists."""
+        return self.cpus, self.memory, self.gres
+
+    def write(self) -> str:
+        """Write it as the node's `extra`."""
+        return _encode(self).decode()
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A node as it should be in Slurm."""
+
+    name: str
+    hostname: str
+    """The node's name in Kubernetes."""
+    address: str
+    record: Record
+
+
+_decode = msgspec.json.Decoder(Record).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read(node: SlurmNode) -> Record | None:
+    """Read the record of a node; None for anything that is none, whoever wrote it."""
+    if '"isthmus"' not in node.extra:
+        return None
+    try:
+        record = _decode(node.extra)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return record if record.isthmus == _VERSION and record.cluster else None
+
+
+def cluster_of(node: SlurmNode) -> str:
+    """Tell which Kubernetes cluster made a node; empty if none of ours did."""
+    if record := read(node):
+        return record.cluster
+    return node.reason.removeprefix(_NEW) if node.reason.startswith(_NEW) else ""
+
+
+def is_new(node: SlurmNode) -> bool:
+    """Whether the node still has the reason that it was made with."""
+    return node.reason.startswith(_NEW)
+
+
+def actual(node: SlurmNode, cluster: str) -> Record:
+    """Make a record of what is there, for a node of ours that has none yet."""
+    try:
+        gres = Counter[str]()
+        for it in parse_gres(node.gres.replace(":(null)", "")):
+            gres[f"{it.name}:{it.type}" if it.type else it.name] += it.count
+    except TresError:
+        gres = Counter()
+    return Record(cluster, node.cpus, node.real_memory, gres=_gres_text(gres), topology=node.topology)
+
+
+def partitions(node: Node) -> tuple[str, ...]:
+    """Read the partitions that the node is to be in."""
+    text = node.metadata.annotations.get(names.NODE_PARTITIONS_ANNOTATION, "")
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def describe(
+    node: Node, name: str, *, cluster: str, gres: Mapping[str, str] = EMPTY, feature_labels: Sequence[str] = ()
+) -> Wanted:
+    """Say what a Kubernetes node should be in Slurm. Raises `Terminal` with what is wrong with the node."""
+    allocatable = node.status.allocatable
+    # Rounded down, as opposed to what pods ask for: what is promised must be there.
+    cpus = quantity.parse(allocatable.get("cpu", "0")) // quantity.ONE
+    memory = quantity.parse(allocatable.get("memory", "0")) // quantity.ONE // _MIB
+    if cpus < 1 or memory < 1:
+        raise Terminal(f"it has {cpus} whole CPUs and {memory} MiB of memory to give", remedy="see its allocatable")
+    features = (*partitions(node), *(node.metadata.labels.get(label, "") for label in feature_labels))
+    wanted = Wanted(
+        name=_checked(name, _NAME, "the name of a Slurm node"),
+        hostname=node.metadata.name,
+        address=_address(node),
+        record=Record(
+            cluster=cluster,
+            cpus=cpus,
+            memory=memory,
+            gres=_gres_text(_devices(allocatable, gres)),
+            features=tuple(_checked(it, _FEATURE, "a feature") for it in dict.fromkeys(features) if it),
+            topology=node.metadata.annotations.get(names.NODE_TOPOLOGY_ANNOTATION, "").strip(),
+        ),
+    )
+    line([wanted])  # A value that cannot stand in a line is found here, where it can be told of this node.
+    return wanted
+
+
+def line(nodes: Sequence[Wanted]) -> Directive:
+    """Write the line that makes these nodes, which are alike but for names and addresses."""
+    record = nodes[0].record
+    settings: dict[str, Value] = {
+        "NodeName": tuple(node.name for node in nodes),
+        "NodeAddr": tuple(node.address for node in nodes),
+        "NodeHostname": tuple(node.hostname for node in nodes),
+        "Sockets": 1,
+        "CoresPerSocket": record.cpus,
+        "ThreadsPerCore": 1,
+        "CPUs": record.cpus,
+        "RealMemory": record.memory,
+        "State": "EXTERNAL",
+        "Reason": f"{_NEW}{record.cluster}",
+    }
+    if record.features:
+        settings["Feature"] = record.features
+    if record.topology:
+        settings["Topology"] = record.topology
+    if record.gres:
+        settings["Gres"] = record.gres
+        # Without it Slurm drops GPUs that have no device files, and then refuses the line.
+        settings["GresConf"] = "+".join(
+            f"count={it.count},name={it.name}" + (f",type={it.type}" if it.type else "")
+            for it in parse_gres(record.gres)
+        )
+    return Directive.of(settings)
+
+
+def _devices(allocatable: Mapping[str, str], table: Mapping[str, str]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for resource, amount in allocatable.items():
+        gres = gres_of(resource, table)
+        if gres:
+            found[gres] += quantity.parse(amount) // quantity.ONE
+    return found
+
+
+def _gres_text(counts: Mapping[str, int]) -> str:
+    return ",".join(f"{gres}:{count}" for gres, count in sorted(counts.items()) if count > 0)
+
+
+def _address(node: Node) -> str:
+    """Find an address. With a name in its place slurmctld would stop to look it up."""
+    for type_ in _BEST_ADDRESSES:
+        for found in node.status.addresses:
+            if found.type == type_:
+                try:
+                    return str(ipaddress.ip_address(found.address))
+                except ValueError:
+                    continue
+    raise Terminal("it has no InternalIP or ExternalIP yet", remedy="its kubelet or cloud provider sets it")
+
+
+def _checked(text: str, pattern: re.Pattern[str], what: str) -> str:
+    if not pattern.fullmatch(text):
+        raise Terminal(f"{text[:60]!r} cannot be {what}", remedy="use letters, digits and _ . -")
+    return text

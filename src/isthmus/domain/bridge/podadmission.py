@@ -1,0 +1,263 @@
+"""What a pod must look like for Slurm to place it: how it is changed on its way in, and why it is refused.
+
+    mutate            on CREATE alone: the scheduler's name, the toleration, no node, the gang of its workload
+    validate_create   asks that cannot be read, kept or allowed, and marks that only the bridge sets
+    validate_update   the same for asks that change; nobody else changes the marks, and nothing is resized
+
+Messages that slurm-bridge has too are in its words. Who is refused is told all that is wrong, not only the first.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain.bridge import jobask, tenancy
+from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.tenancy import Grant
+from isthmus.domain.kube import feasibility
+from isthmus.domain.languages.gresnames import DEVICE_CLASS
+from isthmus.errors import Terminal
+from isthmus.model.pod import Container, Pod, Toleration
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the API server's copy of a pod that a kubelet runs by itself."""
+
+OWNED_ANNOTATIONS: Final = (
+    names.POD_NODE_ANNOTATION,
+    names.POD_JOB_ANNOTATION,
+    names.POD_SLURM_NODE_ANNOTATION,
+)
+"""What the binding writes and nobody else, beside the label with the job's id."""
+
+_ID: Final = "external jobid label"
+_NODE: Final = "external node annotation"
+_ONLY_US: Final = "only the bridge writes it"
+
+Patch = list[dict[str, Any]]
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What admission goes by. `bridge_users` are the names by which the API server knows the bridge itself."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    taint_effect: str = ""
+    """Of the managed taint; empty tolerates it with every effect."""
+    exclusive: bool = True
+    bridge_users: Collection[str] = ()
+
+
+class Source(msgspec.Struct, frozen=True):
+    """An object above the pod whose annotations count, such as "Job batch/train"."""
+
+    name: str
+    annotations: Mapping[str, str]
+
+
+def captured(pod: Pod, rules: Rules, *, managed: bool) -> bool:
+    """Tell whether Slurm is to place a pod: it says so, or its namespace does (`managed`) and it does not object.
+
+    Those of DaemonSets and of kubelets themselves belong to one node already. In a managed namespace they are left
+    alone; who wants Slurm to account for a DaemonSet writes the scheduler's name into it.
+    """
+    if pod.spec.scheduler_name == rules.scheduler_name:
+        return True
+    undecided = pod.spec.scheduler_name in {"", DEFAULT_SCHEDULER}
+    return managed and undecided and not _of_one_node(pod)
+
+
+def wants_gang_of_owner(pod: Pod) -> bool:
+    """Tell whether the pod's Job, or the JobSet above it, has a say in whether pods start together."""
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "Job" and GANG_ANNOTATION not in pod.metadata.annotations
+
+
+def mutate(pod: Pod, rules: Rules, *, owners: Sequence[Source] = ()) -> Patch:
+    """Make the JSON patch that hands a new pod to Slurm; `owners` are those above it, the nearest first."""
+    patch: Patch = []
+    if pod.spec.scheduler_name != rules.scheduler_name:
+        patch.append({"op": "add", "path": "/spec/schedulerName", "value": rules.scheduler_name})
+    if pod.spec.node_name:
+        patch.append({"op": "remove", "path": "/spec/nodeName"})
+    wanted = Toleration(names.MANAGED_TAINT, "Equal", rules.scheduler_name, rules.taint_effect)
+    if not any(_covers(has, wanted) for has in pod.spec.tolerations):
+        written = {"key": wanted.key, "operator": wanted.operator, "value": wanted.value}
+        written |= {"effect": wanted.effect} if wanted.effect else {}
+        patch.append(_append("/spec/tolerations", written, there=bool(pod.spec.tolerations)))
+    if GANG_ANNOTATION not in pod.metadata.annotations and any(_is_gang(owner) for owner in owners):
+        patch.append(_annotate(GANG_ANNOTATION, "true", there=bool(pod.metadata.annotations)))
+    return patch
+
+
+def validate_create(pod: Pod, rules: Rules, *, owners: Sequence[Source] = (), grant: Grant) -> list[str]:
+    """Refuse a pod that Slurm could not place as it is (`Terminal`), or return warnings for its author."""
+    wrong: list[str] = []
+    if pod.metadata.labels.get(names.JOB_ID_LABEL):
+        wrong.append(f"can't create a pod with a slurm {_ID}")
+    if pod.metadata.annotations.get(names.POD_NODE_ANNOTATION):
+        wrong.append(f"can't create a pod with a slurm {_NODE}")
+    wrong += [
+        f"can't create a pod with the annotation {key}: {_ONLY_US}"
+        for key in (names.POD_JOB_ANNOTATION, names.POD_SLURM_NODE_ANNOTATION)
+        if pod.metadata.annotations.get(key)
+    ]
+    wrong += _devices(pod)
+    ask, errors = _ask(pod, owners, grant)
+    exclusive = rules.exclusive if ask is None or ask.exclusive is None else ask.exclusive
+    wrong += _unsupported(pod, exclusive=exclusive)
+    _refuse(wrong, errors)
+    # Controllers read no warnings: they are for people who create pods by hand.
+    if pod.metadata.controller:
+        return []
+    return [*feasibility.soft_wishes(pod), *([grant.warning] if grant.warning else [])]
+
+
+def validate_update(
+    old: Pod,
+    new: Pod,
+    rules: Rules,
+    *,
+    user: str,
+    resize: bool = False,
+    owners: Sequence[Source] = (),
+    grant: Grant,
+) -> list[str]:
+    """Refuse a change that would part a pod from its job (`Terminal`), or return warnings."""
+    if resize:
+        raise Terminal(
+            "can't resize a Slurm Bridge-managed pod",
+            remedy="its Slurm job has the size that it was submitted with: create the pod anew",
+        )
+    wrong = [] if user in rules.bridge_users else _changed_marks(old, new)
+    before, after = _asked(old), _asked(new)
+    if before == after:
+        _refuse(wrong, [])
+        return []
+    if before.get(GANG_ANNOTATION) != after.get(GANG_ANNOTATION):
+        wrong.append(f"can't update the annotation {GANG_ANNOTATION}: which job a pod is part of is settled")
+    _, errors = _ask(new, owners, grant)
+    _refuse(wrong, errors)
+    if new.bound:
+        return ["the pod's Slurm job is not changed by this: annotations count when the job is submitted"]
+    return []
+
+
+def _of_one_node(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return _MIRROR in pod.metadata.annotations or (owner is not None and owner.kind == "DaemonSet")
+
+
+def _covers(has: Toleration, wanted: Toleration) -> bool:
+    if has.effect and has.effect != wanted.effect:
+        return False
+    if has.operator == "Exists":
+        return has.key in {"", wanted.key}
+    return (has.key, has.value) == (wanted.key, wanted.value)
+
+
+def _is_gang(owner: Source) -> bool:
+    return owner.annotations.get(GANG_ANNOTATION, "").strip().lower() == "true"
+
+
+def _append(path: str, value: object, *, there: bool) -> dict[str, Any]:
+    return (
+        {"op": "add", "path": f"{path}/-", "value": value}
+        if there
+        else {"op": "add", "path": path, "value": [value]}
+    )
+
+
+def _annotate(key: str, value: str, *, there: bool) -> dict[str, Any]:
+    path = "/metadata/annotations"
+    if not there:
+        return {"op": "add", "path": path, "value": {key: value}}
+    return {"op": "add", "path": f"{path}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
+
+
+def _ask(pod: Pod, owners: Sequence[Source], grant: Grant) -> tuple[Ask | None, list[Terminal]]:
+    """Read what is asked for, within what is allowed. The outermost owner has the last word."""
+    asks: list[Ask] = []
+    errors: list[Terminal] = []
+    for source in (Source("", pod.metadata.annotations), *owners):
+        try:
+            asks.append(jobask.parse(source.annotations, where=source.name))
+        except Terminal as error:
+            errors.append(error)
+    if errors:
+        return None, errors
+    try:
+        return tenancy.apply(grant, jobask.merge(*asks)), []
+    except Terminal as error:
+        return None, [error]
+
+
+def _unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
+    """Name what Slurm cannot promise; what slurm-bridge refuses too is refused in its words."""
+    found = []
+    spec = pod.spec
+    if spec.resource_claims:
+        found.append(
+            "can't schedule a pod with a resourceclaim, use the annotation slurmjob.slinky.slurm.net/gres to"
+            " request devices instead"
+        )
+    if any(it.when_unsatisfiable == "DoNotSchedule" for it in spec.topology_spread_constraints):
+        found.append(
+            "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler: Slurm spreads jobs by"
+            " its own topology; remove it, or set whenUnsatisfiable to ScheduleAnyway, which is a wish"
+        )
+    rest = msgspec.structs.replace(spec, resource_claims=(), topology_spread_constraints=())
+    return found + feasibility.unsupported(msgspec.structs.replace(pod, spec=rest), exclusive=exclusive)
+
+
+def _devices(pod: Pod) -> list[str]:
+    """Name devices asked for by class: nobody would make the claims that the kubelet looks for."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return [
+        f'container "{container.name}" uses unsupported DRA device class "{name.removeprefix(DEVICE_CLASS)}": ask'
+        " for a device plugin's resource such as nvidia.com/gpu, or use the annotation"
+        f" {names.JOB_ANNOTATIONS}gres"
+        for container in containers
+        for name in sorted(_resources(container))
+        if name.startswith(DEVICE_CLASS)
+    ]
+
+
+def _resources(container: Container) -> set[str]:
+    return {*container.resources.requests, *container.resources.limits}
+
+
+def _changed_marks(old: Pod, new: Pod) -> list[str]:
+    running = old.status.phase == "Running"
+    wrong = []
+    if old.metadata.labels.get(names.JOB_ID_LABEL) != new.metadata.labels.get(names.JOB_ID_LABEL):
+        wrong.append(
+            f"can't update a running pod's {_ID}" if running else f"can't update a pod's {_ID}: {_ONLY_US}"
+        )
+    for key in OWNED_ANNOTATIONS:
+        if old.metadata.annotations.get(key) == new.metadata.annotations.get(key):
+            continue
+        if key != names.POD_NODE_ANNOTATION:
+            wrong.append(f"can't update a pod's annotation {key}: {_ONLY_US}")
+        else:
+            wrong.append(
+                f"can't update a running pod's {_NODE}" if running else f"can't update a pod's {_NODE}: {_ONLY_US}"
+            )
+    return wrong
+
+
+def _asked(pod: Pod) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in pod.metadata.annotations.items()
+        if key.startswith((names.JOB_ANNOTATIONS, names.JOB_ANNOTATIONS_OLD)) and key not in OWNED_ANNOTATIONS
+    }
+
+
+def _refuse(wrong: Sequence[str], errors: Sequence[Terminal]) -> None:
+    """Raise one error for everything, if there is anything."""
+    if wrong or errors:
+        remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
+        raise Terminal("; ".join([*wrong, *(error.what for error in errors)]), remedy="; ".join(remedies))

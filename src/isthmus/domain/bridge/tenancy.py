@@ -1,0 +1,128 @@
+"""Whose pods may ask Slurm for what.
+
+Our token can submit as anybody, so without rules every author of a pod could. The administrator's BridgePolicies
+say what a namespace, or a service account in it, may ask for; one policy holds for a pod, the one that names it
+most exactly:
+
+    names the service account  >  names the namespace  >  selects the namespace by labels;  then the first by name
+
+Without any, nobody runs as somebody else or under another security label; all else is left to Slurm's own limits.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.kube import selectors
+from isthmus.errors import Terminal
+from isthmus.model.policy import ANY, BridgePolicy, BridgePolicySpec, Choice
+
+_CHOICES: Final = {
+    "user_id": ("users", "user-id"),
+    "group_id": ("groups", "group-id"),
+    "account": ("accounts", "account"),
+    "partition": ("partitions", "partition"),
+    "qos": ("qos", "qos"),
+    "reservation": ("reservations", "reservation"),
+    "mcs_label": ("mcs_labels", "mcs-label"),
+}
+"""By field of `Ask`: the field of the policy, and the annotation."""
+
+_ONLY_BY_POLICY: Final = frozenset({"user_id", "group_id", "mcs_label"})
+_NEVER_BY_STAR: Final = {"user_id": frozenset({"root", "0"}), "group_id": frozenset({"root", "0"})}
+_NO_RULES: Final = BridgePolicySpec(priority=True)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What pods of one namespace and service account may ask for."""
+
+    policy: str = ""
+    """The policy that says so; empty where none does."""
+    rules: BridgePolicySpec = _NO_RULES
+    warning: str = ""
+    """What the author of a pod should know about it."""
+
+
+def grant_for(
+    policies: Iterable[BridgePolicy],
+    *,
+    namespace: str,
+    namespace_labels: Mapping[str, str],
+    service_account: str,
+) -> Grant:
+    """Find the policy that holds for a pod. Looks at every policy once, of which there are a few."""
+    account = service_account or "default"
+    fitting = [
+        (_exactness(policy.spec, namespace, account), policy)
+        for policy in policies
+        if _covers(policy.spec, namespace, namespace_labels, account)
+    ]
+    if not fitting:
+        return Grant(warning=_unruled(namespace))
+    _, found = min(fitting, key=lambda it: (*(not exact for exact in it[0]), it[1].metadata.name))
+    return Grant(found.metadata.name, found.spec)
+
+
+def apply(grant: Grant, ask: Ask) -> Ask:
+    """Fill in what the policy gives by itself; one error names everything that it does not allow."""
+    filled: dict[str, object] = {}
+    wrong: list[str] = []
+    for field, (rule, annotation) in _CHOICES.items():
+        choice: Choice | None = getattr(grant.rules, rule)
+        asked: str | None = getattr(ask, field)
+        if asked is None:
+            if choice and choice.default:
+                filled[field] = choice.default
+        elif choice is None:
+            if field in _ONLY_BY_POLICY:
+                wrong.append(f"{annotation} {asked!r} needs a BridgePolicy that allows it in spec.{_camel(rule)}")
+        elif refused := [value for value in asked.split(",") if not _allows(choice, value, field)]:
+            wrong.append(f"{annotation} {', '.join(map(repr, refused))} is not allowed, {_instead(choice)}")
+    if ask.priority is not None and not grant.rules.priority:
+        wrong.append("priority may not be set, since it passes over fair share (nice may)")
+    if wrong:
+        source = f"BridgePolicy {grant.policy}" if grant.policy else "no BridgePolicy holds for this namespace"
+        raise Terminal(
+            f"{'; '.join(wrong)} ({source})",
+            remedy="ask for what is allowed, or have an administrator change the BridgePolicies",
+        )
+    if ask.exclusive is None and grant.rules.exclusive is not None:
+        filled["exclusive"] = grant.rules.exclusive
+    return msgspec.structs.replace(ask, **filled) if filled else ask
+
+
+def _covers(spec: BridgePolicySpec, namespace: str, labels: Mapping[str, str], account: str) -> bool:
+    if spec.service_accounts and account not in spec.service_accounts:
+        return False
+    return namespace in spec.namespaces or selectors.matches(spec.namespace_selector, labels)
+
+
+def _exactness(spec: BridgePolicySpec, namespace: str, account: str) -> tuple[bool, bool]:
+    return account in spec.service_accounts, namespace in spec.namespaces
+
+
+def _allows(choice: Choice, value: str, field: str) -> bool:
+    if value == choice.default or value in choice.allowed:
+        return True
+    return ANY in choice.allowed and value not in _NEVER_BY_STAR.get(field, ())
+
+
+def _instead(choice: Choice) -> str:
+    values = dict.fromkeys(value for value in (choice.default, *choice.allowed) if value and value != ANY)
+    if ANY in choice.allowed:
+        return "root has to be named"
+    return f"only {', '.join(values)}" if values else "nor is any other"
+
+
+def _unruled(namespace: str) -> str:
+    return (
+        f"no BridgePolicy holds for namespace {namespace}: jobs run as the bridge's own Slurm user, and the"
+        " annotations user-id, group-id and mcs-label are refused"
+    )
+
+
+def _camel(field: str) -> str:
+    head, *rest = field.split("_")
+    return head + "".join(part.title() for part in rest)

@@ -1,0 +1,1 @@
+"""What the objects of Kubernetes mean to both products."""

@@ -1,0 +1,1 @@
+"""Small languages: host lists, durations, quantities, slurm.conf."""

@@ -1,0 +1,1 @@
+"""Decisions of the operator, and the objects and files that it renders."""

@@ -1,0 +1,81 @@
+"""The shared root of a SlurmCluster: what it is filled from, and how login nodes and workers have it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from isthmus.domain.operator.clusterparts import pods
+from isthmus.domain.operator.clusterparts.notes import Notes
+from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.manifests.populate import Filling
+from isthmus.model.slinky import SharedRoot
+from isthmus.model.soperator import SlurmCluster
+
+
+def shares(cluster: SlurmCluster) -> bool:
+    """Whether login sessions and jobs live in a shared root; otherwise they share their homes alone."""
+    return cluster.spec.populate_jail is not None
+
+
+def inside(volumes: Iterable[Wish], places: Iterable[Wish]) -> list[Wish]:
+    """Make sub-mounts from volumes and the places where they are mounted; a claim of each pod's has no volume."""
+    sources = {it["name"]: {key: value for key, value in it.items() if key != "name"} for it in volumes}
+    return [{**place, "volume": sources.get(place["name"], {})} for place in places]
+
+
+def shared_root(jail: Wish, sub_mounts: Iterable[Wish], where: str, notes: Notes) -> Wish:
+    """Make the field `sharedRoot` of a LoginSet or NodeSet."""
+    made: Wish = {"volume": jail, "subMounts": list(sub_mounts)}
+    try:
+        msgspec.convert(made, SharedRoot)
+    except msgspec.ValidationError:
+        for number, mount in enumerate(made["subMounts"]):
+            try:
+                msgspec.convert({"volume": jail, "subMounts": [mount]}, SharedRoot)
+            except msgspec.ValidationError:
+                notes.refuse(
+                    f"{where}.jailSubMounts[{number}].mountPath: {mount['mountPath']!r} is no place inside the"
+                    " shared root; give an absolute path without '..' below /"
+                )
+    return made
+
+
+def filling(cluster: SlurmCluster, jail: Wish, *, prefix: str, settings: Settings, notes: Notes) -> Filling | None:
+    """Make what the root is filled from; None if it is not shared."""
+    wish = cluster.spec.populate_jail
+    if wish is None:
+        return None
+    where = "populateJail"
+    pod = pods.filter_of(cluster.spec, wish.k8s_node_filter_name, where, notes)
+    if wish.priority_class:
+        pod["priorityClassName"] = wish.priority_class
+    if wish.host_users is not None:
+        pod["hostUsers"] = wish.host_users
+    if wish.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": it.name} for it in wish.image_pull_secrets]
+    if wish.overwrite:
+        notes.ignored.append(
+            "populateJail.overwrite (what users wrote is never overwritten; a newer image is brought in by"
+            f" isthmus cluster refresh {cluster.metadata.name}, or by maintenance)"
+        )
+    image = wish.image or cluster.spec.slurm_nodes.login.sshd.image or settings.login_image
+    snapshot = None
+    if wish.jail_snapshot_volume is not None:
+        name = wish.jail_snapshot_volume.volume_source_name
+        if not name or wish.jail_snapshot_volume.volume_claim_template_spec is not None:
+            notes.refuse(f"{where}.jailSnapshotVolume: give volumeSourceName, of a volume in volumeSources")
+        else:
+            snapshot = pods.source(cluster.spec, name, f"{where}.jailSnapshotVolume", notes)
+            image = f"volume:{name}"
+    return Filling(
+        cluster=cluster.metadata.name,
+        namespace=cluster.metadata.namespace,
+        prefix=prefix,
+        root=jail,
+        image=image,
+        snapshot=snapshot,
+        pull_policy=wish.image_pull_policy,
+        pod=pod,
+        security=pods.security(wish.app_armor_profile, None),
+    )

@@ -1,0 +1,308 @@
+"""Login pods: sshd for people, and sackd beside it, through which their commands reach Slurm.
+
+    sackd    holds the cluster's key; fetches slurm.conf and is sent every change of it     ─┐ /run/slurm
+    login    sshd, its users' processes; asks sackd to sign, and never sees the key         ◄┘
+
+With a shared root, sshd and all that it starts are programs of that root, and run inside it; sackd stays outside.
+
+Nothing that changes while people work ends their sessions: users, their keys and sshd's settings are mounted files
+that are read anew, sackd takes new keys and configuration while it runs. Only another image or pod template makes
+pods anew.
+"""
+
+from typing import Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain.operator import partnames, sshdconfig
+from isthmus.domain.operator.manifests import common, jail, munge, sshd, users, waiting
+from isthmus.domain.operator.manifests.common import Manifest, Settings
+from isthmus.model.slinky import Controller, LoginSet, SharedRoot
+
+APP: Final = "login"
+COMPONENT: Final = "login"
+CONTAINER: Final = "login"
+
+_KEYS: Final = "/run/secrets/slurm"
+_SOCKETS: Final = "/run/slurm"
+_SSSD: Final = "/run/secrets/sssd"
+_SSS: Final = "/var/lib/sss"
+
+# People who may become root. Several pods may have one root, and write the same.
+_START: Final = (
+    r"""
+if [[ -d /etc/sudoers.d ]]; then
+    install -m 440 /dev/stdin "/etc/sudoers.d/isthmus.$HOSTNAME" <<< '%"""
+    + users.SUDO_GROUP
+    + r""" ALL=(ALL:ALL) NOPASSWD: ALL'
+    mv -f "/etc/sudoers.d/isthmus.$HOSTNAME" /etc/sudoers.d/isthmus
+fi
+"""
+    + sshd.SERVE
+)
+
+# Entering takes a right that nobody needs inside, and with which root there could mount what is root's elsewhere.
+_INSIDE: Final = (
+    jail.WAIT
+    + r"""
+script=$1
+shift
+exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin -- bash -euc "$script"
+"""
+)
+
+# sackd starts itself again for new keys by the path that it was called with: it must be whole.
+_SACKD: Final = (
+    waiting.AWAIT
+    + r"""
+shopt -s nullglob
+for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
+install -d -o slurm -g slurm -m 755 /run/slurm
+
+follow() {
+    local key
+    while sleep 2; do
+        for key in /run/secrets/slurm/[!.]*; do
+            if [[ $(sha256sum < "$key") != "$(sha256sum < "/etc/slurm/${key##*/}")" ]]; then
+                install -o slurm -g slurm -m 600 "$key" /etc/slurm/
+                kill -HUP "$sackd"
+            fi
+        done
+    done
+}
+
+await_one_of "$ISTHMUS_CONF_SERVERS"
+sackd=
+# sackd has no ear for TERM, and as the first process of its container it would be waited for until it is killed.
+trap '[[ -z $sackd ]] || kill "$sackd"; exit 143' TERM
+setpriv --reuid=slurm --regid=slurm --init-groups "$(command -v sackd)" -D --conf-server "$ISTHMUS_CONF_SERVERS" &
+sackd=$!
+follow &
+wait "$sackd"
+"""
+)
+
+_SSSD_START: Final = r"""
+if ! command -v sssd > /dev/null; then
+    echo 'sssdConfRef is set, but the image has no sssd: use an image that has it' | tee /dev/termination-log >&2
+    exit 1
+fi
+install -d -m 755 /var/lib/sss/{pipes,mc,pubconf,gpo_cache,deskprofile} /etc/sssd
+install -d -m 700 /var/lib/sss/{db,keytabs,secrets,pipes/private}
+install -m 600 /run/secrets/sssd/sssd.conf /etc/sssd/sssd.conf
+(while [[ $(sha256sum < /run/secrets/sssd/sssd.conf) == "$(sha256sum < /etc/sssd/sssd.conf)" ]]; do sleep 2; done
+ kill -TERM 1) &
+exec "$(command -v sssd)" -i --logger=stderr
+"""
+
+_LISTENS: Final = r"""
+printf -v port '%04X' 22
+grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+"""
+
+
+def labels(loginset: LoginSet, controller: str) -> dict[str, str]:
+    """Make the marks of everything that belongs to a LoginSet."""
+    return common.labels(APP, loginset.metadata.name, COMPONENT, cluster=controller)
+
+
+def selector(loginset: LoginSet) -> str:
+    """Tell how the pods are selected, for the scale subresource."""
+    return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={loginset.metadata.name}"
+
+
+def services(loginset: LoginSet, controller: str) -> tuple[Manifest, Manifest]:
+    """Make the Service that gives each pod a name, and the one by which people come in.
+
+    Both also lead to pods that are not ready: when Slurm is away, people can still reach their files.
+    """
+    meta, marks = loginset.metadata, labels(loginset, controller)
+    inner = common.service(
+        partnames.login_internal(meta.name),
+        meta.namespace,
+        marks,
+        port=partnames.SSH_PORT,
+        port_name="login",
+        headless=True,
+        before_ready=True,
+    )
+    outer = common.service(
+        meta.name,
+        meta.namespace,
+        marks,
+        port=partnames.SSH_PORT,
+        port_name="login",
+        template=loginset.spec.service,
+        before_ready=True,
+    )
+    return inner, outer
+
+
+def config(loginset: LoginSet, controller: str, *, known: str = "", without_extra: bool = False) -> Manifest:
+    """Make the ConfigMap of sshd; raises `BadSshdConfig`, unless what the user adds is left out.
+
+    `known` says by which keys workers are known.
+    """
+    root = loginset.spec.root_ssh_authorized_keys.strip()
+    extra = "" if without_extra else sshdconfig.checked(loginset.spec.extra_sshd_config)
+    files = sshd.settings(extra, root_keys=bool(root), known=known)
+    files[f"root{users.KEYS_SUFFIX}"] = f"{root}\n" if root else ""
+    return sshd.config(loginset.metadata, labels(loginset, controller), files)
+
+
+def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    spec = loginset.spec
+    root = [msgspec.to_builtins(spec.shared_root)] if spec.shared_root else []
+    return (
+        msgspec.to_builtins([spec.template, spec.sssd_conf_ref]),
+        spec.login,
+        [controller.spec.auth_type, partnames.conf_server(controller)],
+        [settings.login_image, settings.domain],
+        *root,
+    )
+
+
+def statefulset(loginset: LoginSet, controller: Controller, *, settings: Settings) -> Manifest:
+    """Make the StatefulSet."""
+    meta, marks = loginset.metadata, labels(loginset, controller.metadata.name)
+    image = loginset.spec.login.get("image") or settings.login_image
+    template = common.pod_template(
+        {
+            "dnsConfig": common.dns(controller.metadata.key, settings),
+            "initContainers": _sidecars(loginset, controller, image),
+            "containers": [_login(loginset, controller, image)],
+            "volumes": _volumes(loginset, controller),
+        },
+        marks,
+        main=CONTAINER,
+        template=loginset.spec.template,
+        containers={CONTAINER: loginset.spec.login},
+    )
+    kind = "OnDelete" if loginset.spec.strategy.get("type") == "OnDelete" else "RollingUpdate"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": common.metadata(meta.name, meta.namespace, marks),
+        "spec": {
+            "replicas": loginset.spec.replicas,
+            "serviceName": partnames.login_internal(meta.name),
+            "podManagementPolicy": "Parallel",
+            "revisionHistoryLimit": 0,
+            "updateStrategy": {"type": kind},
+            "selector": {"matchLabels": common.selector(marks)},
+            "template": template,
+        },
+    }
+
+
+def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
+    listens = {"exec": {"command": ["bash", "-euc", _LISTENS]}, "timeoutSeconds": 5}
+    mounts = [*sshd.mounts(), users.mount(), *common.mounts([("slurm-sockets", _SOCKETS)])]
+    if controller.spec.auth_type == "munge":
+        mounts.append(munge.socket_mount())
+    if loginset.spec.sssd_conf_ref:
+        mounts += common.mounts([("sss", _SSS)])
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["bash", "-euc", _START],
+        "ports": [{"name": "login", "containerPort": partnames.SSH_PORT, "protocol": "TCP"}],
+        "startupProbe": {**listens, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {**listens, "periodSeconds": 10},
+        "volumeMounts": mounts,
+    }
+    shared = loginset.spec.shared_root
+    return _inside(container, shared, sssd=bool(loginset.spec.sssd_conf_ref)) if shared else container
+
+
+def _inside(container: Manifest, shared: SharedRoot, *, sssd: bool) -> Manifest:
+    """Run the container's script inside the shared root, as soon as that is filled."""
+    shell, flags, script = container["command"]
+    binds = jail.login_binds(sshdconfig.PLACE, *((_SSS,) if sssd else ()))
+    return {
+        **container,
+        "command": [shell, flags, _INSIDE, CONTAINER, script, *jail.options(binds)],
+        "startupProbe": {**container["startupProbe"], **jail.PATIENCE},
+        # What entering needs: profiles of container runtimes forbid it even to those who have the right.
+        "securityContext": {
+            "capabilities": {"add": ["SYS_ADMIN"]},
+            "appArmorProfile": {"type": "Unconfined"},
+            "seccompProfile": {"type": "Unconfined"},
+        },
+        "volumeMounts": [*container["volumeMounts"], *jail.mounts(shared, binds)],
+    }
+
+
+def _sidecars(loginset: LoginSet, controller: Controller, image: str) -> list[Manifest]:
+    munged = controller.spec.auth_type == "munge"
+    made = [munge.sidecar(image)] if munged else []
+    sackd = _sackd(controller, image, munged=munged)
+    made.append(_beside_root(sackd) if loginset.spec.shared_root else sackd)
+    if loginset.spec.sssd_conf_ref:
+        made.append(_sssd(image))
+    return made
+
+
+def _sackd(controller: Controller, image: str, *, munged: bool) -> Manifest:
+    mounts = [*common.mounts([("slurm-sockets", _SOCKETS)], read_only=False), users.mount()]
+    mounts += [munge.socket_mount()] if munged else common.mounts([("slurm-keys", _KEYS)])
+    ready = f"[[ -e {_SOCKETS}/conf/slurm.conf ]]" if munged else f"[[ -S {_SOCKETS}/sack.socket ]]"
+    return {
+        "name": "sackd",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _SACKD],
+        "env": [{"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)}],
+        # Not a start-up probe: sshd need not wait until there is a slurmctld.
+        "readinessProbe": {
+            "exec": {"command": ["bash", "-c", ready]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+        },
+        "volumeMounts": mounts,
+    }
+
+
+def _beside_root(sackd: Manifest) -> Manifest:
+    """Let sackd know the users of the shared root."""
+    shell, flags, script = sackd["command"]
+    return {
+        **sackd,
+        "command": [shell, flags, f"{jail.WAIT}{jail.KNOW_USERS}{script}"],
+        "volumeMounts": [*sackd["volumeMounts"], jail.glance()],
+    }
+
+
+def _sssd(image: str) -> Manifest:
+    return {
+        "name": "sssd",
+        "image": image,
+        "restartPolicy": "Always",
+        "command": ["bash", "-euc", _SSSD_START],
+        "volumeMounts": [
+            *common.mounts([("sssd-conf", _SSSD)]),
+            *common.mounts([("sss", _SSS)], read_only=False),
+        ],
+    }
+
+
+def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
+    name = controller.metadata.name
+    made: list[Manifest] = [
+        *sshd.volumes(loginset.metadata.name),
+        users.volume(name),
+        {"name": "slurm-sockets", "emptyDir": {"medium": "Memory"}},
+    ]
+    if controller.spec.auth_type == "munge":
+        made += munge.volumes(partnames.auth(name))
+    else:
+        made.append(common.key_volume(controller))
+    if reference := loginset.spec.sssd_conf_ref:
+        items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
+        secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}
+        made += [{"name": "sssd-conf", "secret": secret}, {"name": "sss", "emptyDir": {"medium": "Memory"}}]
+    if shared := loginset.spec.shared_root:
+        made += jail.volumes(shared)
+    return made

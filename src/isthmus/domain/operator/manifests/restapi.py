@@ -1,0 +1,133 @@
+"""slurmrestd: a Deployment that answers whoever brings a token, and holds no key of its own.
+
+It refuses to run as root, as Slurm's own user and as nobody, so it has a user for itself. When its configuration
+changes, new pods are ready before old ones go.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests import common
+from isthmus.domain.operator.manifests.common import Manifest, Settings
+from isthmus.model.slinky import Controller, RestApi
+
+APP: Final = "slurmrestd"
+COMPONENT: Final = "restapi"
+CONTAINER: Final = "slurmrestd"
+UID: Final = 64031
+
+_FILES: Final = ("slurm.conf", "cgroup.conf")
+
+_OF_NODES: Final = frozenset({"nodename", "nodeset", "partitionname", "downnodes", "prolog", "epilog"})
+"""Lines of slurm.conf that slurmrestd has no use for: it asks slurmctld."""
+
+
+def labels(restapi: RestApi, controller: str) -> dict[str, str]:
+    """Make the marks of everything that belongs to a RestApi."""
+    return common.labels(APP, restapi.metadata.name, COMPONENT, cluster=controller)
+
+
+def selector(restapi: RestApi) -> str:
+    """Tell how the pods are selected, for the scale subresource."""
+    return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={restapi.metadata.name}"
+
+
+def service(restapi: RestApi, controller: str) -> Manifest:
+    """Make the Service."""
+    meta = restapi.metadata
+    return common.service(
+        partnames.restapi(meta.name),
+        meta.namespace,
+        labels(restapi, controller),
+        port=partnames.SLURMRESTD_PORT,
+        port_name="slurmrestd",
+        template=restapi.spec.service,
+    )
+
+
+def wishes(restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]) -> object:
+    """Tell what pods follow from: what has changed when they have to be made anew."""
+    return (
+        msgspec.to_builtins(restapi.spec.template),
+        restapi.spec.slurmrestd,
+        [controller.spec.accounting_ref is None, config_hash(files)],
+        [settings.slurm_image, settings.domain],
+    )
+
+
+def deployment(
+    restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]
+) -> Manifest:
+    """Make the Deployment; `files` are Slurm's, as they are in the cluster's ConfigMap."""
+    meta, marks = restapi.metadata, labels(restapi, controller.metadata.name)
+    template = common.pod_template(
+        {
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": UID,
+                "runAsGroup": UID,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "dnsConfig": common.dns(controller.metadata.key, settings),
+            "containers": [_container(restapi, controller, settings)],
+            "volumes": [_volume(controller.metadata.name, files)],
+        },
+        marks,
+        main=CONTAINER,
+        template=restapi.spec.template,
+        containers={CONTAINER: restapi.spec.slurmrestd},
+        hashes={names.SLURM_CONFIG_HASH_ANNOTATION: config_hash(files)},
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": common.metadata(partnames.restapi(meta.name), meta.namespace, marks),
+        "spec": {
+            "replicas": restapi.spec.replicas,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+            "selector": {"matchLabels": common.selector(marks)},
+            "template": template,
+        },
+    }
+
+
+def config_hash(files: Mapping[str, str]) -> str:
+    """Make the hash of what slurmrestd reads at its start; nodes and partitions may come and go."""
+    conf = slurmconf.parse(files.get("slurm.conf", ""))
+    return common.hash_of([line.render() for line in conf.directives() if line.key.lower() not in _OF_NODES])
+
+
+def _container(restapi: RestApi, controller: Controller, settings: Settings) -> Manifest:
+    port = partnames.SLURMRESTD_PORT
+    # To be asked for accounts where there are none would end it.
+    plugins = [] if controller.spec.accounting_ref else ["-s", "openapi/slurmctld"]
+    return {
+        "name": CONTAINER,
+        "image": restapi.spec.slurmrestd.get("image") or settings.slurm_image,
+        "command": ["slurmrestd"],
+        "args": ["-a", "rest_auth/jwt", *plugins, f"0.0.0.0:{port}"],
+        "env": [
+            {"name": "SLURM_JWT", "value": "daemon"},
+            # A container is the jail already.
+            {"name": "SLURMRESTD_SECURITY", "value": "disable_unshare_files,disable_unshare_sysv"},
+        ],
+        "ports": [{"name": "slurmrestd", "containerPort": port, "protocol": "TCP"}],
+        "startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 10},
+        # Until every node knows that it goes, it answers. Of the signals that end it, it heeds INT alone, and the
+        # first process of a container hears no other: it would be waited for until it is killed.
+        "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 3; kill -INT 1"]}}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": common.mounts([("slurm-config", "/etc/slurm")]),
+    }
+
+
+def _volume(controller: str, files: Mapping[str, str]) -> Manifest:
+    items = [{"key": file, "path": file} for file in _FILES if file in files]
+    return {"name": "slurm-config", "configMap": {"name": partnames.config(controller), "items": items}}

@@ -1,0 +1,37 @@
+"""When a deleted NodeSet may go: when its nodes have been drained, or there is nothing left that could drain them.
+
+finalizer      goes when
+drain          no pod is left; at once if the Controller is gone or the namespace is being deleted
+reservation    Slurm has no reservation of ours; at once as above
+"""
+
+from isthmus import names
+from isthmus.domain.operator.nodeset.reservation import our_reservation
+from isthmus.domain.operator.nodeset.view import View
+
+
+def finalizers(view: View) -> tuple[str, ...]:
+    """Tell which finalizers the NodeSet is to carry, those of others included, in the order that they have."""
+    there = view.nodeset.metadata.finalizers
+    wanted = {
+        names.DRAIN_FINALIZER: _needs_draining(view),
+        names.RESERVATION_FINALIZER: _needs_clearing(view),
+    }
+    kept = [it for it in there if wanted.get(it, True)]
+    return (*kept, *(it for it, needed in wanted.items() if needed and it not in there and not view.deleting))
+
+
+def _needs_draining(view: View) -> bool:
+    if not view.deleting:
+        return True
+    return bool(view.pods) and not view.abandoned
+
+
+def _needs_clearing(view: View) -> bool:
+    """Whether there is a reservation in Slurm, or may be one. Who cannot ask waits."""
+    if view.abandoned:
+        return False
+    scheduled = view.nodeset.spec.update_strategy.type == "ScheduledUpdate" and not view.deleting
+    may_be_there = names.RESERVATION_FINALIZER in view.nodeset.metadata.finalizers
+    surely_gone = view.slurm_in_touch and view.reservations is not None and our_reservation(view) is None
+    return scheduled or (may_be_there and not surely_gone)

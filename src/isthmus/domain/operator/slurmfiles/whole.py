@@ -1,0 +1,261 @@
+"""slurm.conf, cgroup.conf and gres.conf as a whole.
+
+The order is fixed: what makes it this cluster, our choices for a pleasant one, nodes and partitions, and in the end
+what the user wrote. Of a setting that the user makes, ours is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from isthmus.domain.languages import hostlist
+from isthmus.domain.languages.slurmconf import Config, Directive, Line, Note, Value
+from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.slurmfiles import nodes
+from isthmus.domain.operator.slurmfiles.extra import Extra
+from isthmus.domain.operator.slurmfiles.files import Scripts
+from isthmus.domain.operator.slurmfiles.nodes import Workers
+from isthmus.model.slinky import Accounting, Controller
+
+DIRECTORY: Final = "/etc/slurm"
+STATE: Final = "/var/spool/slurmctld"
+DEFAULT_PARTITION: Final[Mapping[str, Value]] = MappingProxyType(
+    {"PartitionName": "main", "Nodes": "ALL", "Default": True, "MaxTime": "INFINITE"}
+)
+"""Where nobody says anything about partitions, all nodes are in one."""
+
+TAKEOVER_SECONDS: Final = 6
+"""How long a standby waits for slurmctld before it takes over."""
+
+_MOST_NODES: Final = 4096
+_LITTLE_MEMORY: Final = 100
+_PLEASANT: Final[Mapping[str, Value]] = MappingProxyType(
+    {
+        # Jobs share nodes, by cores and memory.
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        # Try to start jobs 10 ms after something changed, and look for gaps every 5 s.
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": ("sched_min_interval=10000", "batch_sched_delay=0", "bf_interval=5", "bf_continue"),
+        # A shell from salloc is on the first node of the job, not where one logged in.
+        "LaunchParameters": "use_interactive_step",
+        "MpiDefault": "pmi2",
+        # sstat has something to show.
+        "JobAcctGatherType": "jobacct_gather/linux",
+        "JobAcctGatherFrequency": "task=5",
+        # A node that was away is used again when it comes back.
+        "ReturnToService": 2,
+        # slurmctld reaches each node by itself: none has to know how to reach another.
+        "TreeWidth": 65533,
+        "MaxJobCount": 50000,
+        # The limits of a login container say nothing about those of jobs.
+        "PropagateResourceLimits": "NONE",
+        "MailProg": "/bin/true",
+        "LogTimeFormat": ("iso8601_ms", "format_stderr"),
+    }
+)
+_CGROUPS: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
+    {
+        "v2": {
+            "ProctrackType": "proctrack/cgroup",
+            "TaskPlugin": ("task/cgroup", "task/affinity"),
+            "PrologFlags": "Contain",
+        },
+        "none": {"ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none"},
+    }
+)
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a cluster's configuration follows from."""
+
+    controller: Controller
+    settings: Settings
+    workers: tuple[Workers, ...] = ()
+    accounting: Accounting | None = None
+    scripts: Scripts = Scripts()
+    version: str = ""
+    """Of the Slurm that runs, such as 26.05.1; empty while nobody knows."""
+    given: Mapping[str, str] = MappingProxyType({})
+    """Files that the user brings, by name."""
+
+
+def files(wishes: Wishes) -> dict[str, str]:
+    """Write all files of a cluster; raises ConfigError for what cannot be written."""
+    if wishes.controller.spec.external:
+        return {"slurm.conf": external_conf(wishes)}
+    made = {"slurm.conf": slurm_conf(wishes), "cgroup.conf": cgroup_conf(wishes.settings)}
+    if gres := gres_conf(wishes.workers):
+        made["gres.conf"] = gres
+    return made | dict(wishes.given)
+
+
+def slurm_conf(wishes: Wishes) -> str:
+    """Write slurm.conf."""
+    extra = Extra.read(wishes.controller.spec.extra_conf)
+    required = _required(wishes)
+    lines: list[Line] = [Note.of(f"Made by Isthmus from Controller {wishes.controller.metadata.key}.")]
+    lines += _settings(_identity(wishes) | _accounting(wishes), extra)
+    lines += [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
+    lines += _settings({key: tuple(options) for key, options in required.items()}, extra)
+    lines += _settings({key: it for key, it in _choices(wishes).items() if key not in required}, extra)
+    lines += _scripts(wishes.scripts)
+    meta = wishes.controller.metadata
+    workers = _in_order(wishes.workers)
+    lines += nodes.node_lines(workers, controller=meta.name, namespace=meta.namespace)
+    lines += nodes.nodeset_lines(workers)
+    if not extra.declares("PartitionName") and not any(it.nodeset.spec.partition.enabled for it in workers):
+        lines.append(Directive.of(DEFAULT_PARTITION))
+    if extra.config.lines:
+        lines.append(Note.of("From extraConf:"))
+    return Config((*lines, *extra.with_required(required))).render()
+
+
+def external_conf(wishes: Wishes) -> str:
+    """Write what slurmrestd needs to know of a slurmctld that we do not run."""
+    settings = {key: value for key, value in _identity(wishes).items() if key != "StateSaveLocation"}
+    lines = _settings(settings | _accounting(wishes), Extra())
+    hosts = [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
+    return Config((*lines, *hosts)).render()
+
+
+def cgroup_conf(settings: Settings) -> str:
+    """Write cgroup.conf for the kind of control groups that nodes have."""
+    if settings.cgroup == "none":
+        return Config((Directive.of({"CgroupPlugin": "disabled"}),)).render()
+    chosen: dict[str, Value] = {
+        "CgroupPlugin": "cgroup/v2",
+        "IgnoreSystemd": True,
+        "EnableControllers": True,
+        "ConstrainCores": True,
+        "ConstrainDevices": True,
+        "ConstrainRAMSpace": True,
+    }
+    return Config(tuple(Directive.of({key: value}) for key, value in chosen.items())).render()
+
+
+def gres_conf(workers: Iterable[Workers]) -> str:
+    """Write gres.conf; empty if no node has a GRES."""
+    return Config(tuple(nodes.gres_lines(_in_order(workers)))).render()
+
+
+def _in_order(workers: Iterable[Workers]) -> list[Workers]:
+    return sorted(workers, key=lambda it: hostlist.natural_key(it.nodeset.metadata.name))
+
+
+def _identity(wishes: Wishes) -> dict[str, Value]:
+    """Say which cluster it is, and how its daemons know each other."""
+    controller = wishes.controller
+    auth = controller.spec.auth_type
+    return {
+        "ClusterName": partnames.cluster_name(controller),
+        "SlurmUser": "slurm",
+        "SlurmctldPort": partnames.controller_port(controller),
+        "StateSaveLocation": STATE,
+        "AuthType": f"auth/{auth}",
+        "CredType": f"cred/{auth}",
+    }
+
+
+def _hosts(controller: Controller) -> Iterator[str]:
+    """Name slurmctld and its standbys, each as its own host calls it and as others find it."""
+    if controller.spec.external:
+        yield from partnames.controller_hosts(controller)
+        return
+    addresses = partnames.controller_hosts(controller)
+    for pod, address in zip(partnames.controller_pods(controller), addresses, strict=True):
+        yield f"{pod}({address})"
+
+
+def _required(wishes: Wishes) -> dict[str, tuple[str, ...]]:
+    """Name the entries that lists must hold, whatever else the user puts there."""
+    spec = wishes.controller.spec
+    keys = [f"jwt_key={DIRECTORY}/jwt.key"]
+    if spec.jwks_key_ref:
+        keys.append(f"jwks={DIRECTORY}/jwks.json")
+    needed: dict[str, tuple[str, ...]] = {
+        "SlurmctldParameters": ("enable_configless", "reconfig_on_restart"),
+        "AuthAltTypes": ("auth/jwt",),
+        "AuthAltParameters": tuple(keys),
+    }
+    if any(it.nodeset.spec.ssh.enabled for it in wishes.workers):
+        # Every job has a step on each of its nodes that who comes in by SSH becomes part of.
+        needed["PrologFlags"] = ("Contain",)
+    if spec.auth_type == "slurm":
+        # Users that only login nodes know of can submit jobs.
+        needed["AuthInfo"] = ("use_client_ids",)
+    elif any(it.nodeset.spec.shared_root for it in wishes.workers):
+        # The same with munge: each worker looks up by itself who is in the shared root, as slurmctld cannot.
+        needed["LaunchParameters"] = (str(_PLEASANT["LaunchParameters"]), "disable_send_gids")
+    return needed
+
+
+def _accounting(wishes: Wishes) -> dict[str, Value]:
+    if wishes.accounting is None:
+        return {}
+    host, port = partnames.accounting_address(wishes.accounting)
+    return {
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": host,
+        "AccountingStoragePort": port,
+        "AccountingStoreFlags": ("job_comment", "job_env", "job_extra", "job_script"),
+    }
+
+
+def _choices(wishes: Wishes) -> dict[str, Value]:
+    """Choose what makes a pleasant cluster; the user can choose otherwise."""
+    chosen: dict[str, Value] = {
+        "SlurmdPort": partnames.SLURMD_PORT,
+        "SlurmdSpoolDir": "/var/spool/slurmd",
+        "SlurmctldPidFile": "/run/slurmctld/slurmctld.pid",
+        **_PLEASANT,
+        **_CGROUPS[wishes.settings.cgroup],
+        "MaxNodeCount": max(_MOST_NODES, nodes.room_for(sum(len(it.nodes) for it in wishes.workers))),
+    }
+    if wishes.controller.spec.replicas > 1:
+        chosen["SlurmctldTimeout"] = TAKEOVER_SECONDS
+    if memory := _memory_per_cpu(wishes):
+        chosen["DefMemPerCPU"] = memory
+    if gres := nodes.gres_types(wishes.workers):
+        chosen["GresTypes"] = gres
+        if wishes.accounting is not None:
+            chosen["AccountingStorageTRES"] = tuple(f"gres/{name}" for name in gres)
+    if any(it.static for it in wishes.workers):
+        # The name of a node in slurm.conf stays; the address behind it changes with its pod.
+        chosen["CommunicationParameters"] = "NoAddrCache"
+    if wishes.controller.spec.metrics.enabled and not wishes.version.startswith("24."):
+        chosen["MetricsType"] = "metrics/openmetrics"
+    return chosen
+
+
+def _memory_per_cpu(wishes: Wishes) -> int:
+    """Give a job that asks for no memory its share by CPUs: all of a node's would keep others from that node.
+
+    Where nobody knows how much nodes have, it is little, unless control groups would hold jobs to it.
+    """
+    shares = [
+        it.shape.memory // it.shape.cpus if it.shape.cpus and it.shape.memory else 0
+        for it in wishes.workers
+        if it.nodes or it.nodeset.spec.replicas
+    ]
+    return min(shares, default=0) or (_LITTLE_MEMORY if wishes.settings.cgroup == "none" else 0)
+
+
+def _scripts(scripts: Scripts) -> Iterator[Directive]:
+    """Name scripts. Those of nodes are sent to them by slurmctld, and so have no directory."""
+    for key, given, directory in (
+        ("PrologSlurmctld", scripts.prolog_slurmctld, f"{DIRECTORY}/"),
+        ("EpilogSlurmctld", scripts.epilog_slurmctld, f"{DIRECTORY}/"),
+        ("Prolog", scripts.prolog, ""),
+        ("Epilog", scripts.epilog, ""),
+    ):
+        for file in sorted(given):
+            yield Directive.of({key: f"{directory}{file}"})
+
+
+def _settings(settings: Mapping[str, Value], extra: Extra) -> list[Line]:
+    """Write settings, a line each, but for those that the user makes."""
+    return [Directive.of({key: value}) for key, value in settings.items() if key.lower() not in extra.keys]

@@ -1,0 +1,354 @@
+"""What schema and CEL cannot say of a custom resource: whether Slurm and Kubernetes could do anything with it.
+
+The very functions that make configuration and parts are asked, so what is let in can be made, and what is refused
+is refused with their words. Everything is found at once, not one error at a time.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from isthmus import names
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.operator import clusterparts, podoutline
+from isthmus.domain.operator.clusterparts import Parts
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.nodeset import identity
+from isthmus.domain.operator.slurmfiles.extra import Extra
+from isthmus.domain.operator.slurmfiles.nodes import Workers, node_lines, nodeset_lines
+from isthmus.errors import Terminal
+from isthmus.model import slinky, soperator
+from isthmus.model.base import Kind
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.slinky import PodTemplate, ServiceTemplate, User
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+_LABEL: Final = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", re.ASCII)
+_PUBLIC_KEY: Final = re.compile(r"(ssh-\S+|ecdsa-sha2-\S+|sk-\S+)\s+\S+", re.ASCII)
+_LONGEST: Final = 80
+
+_SYSTEM_USERS: Final = frozenset(
+    (
+        *("root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "backup"),
+        *("list", "irc", "nobody", "slurm", "munge", "sshd", "sssd", "messagebus", "polkitd", "mysql", "www-data"),
+    )
+)
+"""Users of our images; one of the same name would not be the one that was meant."""
+
+_DECIDED_FOR_SLURMDBD: Final = frozenset(("DbdHost", "DbdPort", "SlurmUser", "StorageType", "AuthType"))
+
+
+class Findings(msgspec.Struct):
+    """What was found in one object."""
+
+    problems: list[str] = msgspec.field(default_factory=list)
+    """Why it is refused; each begins with the field."""
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """What its author should know."""
+
+    def refuse(self, where: str, why: str) -> None:
+        """Take note of a problem."""
+        self.problems.append(f"{where}: {why}" if where else why)
+
+    @contextmanager
+    def within(self, where: str) -> Iterator[None]:
+        """Take note of what fails in the block."""
+        try:
+            yield
+        except Terminal as error:
+            self.refuse(where, f"{error.what} ({error.remedy})" if error.remedy else error.what)
+
+
+def characters(spec: object) -> Findings:
+    """Look through all text for characters that no line, name or file is to have."""
+    found = Findings()
+    for where, text in _texts(spec, "spec"):
+        if match := _CONTROL.search(text):
+            found.refuse(where, f"has the control character {match[0]!r}")
+    return found
+
+
+def check(kind: Kind[Any], subject: Any) -> Findings:
+    """Look at an object of a kind of ours."""
+    found = Findings()
+    _CHECKS[kind](subject, found)
+    return found
+
+
+def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
+    """Look at what changes: parts of a cluster have fields that cannot."""
+    found = Findings()
+    if kind is soperator.SLURM_CLUSTERS:
+        before, after = (_fixed(_cluster_parts(it).children) for it in (old, new))
+    elif kind is soperator.NEBIUS_NODESETS:
+        before, after = (_fixed(_nodeset_parts(it).children) for it in (old, new))
+    else:
+        return found  # rules of the API server say it
+    for where, value in after.items():
+        if before.get(where, value) != value:
+            found.refuse(where, f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; make another one instead")
+    return found
+
+
+_FIXED: Final = {
+    "persistence": "where slurmctld keeps its state (slurmNodes.controller.volumes.spool)",
+    "volumeClaimTemplates": "the claims that each worker has (volumeClaimTemplateSpec)",
+}
+
+
+def _fixed(children: Iterable[clusterparts.Child]) -> dict[str, object]:
+    """Find what is fixed in the parts of a cluster."""
+    found: dict[str, object] = {}
+    for child in children:
+        spec = child.manifest.get("spec", {})
+        if child.kind is slinky.CONTROLLERS:
+            given = spec.get("persistence", {})
+            found[f"{child.key.name} persistence"] = (given.get("enabled", True), given.get("existingClaim", ""))
+        elif child.kind is slinky.NODESETS:
+            found[f"{child.key.name} volumeClaimTemplates"] = spec.get("volumeClaimTemplates", [])
+    return found
+
+
+# Each kind
+
+
+def _controller(controller: slinky.Controller, found: Findings) -> None:
+    spec = controller.spec
+    with found.within("spec.extraConf"):
+        for path in Extra.read(spec.extra_conf).config.includes():
+            if "/" in path:
+                found.warnings.append(f"spec.extraConf includes {path[:_LONGEST]}: it has to be in the image")
+    if "\r" in spec.extra_conf:
+        found.refuse("spec.extraConf", "lines end with a line feed alone, not with a carriage return")
+    for field, references in (
+        ("configFileRefs", spec.config_file_refs),
+        ("prologScriptRefs", spec.prolog_script_refs),
+        ("epilogScriptRefs", spec.epilog_script_refs),
+        ("prologSlurmctldScriptRefs", spec.prolog_slurmctld_script_refs),
+        ("epilogSlurmctldScriptRefs", spec.epilog_slurmctld_script_refs),
+    ):
+        for place, reference in enumerate(references):
+            if not reference.name:
+                found.refuse(f"spec.{field}[{place}].name", "is required")
+    workload = controller.metadata.annotations.get(names.WORKLOAD_NAME_ANNOTATION)
+    if workload is not None and not _LABEL.fullmatch(workload):
+        found.refuse(f"metadata.annotations[{names.WORKLOAD_NAME_ANNOTATION}]", "is no name for pods")
+    _users(spec.users, found)
+    monitor = spec.metrics.service_monitor
+    _without_effect(
+        found,
+        ("logfile", spec.logfile, _LOGS),
+        ("metrics.serviceMonitor", monitor.enabled, "name the port of slurmctld in one of your own"),
+    )
+    _pod(spec.template, {"slurmctld": spec.slurmctld, "reconfigure": spec.reconfigure}, found)
+    _service(spec.service, found)
+
+
+def _accounting(accounting: slinky.Accounting, found: Findings) -> None:
+    spec = accounting.spec
+    with found.within("spec.extraConf"):
+        config = slurmconf.parse(spec.extra_conf, name="extraConf")
+        for key in sorted(it for it in _DECIDED_FOR_SLURMDBD if config.get(it) is not None):
+            found.refuse("spec.extraConf", f"sets {key}, which the operator decides")
+        if config.get("StoragePass") is not None:
+            found.refuse("spec.extraConf", "has a password; put it into a Secret: storageConfig.passwordKeyRef")
+    _pod(spec.template, {"slurmdbd": spec.slurmdbd}, found)
+    _service(spec.service, found)
+
+
+def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
+    spec = nodeset.spec
+    _without_effect(
+        found,
+        ("ssh.sssdConfRef", spec.ssh.sssd_conf_ref, "workers know users of the cluster and of the shared root"),
+        ("logfile", spec.logfile, _LOGS),
+        ("revisionHistoryLimit", spec.revision_history_limit, "pods carry a hash; there are no revisions to keep"),
+    )
+    if not _pod(spec.template, {"slurmd": spec.slurmd, "logfile": spec.logfile}, found):
+        return
+    # The last of its nodes has the longest name; for the lines, one node says as much as all.
+    with found.within("spec"):
+        identity.numbered(nodeset, max(spec.replicas - 1, 0))
+    one = msgspec.structs.replace(nodeset, spec=msgspec.structs.replace(spec, replicas=min(spec.replicas, 1)))
+    with found.within("spec"):
+        workers = [Workers.of(one)]
+        for line in (*nodeset_lines(workers), *node_lines(workers, controller="x", namespace="x")):
+            slurmconf.parse_line(line.render())
+    if spec.partition.config and not spec.partition.enabled:
+        found.warnings.append("spec.partition.config has no effect: partition.enabled is false")
+    seen: set[str] = set()
+    for place, template in enumerate(spec.volume_claim_templates):
+        metadata = template.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in seen:
+            found.refuse(f"spec.volumeClaimTemplates[{place}].metadata.name", "is a name, and each has its own")
+        seen.add(str(name))
+
+
+def _loginset(loginset: slinky.LoginSet, found: Findings) -> None:
+    spec = loginset.spec
+    _public_keys("spec.rootSshAuthorizedKeys", spec.root_ssh_authorized_keys.splitlines(), found)
+    _without_effect(
+        found,
+        ("initconf", spec.initconf, "sackd fetches the configuration"),
+        ("strategy.rollingUpdate", spec.strategy.get("rollingUpdate"), "pods are replaced one by one"),
+    )
+    _pod(spec.template, {"login": spec.login, "initconf": spec.initconf}, found)
+    _service(spec.service, found)
+
+
+def _restapi(restapi: slinky.RestApi, found: Findings) -> None:
+    _pod(restapi.spec.template, {"slurmrestd": restapi.spec.slurmrestd}, found)
+    _service(restapi.spec.service, found)
+
+
+def _token(_token: slinky.Token, _found: Findings) -> None:
+    """Schema and rules say it all."""
+
+
+def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
+    _users(cluster.spec.users, found)
+    login = cluster.spec.slurm_nodes.login
+    _public_keys("spec.slurmNodes.login.sshRootPublicKeys", login.ssh_root_public_keys, found)
+    database = cluster.spec.slurm_nodes.accounting
+    if database.external_db.enabled and database.mariadb_operator.enabled:
+        found.refuse("spec.slurmNodes.accounting", "enables both externalDB and mariadbOperator: choose one")
+    if database.enabled and database.external_db.enabled:
+        external = database.external_db
+        for name, given in (
+            ("host", external.host),
+            ("user", external.user),
+            (
+                "passwordSecretKeyRef",
+                external.password_secret_key_ref.name and external.password_secret_key_ref.key,
+            ),
+        ):
+            if not given:
+                found.refuse(f"spec.slurmNodes.accounting.externalDB.{name}", "is required when enabled")
+    _made(_cluster_parts(cluster), found)
+
+
+def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
+    _made(_nodeset_parts(nodeset), found)
+
+
+def _cluster_parts(cluster: soperator.SlurmCluster) -> Parts:
+    return clusterparts.parts_of(cluster, (), prefix=cluster.status.name_prefix or "", settings=Settings())
+
+
+def _nodeset_parts(nodeset: soperator.NodeSet) -> Parts:
+    owner = ObjectMeta(name=nodeset.spec.cluster_name or "cluster", namespace=nodeset.metadata.namespace)
+    # Names that only the cluster knows, such as those of volume sources, are not used by NodeSets.
+    child, parts = clusterparts.nodeset_part(nodeset, soperator.SlurmCluster(metadata=owner), prefix="")
+    return msgspec.structs.replace(parts, children=(child,))
+
+
+_CHECKS: Final[Mapping[Kind[Any], Callable[[Any, Findings], None]]] = {
+    slinky.CONTROLLERS: _controller,
+    slinky.ACCOUNTINGS: _accounting,
+    slinky.NODESETS: _nodeset,
+    slinky.LOGINSETS: _loginset,
+    slinky.RESTAPIS: _restapi,
+    slinky.TOKENS: _token,
+    soperator.SLURM_CLUSTERS: _cluster,
+    soperator.NEBIUS_NODESETS: _nebius_nodeset,
+}
+
+
+# What several have
+
+
+_LOGS: Final = "daemons write to the logs of their containers"
+
+
+def _without_effect(found: Findings, *fields: tuple[str, object, str]) -> None:
+    """Name fields that were set and change nothing, each with what is there instead."""
+    told = [f"spec.{name} ({instead})" for name, given, instead in fields if given]
+    if told:
+        found.warnings.append(f"fields that have no effect: {', '.join(told)}")
+
+
+def _made(parts: Parts, found: Findings) -> None:
+    """Pass on what was noticed while parts were made, and look at them as if they were written by hand."""
+    found.problems += parts.problems
+    if parts.ignored:
+        fields = ", ".join(f"spec.{path}" for path in parts.ignored)
+        found.warnings.append(f"fields that have no effect yet: {fields}")
+    if parts.problems:
+        return
+    for part in parts.children:
+        if judge := _CHECKS.get(part.kind):
+            inner = Findings()
+            try:
+                judge(msgspec.convert(part.manifest, part.kind.type), inner)
+            except msgspec.ValidationError as error:
+                inner.refuse("", str(error))
+            made = f"the {part.kind.name} {part.key.name} that is made from this"
+            # Users are the cluster's own, and were looked at there.
+            found.problems += [f"{made}: {it}" for it in inner.problems if not it.startswith("spec.users")]
+
+
+def _users(users: tuple[User, ...], found: Findings) -> None:
+    numbers: dict[int, str] = {}
+    for user in users:
+        where = f"spec.users[{user.name}]"
+        if user.name in _SYSTEM_USERS:
+            found.refuse(where, "is a user of the system; choose another name")
+        if other := numbers.get(user.uid):
+            found.refuse(f"{where}.uid", f"{user.uid} is {other}'s already")
+        numbers[user.uid] = user.name
+        for group in user.groups:
+            if group in _SYSTEM_USERS - {"games", "mail"}:
+                found.refuse(f"{where}.groups", f"{group} is a group of the system")
+        _public_keys(f"{where}.sshPublicKeys", user.ssh_public_keys, found)
+
+
+def _public_keys(where: str, lines: Iterable[str], found: Findings) -> None:
+    for line in lines:
+        text = line.strip()
+        if "PRIVATE KEY" in text:
+            found.refuse(where, "this is a private key: keep it to yourself, and make a new pair")
+            return
+        if text and not text.startswith("#") and not _PUBLIC_KEY.search(text):
+            found.warnings.append(f"{where}: {text[:40]!r} does not look like a public key; sshd will skip it")
+
+
+def _service(service: ServiceTemplate, found: Findings) -> None:
+    if service.spec.get("externalIPs"):
+        found.warnings.append(
+            "spec.service.spec.externalIPs is dropped: anybody could take traffic of others by it"
+        )
+    if not isinstance(service.spec.get("ports", []), list):
+        found.refuse("spec.service.spec.ports", "is a list")
+
+
+def _pod(template: PodTemplate, containers: Mapping[str, Mapping[str, Any]], found: Findings) -> bool:
+    """Look at the outline of a pod; tell whether more can be read from it."""
+    problems = list(podoutline.problems_of_pod(template.spec, "spec.template.spec"))
+    for name, container in containers.items():
+        problems += podoutline.problems_of_container(container, f"spec.{name}")
+    for where, why in problems:
+        found.refuse(where, why)
+    if problems:
+        return False
+    unknown = [*podoutline.unknown_in_pod(template.spec, "spec.template.spec")]
+    for name, container in containers.items():
+        unknown += podoutline.unknown_in_container(container, f"spec.{name}")
+    if unknown:
+        found.warnings.append(f"no such field, as far as we know: {', '.join(unknown)}")
+    return True
+
+
+def _texts(value: object, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield where, key
+            yield from _texts(inner, f"{where}.{key}")
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _texts(inner, f"{where}[{place}]")

@@ -1,0 +1,145 @@
+"""Examines Slurm clusters and what they depend on: gathers facts, from which `domain.diagnosis` concludes."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from isthmus.domain.diagnosis import Facts, Finding, diagnose
+from isthmus.domain.diagnosis.facts import KindFact, OperatorFact
+from isthmus.errors import Terminal
+from isthmus.inspect import clusterfacts, clusterinside
+from isthmus.inspect.clusterfacts import Reading
+from isthmus.kube.client import Client
+from isthmus.kube.errors import NotFound
+from isthmus.model.base import Kind
+from isthmus.model.lease import LEASES, Lease
+from isthmus.model.meta import Key, condition
+from isthmus.model.node import NODES, Node
+from isthmus.operator import crds
+from isthmus.processes.operator import LEASE_LABELS
+
+_DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
+    dict[str, Any],
+    "apiextensions.k8s.io/v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was examined, and what was found."""
+
+    clusters: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing is broken; what is only worth knowing does not count."""
+        return not any(finding.grave for finding in self.findings)
+
+
+async def examine(client: Client, *, namespace: str = "", name: str = "", now: float) -> Report:
+    """Look at everything, or at one namespace or cluster."""
+    facts = await gather(client, namespace=namespace, name=name, now=now)
+    return Report(tuple(str(cluster.key) for cluster in facts.clusters), diagnose(facts))
+
+
+async def gather(client: Client, *, namespace: str = "", name: str = "", now: float) -> Facts:
+    """Find out what there is, all at the same time."""
+    reading = Reading(client, namespace)
+    async with asyncio.TaskGroup() as tasks:
+        found = tasks.create_task(clusterfacts.find(reading))
+        kinds = tasks.create_task(_kinds(reading))
+        operators = tasks.create_task(_operators(Reading(client), now))
+        nodes = tasks.create_task(reading.list(NODES, "nodes"))
+    chosen = [it for it in clusterfacts.clusters_of(found.result(), now=now) if not name or it.key.name == name]
+    if name and not chosen:
+        raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
+    async with asyncio.TaskGroup() as tasks:
+        looking = [tasks.create_task(clusterinside.look_inside(client, cluster)) for cluster in chosen]
+    return Facts(
+        kinds=kinds.result(),
+        operators=operators.result(),
+        clusters=tuple(task.result() for task in looking),
+        taints=_taints(nodes.result()),
+        unready=tuple(it.metadata.name for it in nodes.result() if not _is_ready(it)),
+        troubles=reading.troubles,
+    )
+
+
+async def _kinds(reading: Reading) -> tuple[KindFact, ...]:
+    """Compare the kinds that the API server has with those that this program knows."""
+    wanted = {it["metadata"]["name"]: it for it in crds.definitions()}
+    facts = []
+    for name, ours in wanted.items():
+        try:
+            theirs = await reading.attempt("custom kinds", reading.client.get(_DEFINITIONS, Key("", name)))
+        except NotFound:
+            facts.append(KindFact(name=name, served=False))
+            continue
+        if theirs is not None:
+            facts.append(KindFact(name=name, lacks=tuple(lacking(ours, theirs))[:20]))
+    return tuple(facts)
+
+
+def lacking(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    """Name the fields that our definition of a kind has and theirs does not."""
+    known = {version["name"]: version for version in theirs["spec"]["versions"]}
+    for version in ours["spec"]["versions"]:
+        there = known.get(version["name"])
+        if there is None or not there.get("served"):
+            yield f"version {version['name']}"
+            continue
+        yield from _missing_fields(version["schema"]["openAPIV3Schema"], there["schema"]["openAPIV3Schema"], "")
+
+
+def _missing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str) -> Iterator[str]:
+    there = theirs.get("properties", {})
+    for name, schema in ours.get("properties", {}).items():
+        field = f"{path}.{name}".lstrip(".")
+        if name not in there:
+            if not theirs.get("x-kubernetes-preserve-unknown-fields"):
+                yield field
+        else:
+            yield from _missing_fields(schema, there[name], field)
+    if isinstance(ours.get("items"), Mapping) and isinstance(theirs.get("items"), Mapping):
+        yield from _missing_fields(ours["items"], theirs["items"], f"{path}[]")
+
+
+async def _operators(reading: Reading, now: float) -> tuple[OperatorFact, ...] | None:
+    # Under which name it was installed is not known here.
+    label = ",".join(f"{key}={value}" for key, value in LEASE_LABELS.items())
+    try:
+        leases = await reading.attempt("Leases", reading.client.list(LEASES, labels=label))
+    except NotFound:
+        return None
+    return tuple(_operator(it, now) for it in leases.items) if leases else None
+
+
+def _operator(lease: Lease, now: float) -> OperatorFact:
+    spec = lease.spec
+    renewed = now - datetime.fromisoformat(spec.renew_time).timestamp() if spec.renew_time else None
+    return OperatorFact(
+        holder=spec.holder_identity or "", renewed=renewed, patience=float(spec.lease_duration_seconds or 15)
+    )
+
+
+def _taints(nodes: tuple[Node, ...]) -> dict[str, tuple[str, ...]]:
+    found = {
+        node.metadata.name: tuple(
+            f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+            for taint in node.spec.taints
+            if taint.effect in {"NoSchedule", "NoExecute"}
+        )
+        for node in nodes
+    }
+    return {name: taints for name, taints in found.items() if taints}
+
+
+def _is_ready(node: Node) -> bool:
+    ready = condition(node.status.conditions, "Ready")
+    return ready is not None and ready.status == "True"

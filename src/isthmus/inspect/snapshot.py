@@ -1,0 +1,128 @@
+"""Both worlds as they are at this moment, for commands: the `World` of the processes, filled once by lists.
+
+What cannot be read, because it is away or not allowed, stays empty, and `troubles` says why. So a command shows
+what it can, to an administrator as to somebody who may see one namespace.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from isthmus.bridge.cache.world import NAMESPACES, World, cluster_id
+from isthmus.bridge.config import Config, tls, tokens
+from isthmus.errors import IsthmusError
+from isthmus.kube import config as kube_config
+from isthmus.kube.client import Client
+from isthmus.kube.errors import Forbidden
+from isthmus.kube.store import Store
+from isthmus.model.base import Kind
+from isthmus.model.meta import HasMeta
+from isthmus.model.node import NODES
+from isthmus.model.pod import PODS
+from isthmus.model.policy import POLICIES
+from isthmus.model.slurm import Job
+from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
+from isthmus.slurm.client import connect
+
+USUAL_REST_API: Final = "http://slurm-restapi.slurm:6820"
+"""Where slurmrestd is if nobody says: the Service that slurm-operator makes."""
+
+_PATIENCE: Final = 20.0
+
+T = TypeVar("T", bound=HasMeta)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What was found. `jobs` are all jobs of Slurm, also those of others."""
+
+    world: World
+    namespace: str
+    """The one that the kubeconfig, or the user, means."""
+    jobs: tuple[Job, ...]
+    troubles: Mapping[str, str]
+    """By what could not be read: "pods", "nodes", "slurm" and so on."""
+
+
+@asynccontextmanager
+async def look(
+    config: Config,
+    *,
+    kubeconfig: Path | None = None,
+    namespace: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> AsyncIterator[Snapshot]:
+    """Read everything once, all at the same time."""
+    kube = kube_config.load(kubeconfig, environ=environ)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(kube))
+        endpoints = config.slurm_rest_api or (USUAL_REST_API,)
+        slurm = await stack.enter_async_context(connect(endpoints, tokens(config, environ), tls=tls(config)))
+        reading = _Reading(client, namespace or kube.namespace)
+        cluster = ""
+        async with reading.noting("cluster"):
+            cluster = await cluster_id(client)
+        world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+        jobs: tuple[Job, ...] = ()
+
+        async def read_slurm() -> None:
+            nonlocal jobs
+            listing = await slurm.nodes()
+            for node in listing.nodes if listing else ():
+                world.poller.nodes.put(node.name, node)
+            jobs = await slurm.jobs()
+            for job in jobs:
+                world.poller.jobs.put(job.job_id, job)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(reading.fill("pods", PODS, world.pods))
+            tasks.create_task(reading.fill("nodes", NODES, world.nodes))
+            tasks.create_task(reading.fill("claims", CLAIMS, world.claims))
+            tasks.create_task(reading.fill("volumes", VOLUMES, world.volumes))
+            tasks.create_task(reading.fill("storage classes", STORAGE_CLASSES, world.classes))
+            tasks.create_task(reading.fill("namespaces", NAMESPACES, world.namespaces))
+            tasks.create_task(reading.fill("policies", POLICIES, world.policies))
+            tasks.create_task(reading.note("slurm", read_slurm))
+        yield Snapshot(world, reading.namespace, jobs, reading.troubles)
+
+
+class _Reading:
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+        self.troubles: dict[str, str] = {}
+
+    async def fill(self, what: str, kind: Kind[T], store: Store[T]) -> None:
+        """List a kind into a store; where not all may be listed, those of the namespace."""
+
+        async def read() -> None:
+            try:
+                listing = await self._client.list(kind)
+            except Forbidden:
+                if not kind.namespaced:
+                    raise
+                listing = await self._client.list(kind, namespace=self.namespace)
+            for found in listing.items:
+                store.put(found)
+
+        await self.note(what, read)
+
+    async def note(self, what: str, read: Callable[[], Awaitable[None]]) -> None:
+        """Read, or take note of why that failed."""
+        async with self.noting(what):
+            await read()
+
+    @asynccontextmanager
+    async def noting(self, what: str) -> AsyncIterator[None]:
+        """Take note of a failure instead of failing."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                yield
+        except IsthmusError as error:
+            self.troubles[what] = error.what
+        except TimeoutError:
+            self.troubles[what] = f"no answer within {_PATIENCE:.0f} s"

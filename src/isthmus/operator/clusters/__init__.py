@@ -1,0 +1,1 @@
+"""SlurmClusters: each becomes the parts that the other reconcilers look after."""

@@ -1,0 +1,389 @@
+"""SlurmClusters: each becomes its parts, which other controllers carry out, and tells how they are.
+
+    SlurmCluster ──► Controller, Accounting, RestApi, LoginSet, NodeSet     (all at once: pods wait for each other)
+    NodeSet of slurm.nebius.ai ──► NodeSet of slinky.slurm.net
+
+A cluster that is to go keeps everything until its workers are drained and gone.
+"""
+
+import asyncio
+import secrets
+from base64 import b64encode
+from collections.abc import Awaitable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from isthmus import names
+from isthmus.domain.kube.conditions import holds
+from isthmus.domain.kube.podtrouble import PATIENCE
+from isthmus.domain.operator import clusterparts
+from isthmus.domain.operator.clusterparts import Child, Parts
+from isthmus.domain.operator.clusterparts.status import (
+    ACCEPTED,
+    AVAILABLE,
+    Family,
+    View,
+    cluster_status,
+    leaving_status,
+)
+from isthmus.domain.operator.manifests import populate, sconfig
+from isthmus.kube.errors import Conflict, NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.base import Kind
+from isthmus.model.jailedconfig import JailedConfig
+from isthmus.model.meta import HasMeta, Key, condition
+from isthmus.model.objects import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Workload,
+)
+from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
+from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
+from isthmus.model.storage import CLAIMS
+from isthmus.operator import parts as parts_
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.clusters.nebius_nodesets import NebiusNodeSetSync, cluster_of
+from isthmus.operator.clusters.root import RootKeeper
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+
+if TYPE_CHECKING:
+    from isthmus.kube.store import Store
+
+__all__ = ["ClusterSync", "NebiusNodeSetSync"]
+
+log = structlog.get_logger()
+
+_WORKERS: Final = 4
+_CATCH_UP: Final = 1.0
+"""In so many seconds the caches show what was applied."""
+
+_SOON: Final = 0.1
+_REFERRED_TO: Final = frozenset({SERVICE_ACCOUNTS, ROLES})
+"""Others are refused while the API server does not know these."""
+
+_PARTS: Final = frozenset({CONTROLLERS, ACCOUNTINGS, RESTAPIS, LOGINSETS, NODESETS})
+_KEY_BYTES: Final = {clusterparts.SLURM_KEY: 1024, clusterparts.JWT_KEY: 32}
+
+
+class ClusterSync:
+    """The controller of SlurmClusters; `workers` are for the leader."""
+
+    def __init__(
+        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._reporter = reporter
+        self._recorder = recorder
+        self._root = RootKeeper(world, applier, recorder)
+        self._stores: dict[Kind[Any], Store[Any]] = {
+            CONTROLLERS: world.controllers,
+            ACCOUNTINGS: world.accountings,
+            RESTAPIS: world.restapis,
+            LOGINSETS: world.loginsets,
+            NODESETS: world.nodesets,
+            CONFIGMAPS: world.configmaps,
+            SERVICES: world.services,
+            SECRETS: world.secrets,
+            CLAIMS: world.claims,
+            DEPLOYMENTS: world.deployments,
+            SERVICE_ACCOUNTS: world.service_accounts,
+            ROLES: world.roles,
+            ROLE_BINDINGS: world.role_bindings,
+        }
+        self.controller: Controller[Key] = Controller(
+            "slurmclusters", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        world.clusters.on_change(self._cluster_changed)
+        world.nebius_nodesets.on_change(self._nodeset_changed)
+        world.jailed_configs.on_change(self._config_changed)
+        for store in (*self._stores.values(), world.jobs):
+            store.on_change(self._part_changed)
+        world.pods.on_change(parts_.wakes_instance([populate.COMPONENT], self.controller.queue.add))
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make one cluster so."""
+        cluster = self._world.clusters.get(key)
+        if cluster is None:
+            return
+        if cluster.metadata.deletion_timestamp is not None:
+            await self._take_down(cluster)
+            return
+        await self._keep_until_drained(cluster)
+        prefix = self._prefix(cluster)
+        parts = clusterparts.parts_of(
+            cluster,
+            [it for it in self._world.nebius_nodesets.values() if self._belongs(it, cluster)],
+            prefix=prefix,
+            settings=self._world.settings,
+            drained=self._drained(cluster),
+            written=[path for it in self._world.jailed_configs.by("cluster", key) for path in it.status.files],
+        )
+        if cluster.status.name_prefix is None:
+            # Written before anything is called after it: whoever comes next has to find it decided.
+            await self._report(cluster, parts, prefix=prefix)
+        stale: frozenset[str] = frozenset()
+        refused = ""
+        if not parts.problems:
+            stale = await self._apply(cluster, parts)
+            await self._remove_others(cluster, parts, prefix)
+            if parts.filling is not None:
+                refused = await self._root.keep(cluster, parts.filling, self._family(cluster, parts, prefix))
+        await self._report(cluster, parts, prefix=prefix, stale=stale, refused=refused)
+
+    # Gathering
+
+    def _prefix(self, cluster: SlurmCluster) -> str:
+        """Find what the names of the parts begin with, or decide it by what else there is in the namespace."""
+        if cluster.status.name_prefix is not None:
+            return cluster.status.name_prefix
+        namespace, name = cluster.metadata.key
+        stores: tuple[Store[Any], ...] = (self._world.nodesets, self._world.loginsets, self._world.statefulsets)
+        strangers = {
+            it.metadata.name
+            for store in stores
+            for it in store.values()
+            if it.metadata.namespace == namespace and it.metadata.labels.get(names.CLUSTER_LABEL) != name
+        }
+        others = [
+            it
+            for it in self._world.clusters.values()
+            if it.metadata.namespace == namespace and it.metadata.uid != cluster.metadata.uid
+        ]
+        return clusterparts.prefix(cluster, others, strangers)
+
+    def _belongs(self, nodeset: NodeSet, cluster: SlurmCluster) -> bool:
+        owner = cluster_of(self._world, nodeset)
+        return owner is not None and owner.metadata.uid == cluster.metadata.uid
+
+    def _drained(self, cluster: SlurmCluster) -> bool:
+        """Whether no worker is left, as far as the NodeSets have told of their newest specification."""
+        return all(
+            it.spec.replicas == 0
+            and it.status.replicas == 0
+            and it.status.observed_generation >= it.metadata.generation
+            for it in self._world.nodesets.by("controller", cluster.metadata.key)
+        )
+
+    def _family(
+        self,
+        cluster: SlurmCluster,
+        parts: Parts | None,
+        prefix: str,
+        *,
+        stale: frozenset[str] = frozenset(),
+        refused: str = "",
+    ) -> Family:
+        key = cluster.metadata.key
+        writer = self._world.deployments.get(Key(key.namespace, sconfig.name(prefix)))
+        return Family(
+            controller=self._world.controllers.get(key),
+            accounting=self._world.accountings.get(key),
+            restapi=self._world.restapis.get(key),
+            login=self._world.loginsets.get(Key(key.namespace, f"{prefix}login")),
+            nodesets=self._world.nodesets.by("controller", key),
+            root=self._root.view(cluster, parts.filling, refused=refused) if parts and parts.filling else None,
+            writer=self._writer(key, writer) if parts and parts.filling else None,
+            ready_writers=writer.status.ready_replicas if writer else 0,
+            stale=stale,
+        )
+
+    def _writer(self, cluster: Key, deployment: Workload | None) -> View:
+        pods = self._world.pods.by("part", (sconfig.COMPONENT, cluster))
+        wrong, missing = parts_.trouble(sconfig.APP, deployment, pods)
+        return View(sconfig.APP, ready=not wrong and not missing, wrong=wrong, missing=missing)
+
+    # Acting
+
+    async def _keep_until_drained(self, cluster: SlurmCluster) -> None:
+        meta = cluster.metadata
+        if names.SLURM_CLUSTER_FINALIZER not in meta.finalizers:
+            await self._set_finalizers(cluster, (*meta.finalizers, names.SLURM_CLUSTER_FINALIZER))
+
+    async def _set_finalizers(self, cluster: SlurmCluster, finalizers: Collection[str]) -> None:
+        meta = cluster.metadata
+        patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": meta.resource_version}}
+        try:
+            await self._world.kube.merge_patch(SLURM_CLUSTERS, meta.key, patch)
+        except NotFound:
+            return
+        except Conflict:
+            # Perhaps by a status of our own, of which nobody wakes us.
+            self.controller.queue.add(meta.key, after=_SOON)
+
+    async def _apply(self, cluster: SlurmCluster, parts: Parts) -> frozenset[str]:
+        """Apply everything, what others refer to first; tell which kinds of parts the caches do not show yet.
+
+        A child that fails keeps no other from being applied: the errors of all are raised in the end.
+        """
+        owners = (owner_reference(SLURM_CLUSTERS, cluster),)
+        stale = frozenset(it.kind.name for it in parts.children if it.kind in _PARTS and not self._shown(it))
+        # What outlives the cluster was made by it, or by somebody else before: either way it is left alone.
+        children = [it for it in parts.children if not (it.kept and it.key in self._stores[it.kind])]
+        sent: list[bool] = []
+        errors: list[Exception] = []
+
+        async def attempt(applying: Awaitable[bool]) -> None:
+            try:
+                sent.append(await applying)
+            except Exception as error:  # noqa: BLE001 - raised below, with those of the others
+                errors.append(error)
+
+        async with asyncio.TaskGroup() as together:
+            for child in parts.secrets:
+                there = self._stores[child.kind]
+                made = self._applier.make_once(child.kind, _with_key(child), there=there, owners=owners)
+                together.create_task(attempt(made))
+            for child in (it for it in children if it.kind in _REFERRED_TO):
+                together.create_task(attempt(self._apply_child(child, owners)))
+        async with asyncio.TaskGroup() as together:
+            for child in (it for it in children if it.kind not in _REFERRED_TO):
+                together.create_task(attempt(self._apply_child(child, owners)))
+        if errors:
+            raise ExceptionGroup(f"not all parts of {cluster.metadata.key} could be applied", errors)
+        if any(sent):
+            self.controller.queue.add(cluster.metadata.key, after=_CATCH_UP)
+        return stale
+
+    async def _apply_child(self, child: Child, owners: tuple[Mapping[str, Any], ...]) -> bool:
+        return await self._applier.apply(
+            child.kind, child.manifest, there=self._stores[child.kind], owners=() if child.kept else owners
+        )
+
+    def _shown(self, child: Child) -> bool:
+        """Whether the cache shows a part as it is wanted: if not, what it tells is about something else."""
+        found = self._stores[child.kind].get(child.key)
+        return found is not None and found.spec == msgspec.convert(child.manifest, child.kind.type).spec
+
+    async def _remove_others(self, cluster: SlurmCluster, parts: Parts, prefix: str) -> None:
+        """Remove what is the cluster's and is no longer wanted."""
+        wanted = {(child.kind, child.key) for child in (*parts.children, *parts.secrets)}
+        async with asyncio.TaskGroup() as together:
+            for kind, key in self._owned(cluster, prefix):
+                if (kind, key) not in wanted:
+                    together.create_task(self._applier.remove(kind, key, there=self._stores[kind]))
+
+    def _owned(self, cluster: SlurmCluster, prefix: str) -> Iterator[tuple[Kind[Any], Key]]:
+        """Go through everything that the cluster owns, wanted or not."""
+        key, uid = cluster.metadata.key, cluster.metadata.uid
+        for kind in (CONFIGMAPS, SERVICES, DEPLOYMENTS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+            yield from ((kind, found.metadata.key) for found in self._stores[kind].by("owner", uid))
+        parts: tuple[tuple[Kind[Any], str], ...] = (
+            (CONTROLLERS, key.name),
+            (ACCOUNTINGS, key.name),
+            (RESTAPIS, key.name),
+            (LOGINSETS, f"{prefix}login"),
+            (NODESETS, f"{prefix}worker"),
+        )
+        for kind, name in parts:
+            found = self._stores[kind].get(Key(key.namespace, name))
+            owner = found.metadata.controller if found else None
+            if owner and owner.uid == uid:
+                yield kind, Key(key.namespace, name)
+
+    async def _take_down(self, cluster: SlurmCluster) -> None:
+        """Let the workers go first: they need all the others to be drained."""
+        meta = cluster.metadata
+        if names.SLURM_CLUSTER_FINALIZER not in meta.finalizers:
+            return
+        nodesets = self._world.nodesets.by("controller", meta.key)
+        if nodesets:
+            async with asyncio.TaskGroup() as together:
+                for nodeset in nodesets:
+                    owner = nodeset.metadata.controller
+                    # Those of others are theirs to delete; NebiusNodeSetSync deletes its own.
+                    if owner and owner.uid == meta.uid:
+                        key = nodeset.metadata.key
+                        together.create_task(self._applier.remove(NODESETS, key, there=self._world.nodesets))
+            prefix = cluster.status.name_prefix or ""
+            fields, held = leaving_status(self._family(cluster, None, prefix), prefix=prefix)
+            await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)
+            return
+        await self._set_finalizers(cluster, [it for it in meta.finalizers if it != names.SLURM_CLUSTER_FINALIZER])
+
+    async def _report(
+        self,
+        cluster: SlurmCluster,
+        parts: Parts,
+        *,
+        prefix: str,
+        stale: frozenset[str] = frozenset(),
+        refused: str = "",
+    ) -> None:
+        family = self._family(cluster, parts, prefix, stale=stale, refused=refused)
+        if family.root is not None and family.root.missing:
+            # Whether a pod that finds no node has been given time enough to find one.
+            self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
+        fields, held = cluster_status(cluster, parts, family, prefix=prefix)
+        before = cluster.status
+        accepted = condition(before.conditions, ACCEPTED)
+        if parts.problems and (accepted is None or accepted.message != "; ".join(parts.problems)):
+            self._tell(cluster, "CannotBeMade", "; ".join(parts.problems), warning=True)
+        elif fields["phase"] == AVAILABLE and not holds(before.conditions, "Ready"):
+            self._tell(cluster, "Available", f"the cluster is ready: {fields['workers']} workers")
+        if family.root is not None:
+            self._root.tell(cluster, family.root)
+        await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)
+
+    def _tell(self, cluster: SlurmCluster, reason: str, note: str, *, warning: bool = False) -> None:
+        log.info("cluster", did=reason, note=note)
+        self._recorder.event(SLURM_CLUSTERS, cluster, reason, note, warning=warning)
+
+    # What wakes a cluster
+
+    def _cluster_changed(self, key: Key, old: SlurmCluster | None, new: SlurmCluster | None) -> None:
+        if new is not None and (old is None or _asked(old) != _asked(new)):
+            self.controller.queue.add(key)
+        if (old is None) != (new is None) or (old and new and old.status.name_prefix != new.status.name_prefix):
+            # Whether another one is the first of its namespace, or the only one, may depend on this.
+            for other in self._world.clusters:
+                if other.namespace == key.namespace and other != key:
+                    self.controller.queue.add(other)
+
+    def _nodeset_changed(self, _: Key, old: NodeSet | None, new: NodeSet | None) -> None:
+        for nodeset in (old, new):
+            cluster = cluster_of(self._world, nodeset) if nodeset else None
+            if cluster:
+                self.controller.queue.add(cluster.metadata.key)
+
+    def _config_changed(self, key: Key, old: JailedConfig | None, new: JailedConfig | None) -> None:
+        if (old.status.files if old else ()) != (new.status.files if new else ()):
+            for config in (old, new):
+                if config:
+                    name = config.metadata.labels.get(names.INSTANCE_LABEL, "")
+                    self.controller.queue.add(Key(key.namespace, name))
+
+    def _part_changed(self, key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
+        for found in (old, new):
+            cluster = Key(key.namespace, found.metadata.labels.get(names.CLUSTER_LABEL, "")) if found else key
+            if cluster in self._world.clusters:
+                self.controller.queue.add(cluster)
+
+
+def _with_key(child: Child) -> dict[str, Any]:
+    """Put a random key into a Secret that is made once."""
+    name = clusterparts.SLURM_KEY if child.key.name.endswith("-slurm-key") else clusterparts.JWT_KEY
+    key = b64encode(secrets.token_bytes(_KEY_BYTES[name])).decode()
+    return {**child.manifest, "data": {name: key}}
+
+
+def _asked(cluster: SlurmCluster) -> tuple[object, ...]:
+    """Take what a cluster's user decides."""
+    meta = cluster.metadata
+    return meta.generation, meta.deletion_timestamp, meta.finalizers, meta.annotations

@@ -1,5 +1,0 @@
-"""Controllers: each becomes slurmctld, with files and keys that change while it runs."""
-
-from isthmus.operator.controllers.sync import ControllerSync
-
-__all__ = ["ControllerSync"]

@@ -1,0 +1,143 @@
+"""Brings files and keys to all daemons of a cluster, and finds out how far they have come."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import structlog
+
+from isthmus import names
+from isthmus.domain.operator.manifests import controller as manifests
+from isthmus.domain.operator.nodeset import identity
+from isthmus.domain.operator.slurmfiles import delivery
+from isthmus.domain.operator.slurmfiles.delivery import Delivery, Verdict
+from isthmus.errors import IsthmusError
+from isthmus.kube.errors import NotFound
+from isthmus.model.meta import Key, condition
+from isthmus.model.pod import PODS, Pod
+from isthmus.model.slinky import Controller
+from isthmus.operator.slurmctld.telling import CONFIG_APPLIED
+from isthmus.operator.world import World
+
+log = structlog.get_logger()
+
+
+class Revision(NamedTuple):
+    """What is mounted: which files and keys, and since when (0 for keys that have never changed)."""
+
+    config: str
+    keys: str
+    config_changed: float
+    keys_changed: float
+
+    @property
+    def both(self) -> str:
+        """Name files and keys together, as the side-car of slurmctld does."""
+        return f"{self.config} {self.keys}".strip()
+
+    @property
+    def changed(self) -> float:
+        """When either changed last."""
+        return max(self.config_changed, self.keys_changed)
+
+    @property
+    def due(self) -> float:
+        """From when on every pod has them."""
+        return max(self.config_changed, self.keys_changed + delivery.KEYS_SETTLE)
+
+
+class Deliverer:
+    """Delivers revisions."""
+
+    def __init__(self, world: World, now: Callable[[], datetime]) -> None:
+        self._world = world
+        self._now = now
+
+    async def deliver(self, controller: Controller, revision: Revision) -> Verdict:
+        """Do what brings a revision nearer to everybody, and tell how far it has come."""
+        if controller.spec.external:
+            return Verdict("applied", "slurmctld is run by somebody else")
+        if controller.status.config_hash == revision.both:
+            told = condition(controller.status.conditions, CONFIG_APPLIED)
+            kept = told.message if told and told.status == "True" else ""
+            return Verdict("applied", kept or f"every daemon runs with revision {revision.both}")
+        await self._nudge(controller, revision)
+        verdict = delivery.judge(await self._seen(controller, revision))
+        slurm = self._world.slurms.of(controller.metadata.key)
+        if verdict.push and slurm is not None:
+            log.info("letting all daemons read their files again", controller=str(controller.metadata.key))
+            await slurm.client.reconfigure()
+            slurm.hurry()
+        return verdict
+
+    def slurmctld_pods(self, controller: Controller) -> list[Pod]:
+        """Find the pods of slurmctld."""
+        pods = self._world.pods.by("part", (manifests.COMPONENT, controller.metadata.key))
+        return [it for it in pods if it.metadata.labels.get(names.NAME_LABEL) == manifests.APP]
+
+    def _workers(self, controller: Key) -> Iterable[Pod]:
+        for nodeset in self._world.nodesets_of(controller):
+            yield from self._world.pods.by("owner", nodeset.metadata.uid)
+
+    def _logins(self, controller: Key) -> Iterable[Pod]:
+        for name in (controller.name, ""):
+            for loginset in self._world.loginsets.by("controller", Key(controller.namespace, name)):
+                if self._world.controller_key(loginset) == controller:
+                    yield from self._world.pods.by("part", ("login", loginset.metadata.key))
+
+    async def _nudge(self, controller: Controller, revision: Revision) -> None:
+        """Let kubelet bring volumes up to date in pods that were made before the change; others have it already."""
+        key = controller.metadata.key
+        wanted = [
+            *((pod, revision.both.replace(" ", "-"), revision.changed) for pod in self.slurmctld_pods(controller)),
+            *((pod, revision.keys, revision.keys_changed) for pod in (*self._workers(key), *self._logins(key))),
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for pod, value, since in wanted:
+                if _was_there(pod, since) and pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION) != value:
+                    tasks.create_task(self._annotate(pod, value))
+
+    async def _annotate(self, pod: Pod, value: str) -> None:
+        annotations = {names.CONFIG_HASH_ANNOTATION: value}
+        patch: dict[str, Any] = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
+        with suppress(NotFound):
+            await self._world.kube.merge_patch(PODS, pod.metadata.key, patch)
+
+    async def _seen(self, controller: Controller, revision: Revision) -> Delivery:
+        key, now = controller.metadata.key, self._now().timestamp()
+        slurm = self._world.slurms.of(key)
+        counting = None
+        if slurm is not None and slurm.in_touch:
+            with suppress(IsthmusError):
+                counting = delivery.counting_since(await slurm.client.diagnose(), now=now)
+        return Delivery(
+            revision=revision.both,
+            now=now,
+            changed_at=revision.changed,
+            due=revision.due,
+            counting_since=counting,
+            nodes=tuple(slurm.nodes.values()) if slurm else (),
+            with_pod=frozenset(identity.slurm_name(it) for it in self._workers(key) if is_ready(it)),
+            refusals={it.metadata.name: _refusal(it) for it in self.slurmctld_pods(controller)},
+        )
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether a pod is ready."""
+    return any(it.type == "Ready" and it.status == "True" for it in pod.status.conditions)
+
+
+def _was_there(pod: Pod, moment: float) -> bool:
+    made = pod.metadata.creation_timestamp
+    return not pod.leaving and made is not None and made.timestamp() <= moment
+
+
+def _refusal(pod: Pod) -> str:
+    """Read what the side-car said when it gave up last."""
+    for status in pod.status.init_container_statuses:
+        ended = status.state.terminated or status.last_state.terminated
+        if status.name == manifests.SIDE_CAR and ended:
+            return ended.message
+    return ""

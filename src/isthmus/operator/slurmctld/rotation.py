@@ -1,0 +1,107 @@
+"""Changes a cluster's key step by step, each only when everybody has taken the one before."""
+
+from datetime import datetime
+from typing import Final
+
+from isthmus import names
+from isthmus.domain.languages import slurmconf
+from isthmus.domain.operator import authkeys, partnames
+from isthmus.domain.operator.authkeys import AuthKey, KeySet, Step
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key, condition
+from isthmus.model.slinky import CONTROLLERS, Controller
+from isthmus.operator.slurmctld.telling import CONFIG_APPLIED
+from isthmus.operator.world import World
+
+_MARGIN: Final = 10.0
+"""Seconds by which clocks of nodes may be apart, and in which slurmctld may still sign with the key that it had."""
+_PATIENCE: Final = 120.0
+"""Seconds in which every node should have taken a new key into use; else the old one is used again."""
+
+_TOLD: Final[dict[Step, tuple[str, str]]] = {
+    "announce": ("KeyAnnounced", "a new key is given to every daemon; the old one stays in use meanwhile"),
+    "switch": ("KeySwitched", "every daemon knows the new key; it is in use now, and the old one still accepted"),
+    "retire": ("KeyRetired", "every daemon uses the new key; the old one is no longer accepted"),
+}
+
+
+class Rotation:
+    """Decides which set of keys a cluster has next."""
+
+    def __init__(self, world: World, recorder: Recorder) -> None:
+        self._world = world
+        self._recorder = recorder
+        self._under_way: set[Key] = set()
+
+    def under_way(self, controller: Key) -> bool:
+        """Whether a key is being changed."""
+        return controller in self._under_way
+
+    def next_set(self, controller: Controller, held: KeySet, wanted: AuthKey, *, now: datetime) -> KeySet:
+        """Give the set for now: the one that is held, or the next."""
+        key = controller.metadata.key
+        step = authkeys.next_step(held, wanted)
+        if step is None:
+            self._under_way.discard(key)
+            return held
+        self._under_way.add(key)
+        age = self._age(controller, now)
+        if step == "retire" and not self._applied(controller) and age > _PATIENCE:
+            note = "not every node took the new key into use; the old one is used again, and then it is tried anew"
+            self._recorder.event(CONTROLLERS, controller, "KeySwitchedBack", note, warning=True, action="Rotate")
+            return authkeys.back(held, wanted)
+        if step != "announce" and not self._may(controller, step, wanted, age=age, now=now):
+            return held
+        reason, note = _TOLD[step]
+        self._recorder.event(CONTROLLERS, controller, reason, note, action="Rotate")
+        return authkeys.after(held, wanted, step=step)
+
+    def _may(self, controller: Controller, step: Step, wanted: AuthKey, *, age: float, now: datetime) -> bool:
+        if not self._applied(controller) or not self._accounting_knows(controller, wanted):
+            return False
+        if step != "retire":
+            return True
+        # Nobody signs with the old key since everybody has taken the new one into use.
+        told = condition(controller.status.conditions, CONFIG_APPLIED)
+        taken = told.last_transition_time if told else None
+        in_use = min(age, (now - taken).total_seconds()) if taken else age
+        return in_use >= self._life_of_credentials(controller) + _MARGIN
+
+    def _life_of_credentials(self, controller: Controller) -> int:
+        meta = controller.metadata
+        config = self._world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
+        conf = slurmconf.parse(config.data.get("slurm.conf", "") if config else "")
+        told = [said for line in conf.directives() if (said := line.get("AuthInfo"))]
+        return authkeys.credential_seconds(told[-1] if told else "")
+
+    def _applied(self, controller: Controller) -> bool:
+        """Whether every daemon has taken the set that is held: what was reported is about what is mounted now."""
+        meta, status = controller.metadata, controller.status
+        config = self._world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
+        secret = self._world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
+        if config is None or secret is None:
+            return False
+        both = " ".join(it.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "") for it in (config, secret))
+        told = condition(status.conditions, CONFIG_APPLIED)
+        return status.config_hash == both and told is not None and told.status == "True"
+
+    def _accounting_knows(self, controller: Controller, wanted: AuthKey) -> bool:
+        """Whether slurmdbd runs with the new key; it reads keys when it starts."""
+        reference = controller.spec.accounting_ref
+        if reference is None:
+            return True
+        namespace = controller.metadata.namespace
+        accounting = self._world.accountings.get(Key(namespace, reference.name))
+        if accounting is None or accounting.spec.external:
+            return accounting is not None
+        place = Key(namespace, partnames.accounting(reference.name))
+        secret, workload = self._world.secrets.get(place), self._world.statefulsets.get(place)
+        held = KeySet.read(secret.data.get(authkeys.FILE, b"")) if secret else None
+        return held is not None and held.knows(wanted.kid) and workload is not None and workload.settled
+
+    def _age(self, controller: Controller, now: datetime) -> float:
+        """Tell for how many seconds the set has been as it is."""
+        meta = controller.metadata
+        secret = self._world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
+        changed = secret.metadata.annotations.get(names.CHANGED_AT_ANNOTATION) if secret else None
+        return (now - datetime.fromisoformat(changed)).total_seconds() if changed else 0.0

@@ -1,0 +1,387 @@
+"""The controller of Controllers: makes slurmctld's objects, brings files and keys to all daemons, tells how it is.
+
+    gather    custom resources, Secrets and ConfigMaps they name, pods, what Slurm says
+    decide    files (`slurmfiles`), the next set of keys (`rotation`), whether everybody has them (`delivering`)
+    act       apply objects, nudge kubelets, let Slurm read again, report
+
+Nothing is remembered between two passes: which revision there is, and since when, stands on the objects.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from isthmus import names
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import Trouble
+from isthmus.domain.operator import authkeys, partnames
+from isthmus.domain.operator.authkeys import KeySet
+from isthmus.domain.operator.manifests import common, users
+from isthmus.domain.operator.manifests import controller as manifests
+from isthmus.domain.operator.slurmfiles import files
+from isthmus.domain.operator.slurmfiles.delivery import Verdict
+from isthmus.errors import IsthmusError, Terminal, Wait
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Condition, HasMeta, Key
+from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.pod import Pod
+from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
+from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator import parts
+from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.slurmctld.delivering import Deliverer, Revision, is_ready
+from isthmus.operator.slurmctld.gathering import Gatherer
+from isthmus.operator.slurmctld.rotation import Rotation
+from isthmus.operator.slurmctld.telling import config_condition, tell_config
+from isthmus.operator.workloads import Workloads
+from isthmus.operator.world import World
+from isthmus.runtime.controller import Controller
+from isthmus.runtime.manager import Worker
+from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
+
+_WORKERS: Final = 4
+_SOON: Final = 1.0
+_LATER: Final = 3.0
+_STANDBYS: Final = 10.0
+"""How often it is looked at who of several is in charge: a take-over may pass before anybody misses an answer."""
+
+_CROWD: Final = 0.2
+
+
+class _Asked(NamedTuple):
+    """What Slurm says of itself."""
+
+    version: str
+    active: str
+    all_answer: bool
+    """Whether slurmctld and all its standbys answer."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ControllerSync:
+    """The controller of Controllers; `workers` are for the leader."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        applier: Applier,
+        reporter: Reporter,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._world = world
+        self._applier = applier
+        self._workloads = Workloads(world, applier)
+        self._reporter = reporter
+        self._recorder = recorder
+        self._now = now
+        self._rotation = Rotation(world, recorder)
+        self._deliverer = Deliverer(world, now)
+        self._delivering: set[Key] = set()
+        self.controller: Controller[Key] = Controller(
+            "controllers", self.reconcile, metrics=metrics, workers=_WORKERS
+        )
+        wake = self.controller.queue.add
+        world.controllers.on_change(lambda key, *_: wake(key))
+        for store in (world.statefulsets, world.services, world.configmaps, world.secrets, world.daemonsets):
+            store.on_change(parts.wakes_owner(CONTROLLERS, wake))
+        world.pods.on_change(self._pod_changed)
+        world.nodesets.on_change(self._nodeset_changed)
+        world.accountings.on_change(self._accounting_changed)
+        world.slurms.on_change(self._slurm_changed)
+        world.slurms.on_restart(wake)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """What the leader runs."""
+        return (self.controller,)
+
+    async def reconcile(self, key: Key) -> None:
+        """Make one Controller so."""
+        controller = self._world.controllers.get(key)
+        if controller is None:
+            self._delivering.discard(key)
+            return
+        if not self._world.in_touch:
+            raise Wait("Kubernetes does not answer", after=_SOON)
+        if not self._has_heard(key):
+            raise Wait("the caches have not heard of files or keys that were just written", after=_SOON)
+        if controller.metadata.deletion_timestamp is None:
+            await self._hold(controller)
+        elif not await self._stays(controller):
+            return
+        gatherer = Gatherer(self._world, controller, Asker(self.controller.queue.add, key))
+        problems = await self._make_always(controller, gatherer)
+        revision: Revision | None = None
+        try:
+            revision = await self._make_config(controller, gatherer)
+            verdict = await self._deliverer.deliver(controller, revision)
+        except Terminal as error:
+            # The cluster goes on with the files and keys that it has.
+            verdict = Verdict("rejected", str(error))
+        tell_config(self._recorder, controller, verdict)
+        await self._make_workload(controller)
+        await self._report(controller, revision, verdict, problems=problems)
+        self._look_again(key, verdict)
+
+    def _has_heard(self, key: Key) -> bool:
+        """Whether the caches show the files and keys that we left: since when they are so stands on them alone."""
+        config, auth = Key(key.namespace, partnames.config(key.name)), Key(key.namespace, partnames.auth(key.name))
+        return self._applier.is_shown(CONFIGMAPS, config, there=self._world.configmaps) and self._applier.is_shown(
+            SECRETS, auth, there=self._world.secrets
+        )
+
+    # Beginning and end
+
+    async def _hold(self, controller: ControllerPart) -> None:
+        finalizers = controller.metadata.finalizers
+        if names.CONTROLLER_FINALIZER not in finalizers:
+            await self._finalizers(controller, (*finalizers, names.CONTROLLER_FINALIZER))
+
+    async def _stays(self, controller: ControllerPart) -> bool:
+        """Whether a Controller that was deleted is still needed: NodeSets that go ask it to drain their nodes."""
+        going = [
+            it.metadata.name
+            for it in self._world.nodesets_of(controller.metadata.key)
+            if it.metadata.deletion_timestamp is not None
+        ]
+        # The cache of NodeSets may be behind the one of Controllers.
+        if going := going or await self._going_unnoticed(controller):
+            note = f"it goes when the nodes of these NodeSets are drained: {', '.join(sorted(going))}"
+            self._recorder.event(CONTROLLERS, controller, "WaitingForNodeSets", note, action="Delete")
+            return True
+        kept = tuple(it for it in controller.metadata.finalizers if it != names.CONTROLLER_FINALIZER)
+        if kept != controller.metadata.finalizers:
+            await self._finalizers(controller, kept)
+        return False
+
+    async def _going_unnoticed(self, controller: ControllerPart) -> list[str]:
+        listing = await self._world.kube.list(NODESETS, namespace=controller.metadata.namespace)
+        return [
+            it.metadata.name
+            for it in listing.items
+            if it.metadata.deletion_timestamp is not None
+            and self._world.controller_key(it) == controller.metadata.key
+        ]
+
+    async def _finalizers(self, controller: ControllerPart, finalizers: tuple[str, ...]) -> None:
+        meta = controller.metadata
+        patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": meta.resource_version}}
+        with suppress(NotFound):
+            await self._world.kube.merge_patch(CONTROLLERS, meta.key, patch)
+
+    # Objects
+
+    async def _make_always(self, controller: ControllerPart, gatherer: Gatherer) -> tuple[str, ...]:
+        """Make what depends on nobody else: Services and users. Return what is wrong with users."""
+        owners = (owner_reference(CONTROLLERS, controller),)
+        services = () if controller.spec.external else manifests.services(controller)
+        for service in services:
+            await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
+        wanted = {it["metadata"]["name"] for it in services}
+        for found in self._world.services.by("owner", controller.metadata.uid):
+            of_slurmctld = found.metadata.labels.get(names.COMPONENT_LABEL) == manifests.COMPONENT
+            if of_slurmctld and found.metadata.name not in wanted:
+                await self._applier.remove(SERVICES, found.metadata.key, there=self._world.services)
+        keys = gatherer.ssh_keys()
+        people = users.users_configmap(controller, keys)
+        await self._applier.apply(CONFIGMAPS, people, there=self._world.configmaps, owners=owners)
+        return users.roster(controller.spec.users, keys).problems
+
+    async def _make_config(self, controller: ControllerPart, gatherer: Gatherer) -> Revision:
+        """Make files and keys; raises what is wrong with them before anything is changed."""
+        made = files(gatherer.wishes(version=controller.status.slurm_version))
+        keys = self._key_files(controller, gatherer)
+        config_changed = await self._apply_files(controller, made)
+        if not keys:
+            return Revision(common.hash_of(made), "", config_changed, 0.0)
+        meta, now = controller.metadata, self._now()
+        there = gatherer.auth_secret()
+        # Salted, so that nobody can try out keys on the hash.
+        revision = common.hash_of(meta.uid, {name: content.hex() for name, content in keys.items()})
+        changed_at = _changed_at(there, revision, now)
+        manifest = manifests.auth(controller, keys, revision=revision, changed_at=changed_at)
+        owners = (owner_reference(CONTROLLERS, controller),)
+        await self._applier.apply(SECRETS, manifest, there=self._world.secrets, owners=owners)
+        never_changed = there is None or _made_with(there, changed_at)
+        keys_changed = 0.0 if never_changed else _seconds(changed_at)
+        return Revision(common.hash_of(made), revision, config_changed, keys_changed)
+
+    async def _apply_files(self, controller: ControllerPart, made: dict[str, str]) -> float:
+        """Make the ConfigMap of all files; return since when it is so."""
+        meta, world = controller.metadata, self._world
+        there = world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
+        revision = common.hash_of(made)
+        changed_at = _changed_at(there, revision, self._now())
+        manifest = manifests.config(controller, made, revision=revision, changed_at=changed_at)
+        owners = (owner_reference(CONTROLLERS, controller),)
+        await self._applier.apply(CONFIGMAPS, manifest, there=world.configmaps, owners=owners)
+        before = dict(there.data) if there else made
+        before.pop(manifests.REVISION_FILE, None)
+        changed = sorted(file for file in {*made, *before} if made.get(file) != before.get(file))
+        if changed:
+            note = f"{', '.join(changed)} changed; slurmctld takes it while it runs, and passes it on to every node"
+            self._recorder.event(CONTROLLERS, controller, "ConfigChanged", note, action="Reconfigure")
+        return _seconds(changed_at)
+
+    def _key_files(self, controller: ControllerPart, gatherer: Gatherer) -> dict[str, bytes]:
+        """Choose the keys that daemons get now: those that they have, those that are wanted, or a step between."""
+        if controller.spec.external:
+            return gatherer.keys_of_others()
+        keys = gatherer.keys()
+        if keys.wanted is None:
+            return {authkeys.JWT_FILE: keys.jwt, authkeys.MUNGE_FILE: keys.munge}
+        held = keys.held or KeySet.only(keys.wanted)
+        chosen = self._rotation.next_set(controller, held, keys.wanted, now=self._now())
+        return {authkeys.JWT_FILE: keys.jwt, authkeys.FILE: chosen.write()}
+
+    async def _make_workload(self, controller: ControllerPart) -> None:
+        """Make slurmctld, once there is something for it to read."""
+        meta, world = controller.metadata, self._world
+        workload = Key(meta.namespace, partnames.controller_workload(controller))
+        stand_ins = Key(meta.namespace, partnames.placeholder(controller))
+        owners = (owner_reference(CONTROLLERS, controller),)
+        config = world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
+        auth = world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
+        if controller.spec.external:
+            await self._applier.remove(STATEFULSETS, workload, there=world.statefulsets)
+        elif config and auth:
+            manifest = manifests.statefulset(controller, world.settings)
+            wishes = manifests.wishes(controller, world.settings)
+            await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
+        if meta.annotations.get(names.PLACEHOLDER_ANNOTATION) == "true" and not controller.spec.external:
+            manifest = manifests.placeholder(controller, world.settings)
+            await self._applier.apply(DAEMONSETS, manifest, there=world.daemonsets, owners=owners)
+        else:
+            await self._applier.remove(DAEMONSETS, stand_ins, there=world.daemonsets)
+
+    # Telling
+
+    async def _report(
+        self, controller: ControllerPart, revision: Revision | None, verdict: Verdict, *, problems: tuple[str, ...]
+    ) -> None:
+        found = self._trouble(controller)
+        rejected = verdict.message if verdict.state == "rejected" else ""
+        wrong = rejected or found.wrong or "; ".join(problems)
+        asked = await self._asked(controller)
+        # Nobody tells us when a standby takes over, or when one that did not answer is back.
+        if not asked.all_answer:
+            self.controller.queue.add(controller.metadata.key, after=_LATER)
+        elif controller.spec.replicas > 1:
+            self.controller.queue.add(controller.metadata.key, after=_STANDBYS)
+        held = [
+            *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {asked.active}"),
+            config_condition(verdict, invalid=revision is None),
+            self._reachable(controller.metadata.key),
+        ]
+        applied = revision is not None and verdict.state == "applied"
+        fields = {
+            "slurmVersion": asked.version,
+            "active": asked.active,
+            "configHash": revision.both if applied and revision else controller.status.config_hash,
+        }
+        if not controller.spec.external:
+            ready = sum(map(is_ready, self._deliverer.slurmctld_pods(controller)))
+            fields["ready"] = f"{ready}/{controller.spec.replicas}"
+        parts.tell(self._recorder, CONTROLLERS, controller, held)
+        await self._reporter.report(CONTROLLERS, controller, fields, held)
+
+    def _reachable(self, key: Key) -> Condition:
+        trouble = self._world.slurms.trouble(key)
+        if not trouble:
+            return conditions.yes(conditions.SLURM_REACHABLE, "Answers", "slurmctld answers by slurmrestd")
+        return conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble)
+
+    def _trouble(self, controller: ControllerPart) -> Trouble:
+        if controller.spec.external:
+            return Trouble()
+        meta = controller.metadata
+        workload = self._world.statefulsets.get(Key(meta.namespace, partnames.controller_workload(controller)))
+        return parts.trouble("slurmctld", workload, self._deliverer.slurmctld_pods(controller))
+
+    async def _asked(self, controller: ControllerPart) -> _Asked:
+        """Ask Slurm for its version and for who is in charge: the first that answers, since it takes control."""
+        version, hosts = controller.status.slurm_version, partnames.controller_hosts(controller)
+        first = hosts[0] if controller.spec.external else partnames.controller_pods(controller)[0]
+        several = controller.spec.replicas > 1
+        slurm = self._world.slurms.of(controller.metadata.key)
+        if slurm is None or not slurm.in_touch:
+            return _Asked(version, controller.status.active or first, all_answer=True)
+        with suppress(IsthmusError):
+            version = (await slurm.client.server()).release
+            if not several:
+                return _Asked(version, first, all_answer=True)
+            pings = await slurm.client.ping()
+            answering = [it.hostname for it in pings if it.answers]
+            return _Asked(version, answering[0] if answering else "", all_answer=len(answering) == len(pings))
+        return _Asked(version, controller.status.active or first, all_answer=False)
+
+    def _look_again(self, key: Key, verdict: Verdict) -> None:
+        """Ask again soon while something is on its way. While Slurm cannot be asked, its answer wakes us."""
+        if verdict.state == "delivering":
+            self._delivering.add(key)
+            self.controller.queue.add(key, after=_SOON)
+            return
+        self._delivering.discard(key)
+        if self._world.slurms.in_touch(key) and (verdict.state == "unknown" or self._rotation.under_way(key)):
+            self.controller.queue.add(key, after=_LATER)
+
+    # What wakes a Controller
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        found = new or old
+        labels = found.metadata.labels if found else {}
+        component = labels.get(names.COMPONENT_LABEL)
+        controller = Key(key.namespace, labels.get(names.CLUSTER_LABEL, ""))
+        if component == manifests.COMPONENT:
+            self.controller.queue.add(controller)
+        elif component == "worker" and (old is None or new is None):
+            # Only that there are more or fewer bears on a cluster's files; and they come in crowds.
+            self.controller.queue.add(controller, after=_CROWD)
+
+    def _nodeset_changed(self, _: Key, old: NodeSet | None, new: NodeSet | None) -> None:
+        if old and new and old.metadata.generation == new.metadata.generation:
+            return  # a status; deletion counts as a generation
+        for nodeset in (old, new):
+            owner = self._world.controller_key(nodeset) if nodeset else None
+            if owner:
+                self.controller.queue.add(owner)
+
+    def _accounting_changed(self, key: Key, *_: object) -> None:
+        for controller in self._world.controllers.values():
+            reference = controller.spec.accounting_ref
+            if reference and Key(controller.metadata.namespace, reference.name) == key:
+                self.controller.queue.add(controller.metadata.key)
+
+    def _slurm_changed(self, controller: Key, node: str | None) -> None:
+        if node is None or controller in self._delivering:
+            self.controller.queue.add(controller)
+
+
+def _changed_at(there: HasMeta | None, revision: str, now: datetime) -> str:
+    """Tell since when an object holds a revision: as it says itself, or now."""
+    if there is not None:
+        annotations = there.metadata.annotations
+        known = annotations.get(names.CHANGED_AT_ANNOTATION, "")
+        if known and annotations.get(names.CONFIG_HASH_ANNOTATION) == revision:
+            return known
+    return now.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def _made_with(there: HasMeta, changed_at: str) -> bool:
+    """Whether an object has held the same from its beginning: then every pod that mounts it has that."""
+    made = there.metadata.creation_timestamp
+    return made is not None and _seconds(changed_at) <= made.timestamp() + 1
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()

@@ -1,0 +1,37 @@
+"""What people are told of a Controller's configuration: a condition and Events from one verdict."""
+
+from typing import Final
+
+from isthmus.domain.kube import conditions
+from isthmus.domain.operator.slurmfiles.delivery import Verdict
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Condition, condition
+from isthmus.model.slinky import CONTROLLERS, Controller
+
+CONFIG_APPLIED: Final = "ConfigApplied"
+
+
+def config_condition(verdict: Verdict, *, invalid: bool) -> Condition:
+    """Say whether every daemon runs with the configuration as it is now."""
+    match verdict.state:
+        case "applied":
+            return conditions.yes(CONFIG_APPLIED, "Applied", verdict.message)
+        case "rejected":
+            return conditions.no(CONFIG_APPLIED, "Invalid" if invalid else "Rejected", verdict.message)
+        case "delivering":
+            return conditions.no(CONFIG_APPLIED, "Delivering", verdict.message)
+        case _:
+            return conditions.unknown(CONFIG_APPLIED, "NobodyToAsk", verdict.message)
+
+
+def tell_config(recorder: Recorder, controller: Controller, verdict: Verdict) -> None:
+    """Record what has become of the configuration, once for each new thing."""
+    before = condition(controller.status.conditions, CONFIG_APPLIED)
+    if verdict.state == "applied" and (before is None or before.status != "True"):
+        recorder.event(CONTROLLERS, controller, "ConfigApplied", verdict.message, action="Reconfigure")
+    if verdict.state == "rejected" and (before is None or before.message != verdict.message):
+        note = (
+            f"{verdict.message}. The cluster goes on with the configuration that it had; correct extraConf or the"
+            " files, and it is tried again"
+        )
+        recorder.event(CONTROLLERS, controller, "ConfigRejected", note, warning=True, action="Reconfigure")

@@ -1,0 +1,1 @@
+"""What runs in a pod: one file per process, which puts its parts together."""

@@ -1,0 +1,214 @@
+"""The processes of the bridge: admission, scheduler and controllers, each by itself or several in one.
+
+    health and metrics ─► which cluster is this ─► caches ─► webhooks everywhere, the rest in the leader
+
+Health comes first, so that `/readyz` tells what is waited for: the API server, the token, Slurm. None of these ends
+the process, before or after. Admission needs no Slurm; a process that serves it stays ready while Slurm is away.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import structlog
+
+from isthmus.bridge.admission import registration
+from isthmus.bridge.admission.registration import Place
+from isthmus.bridge.admission.webhook import Admission, Caches, OwnCaches
+from isthmus.bridge.cache.world import World, cluster_id
+from isthmus.bridge.config import Config, tls, tokens
+from isthmus.bridge.nodes.sync import NodeSync
+from isthmus.bridge.pods.sync import PodSync
+from isthmus.bridge.scheduler.scheduler import Scheduler
+from isthmus.bridge.scheduler.submitting import Submitting
+from isthmus.domain.bridge.jobspec import Defaults
+from isthmus.domain.bridge.noderules import Rules
+from isthmus.errors import Terminal
+from isthmus.kube import config as kube_config
+from isthmus.kube.client import Client
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.runtime import addresses, server
+from isthmus.runtime.election import Election
+from isthmus.runtime.events import Events
+from isthmus.runtime.fuse import Fuse
+from isthmus.runtime.health import Check
+from isthmus.runtime.manager import Manager, Worker
+from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.start import StoppedError, answer_of
+from isthmus.slurm.client import connect
+
+log = structlog.get_logger()
+
+Part = Literal["admission", "scheduler", "controllers"]
+PARTS: Final[frozenset[Part]] = frozenset({"admission", "scheduler", "controllers"})
+
+CONTROLLERS_ELECTION: Final = "69d5fe47.my.slinky.slurm.net"
+"""The Lease of the controllers, as slurm-bridge names it. The scheduler's is named like the scheduler."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How one process runs, as its flags say."""
+
+    name: str = "slurm-bridge"
+    """What the installation is called: the webhooks, their Service and Secret, and the service accounts."""
+    kubeconfig: Path | None = None
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    webhook_address: str = ":9443"
+    election_id: str = ""
+    election_namespace: str = ""
+
+
+async def run(
+    parts: frozenset[Part], config: Config, options: Options, *, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Run these parts until SIGTERM; without an address for webhooks, all but admission."""
+    if addresses.parse(options.webhook_address) is None:
+        parts -= {"admission"}
+    if not parts:
+        raise Terminal("admission is nothing without its webhooks", remedy="give --webhook-bind-address=:9443")
+    _require_slurm(parts, config)
+    with suppress(StoppedError):
+        await _run(parts, config, options, environ=environ)
+
+
+async def _run(parts: frozenset[Part], config: Config, options: Options, *, environ: Mapping[str, str]) -> None:
+    metrics = Metrics()
+    kube = kube_config.load(options.kubeconfig, environ=environ)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
+        election = None
+        if config.features.enable_leader_election and parts - {"admission"}:
+            lease_client = await stack.enter_async_context(Client(kube))
+            lease = Key(
+                options.election_namespace or kube.namespace, options.election_id or lease_of(parts, config)
+            )
+            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
+        manager = Manager(election=election)
+        await _serve(stack, manager, config, options, metrics)
+        world = None
+        if parts - {"admission"}:
+            calls = metrics.client("slurmrestd")
+            slurm = await stack.enter_async_context(
+                connect(config.slurm_rest_api, tokens(config, environ), tls=tls(config), observe=calls)
+            )
+            cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
+            world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+        if "admission" in parts:
+            _admit(manager, client, config, options, namespace=kube.namespace, world=world, metrics=metrics)
+        if world:
+            world.register(manager)
+            recorder = Recorder(client, controller=config.scheduler_name, instance=socket.gethostname())
+            manager.work(Events(recorder))
+            for worker in _workers(parts, world, config, recorder=recorder, metrics=metrics):
+                manager.lead(worker)
+            if "admission" in parts:
+                _tolerate_absence_of_slurm(manager)
+        log.info(
+            "starting",
+            parts=sorted(parts),
+            scheduler=config.scheduler_name,
+            election=str(election and election.lease),
+        )
+        await manager.run()
+
+
+def lease_of(parts: frozenset[Part], config: Config) -> str:
+    """Name the Lease by which one process of several leads. Whoever schedules uses the scheduler's."""
+    return config.scheduler_name if "scheduler" in parts else CONTROLLERS_ELECTION
+
+
+def _require_slurm(parts: frozenset[Part], config: Config) -> None:
+    if parts - {"admission"} and not config.slurm_rest_api:
+        raise Terminal(
+            "it is not said where slurmrestd is",
+            remedy="set slurmRestApi in the configuration, or SLURM_REST_API, such as http://slurm-restapi.slurm:6820",
+        )
+
+
+async def _serve(
+    stack: AsyncExitStack, manager: Manager, config: Config, options: Options, metrics: Metrics
+) -> None:
+    """Put up health and metrics, before anything that may have to wait."""
+    if config.features.enable_http2:
+        log.warning("HTTP/2 is not served: enableHTTP2 has no effect")
+    health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
+    for address in (health, scrape):
+        addresses.check(address)
+    tls = addresses.own_certificate() if config.features.secure_metrics and scrape else None
+    await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
+    await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics), tls=tls))
+
+
+def _admit(
+    manager: Manager,
+    client: Client,
+    config: Config,
+    options: Options,
+    *,
+    namespace: str,
+    world: World | None,
+    metrics: Metrics,
+) -> None:
+    """Add the webhooks. Their certificates come before the caches of `world`, which may have to wait for Slurm."""
+    caches: Caches
+    if world is None:
+        caches = own = OwnCaches(client)
+        own.register(manager)
+    else:
+        caches = world
+    place = Place(namespace, f"{options.name}-admission")
+    admission = Admission(
+        client,
+        config,
+        caches=caches,
+        metrics=metrics,
+        bridge_users=registration.bridge_users(namespace, prefix=options.name),
+    )
+    keeper = registration.certificates(client, place, metrics=metrics)
+    manager.cache("certificates", keeper)
+    address = addresses.parse(options.webhook_address)
+    addresses.check(address)
+    manager.serve(addresses.listen(address, admission.routes, tls=keeper.context))
+
+
+def _tolerate_absence_of_slurm(manager: Manager) -> None:
+    """Stay ready without Slurm, or the API server would find nobody who admits pods."""
+    look = manager.checks["slurm"]
+
+    def check() -> Check:
+        found = look()
+        return found if found.ok else Check(ok=True, sentence=f"{found.sentence} (pods are admitted meanwhile)")
+
+    manager.check("slurm", check)
+
+
+def _workers(
+    parts: frozenset[Part], world: World, config: Config, *, recorder: Recorder, metrics: Metrics
+) -> Iterator[Worker]:
+    """Make what only the leader runs."""
+    if "scheduler" in parts:
+        submitting = Submitting(world, _defaults(config), choose=config.placeholder == "auto")
+        yield from Scheduler(world, submitting, recorder=recorder, metrics=metrics).workers
+    if "controllers" in parts:
+        yield from PodSync(world, recorder, metrics).workers
+        yield from NodeSync(world, _node_rules(world, config), recorder=recorder, metrics=metrics).workers
+
+
+def _node_rules(world: World, config: Config) -> Rules:
+    return Rules(cluster=world.cluster, scheduler_name=config.scheduler_name, taint=config.taint, gres=config.gres)
+
+
+def _defaults(config: Config) -> Defaults:
+    return Defaults(
+        partition=config.partition,
+        mcs_label=config.mcs_label,
+        exclusive=config.exclusive,
+        placeholder="batch" if config.placeholder == "batch" else "external",
+        gres=config.gres,
+    )

@@ -1,0 +1,154 @@
+"""The operator: one process that turns custom resources into Slurm clusters.
+
+    health and metrics ─► caches ─► webhooks and connections to every Slurm everywhere, the rest in the leader
+
+A cluster whose Slurm does not answer holds up nobody: its nodes are left as they are, and the process stays ready.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import structlog
+
+from isthmus import names
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.kube import config as kube_config
+from isthmus.kube.client import Client
+from isthmus.kube.recorder import Recorder
+from isthmus.model.meta import Key
+from isthmus.operator import registration
+from isthmus.operator.accountings import AccountingSync
+from isthmus.operator.applying import Applier
+from isthmus.operator.clusters.sync import ClusterSync, NebiusNodeSetSync
+from isthmus.operator.jailedconfigs import JailedConfigSync
+from isthmus.operator.loginsets import LoginSetSync
+from isthmus.operator.metrics import Figures
+from isthmus.operator.nodesets.sync import NodeSetSync
+from isthmus.operator.reaching import SlurmReach
+from isthmus.operator.registration import Place
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.restapis import RestApiSync
+from isthmus.operator.slurmctld import ControllerSync
+from isthmus.operator.tokens import TokenSync
+from isthmus.operator.webhook import Webhook
+from isthmus.operator.world import World
+from isthmus.runtime import addresses, server
+from isthmus.runtime.election import Election
+from isthmus.runtime.events import Events
+from isthmus.runtime.fuse import Fuse
+from isthmus.runtime.manager import Manager, Worker
+from isthmus.runtime.metrics import Metrics
+
+log = structlog.get_logger()
+
+_PARTS: Final = (
+    ControllerSync,
+    NodeSetSync,
+    LoginSetSync,
+    RestApiSync,
+    AccountingSync,
+    TokenSync,
+    ClusterSync,
+    NebiusNodeSetSync,
+    JailedConfigSync,
+)
+LEASE_LABELS: Final = {names.NAME_LABEL: "isthmus-operator"}
+"""On the Lease of an operator, whatever the installation is called."""
+
+_UNIFIED: Final = Path("/sys/fs/cgroup/cgroup.controllers")
+_RESOLVER: Final = Path("/etc/resolv.conf")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How the process runs, as its flags say."""
+
+    settings: Settings
+    name: str = "isthmus-operator"
+    """What the installation is called: its Lease, webhooks, their Service and Secret."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that it looks after; none means all."""
+    kubeconfig: Path | None = None
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    webhook_address: str = ":9443"
+    elect: bool = True
+    election_namespace: str = ""
+
+
+async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
+    """Run until SIGTERM."""
+    metrics = Metrics()
+    kube = kube_config.load(options.kubeconfig, environ=environ)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
+        election = None
+        if options.elect:
+            lease_client = await stack.enter_async_context(Client(kube))
+            lease = Key(options.election_namespace or kube.namespace, options.name)
+            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse(), labels=LEASE_LABELS)
+        manager = Manager(election=election)
+        await _serve(stack, manager, options, metrics)
+        _answer(manager, client, options, namespace=kube.namespace, metrics=metrics)
+        recorder = Recorder(client, controller="isthmus-operator", instance=socket.gethostname())
+        manager.work(Events(recorder))
+        worlds = [
+            World(client, options.settings, namespace=namespace, metrics=metrics)
+            for namespace in options.namespaces or ("",)
+        ]
+        metrics.registry.register(Figures(worlds))
+        for world in worlds:
+            world.register(manager)
+            for worker in SlurmReach(world, metrics).workers:
+                manager.work(worker)
+            for worker in _workers(world, recorder, metrics):
+                manager.lead(worker)
+        log.info("starting", namespaces=options.namespaces or "all", election=str(election and election.lease))
+        await manager.run()
+
+
+def _workers(world: World, recorder: Recorder, metrics: Metrics) -> Iterator[Worker]:
+    """Make what only the leader runs."""
+    applier, reporter = Applier(world.kube), Reporter(world.kube)
+    for part in _PARTS:
+        yield from part(world, applier=applier, reporter=reporter, recorder=recorder, metrics=metrics).workers
+
+
+async def _serve(stack: AsyncExitStack, manager: Manager, options: Options, metrics: Metrics) -> None:
+    """Put up health and metrics, before anything that may have to wait."""
+    health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
+    for address in (health, scrape):
+        addresses.check(address)
+    await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
+    await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
+
+
+def _answer(manager: Manager, client: Client, options: Options, *, namespace: str, metrics: Metrics) -> None:
+    """Add the webhooks, unless they are switched off."""
+    address = addresses.parse(options.webhook_address)
+    if address is None:
+        return
+    addresses.check(address)
+    place = Place(namespace, f"{options.name}-webhook")
+    keeper = registration.certificates(client, place, metrics=metrics)
+    manager.cache("certificates", keeper)
+    manager.serve(addresses.listen(address, Webhook(client, metrics).routes, tls=keeper.context))
+
+
+def cgroup_here() -> Literal["v2", "none"]:
+    """Find out whether Slurm can use control groups: the nodes are taken to be like the one that we run on."""
+    return "v2" if _UNIFIED.exists() else "none"
+
+
+def domain_here() -> str:
+    """Find the domain of Services, in which every pod looks up names."""
+    try:
+        lines = _RESOLVER.read_text().splitlines()
+    except OSError:
+        return "cluster.local"
+    searched = (word for line in lines if line.startswith("search") for word in line.split()[1:])
+    return next((word.removeprefix("svc.") for word in searched if word.startswith("svc.")), "cluster.local")

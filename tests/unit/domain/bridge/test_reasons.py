@@ -1,0 +1,108 @@
+"""Slurm's reasons in words."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from isthmus.domain.bridge.reasons import Outlook, expected_start, known, sentence
+from isthmus.model.slurm import Job, Number
+
+# As libslurmfull of 26.05 has them: limits, whose names are made of parts.
+LIMITS = """
+QOSJobLimit QOSResourceLimit QOSTimeLimit AssociationJobLimit AssociationResourceLimit AssociationTimeLimit
+QOSGrpCpuLimit QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpJobsLimit QOSGrpMemLimit QOSGrpNodeLimit
+QOSGrpSubmitJobsLimit QOSGrpWallLimit QOSMaxCpuPerJobLimit QOSMaxCpuMinutesPerJobLimit QOSMaxNodePerJobLimit
+QOSMaxWallDurationPerJobLimit QOSMaxCpuPerUserLimit QOSMaxJobsPerUserLimit QOSMaxNodePerUserLimit
+QOSMaxSubmitJobPerUserLimit QOSMinCpuNotSatisfied AssocGrpCpuLimit AssocGrpCPUMinutesLimit
+AssocGrpCPURunMinutesLimit AssocGrpJobsLimit AssocGrpMemLimit AssocGrpNodeLimit AssocGrpSubmitJobsLimit
+AssocGrpWallLimit AssocMaxJobsLimit AssocMaxCpuPerJobLimit AssocMaxCpuMinutesPerJobLimit AssocMaxNodePerJobLimit
+AssocMaxSubmitJobLimit AssocGrpUnknown AssocGrpUnknownRunMinutes AssocMaxUnknownPerJob AssocMaxCpuPerNode
+AssocGrpMemMinutes AssocMaxMemPerNode AssocMaxMemMinutesPerJob AssocGrpEnergy AssocGrpGRES AssocMaxGRESPerNode
+AssocGrpLicenseRunMinutes AssocGrpBB AssocMaxBillingMinutesPerJob QOSMaxUnknownPerUser QOSMinUnknown
+QOSGrpMemoryMinutes QOSMaxMemoryPerUser QOSMinMemory QOSMaxGRESPerUser QOSMinGRES QOSMinLicense QOSGrpBilling
+MaxBBPerAccount MaxCpuPerAccount MaxGRESPerAccount MaxJobsPerAccount MaxSubmitJobsPerAccount MaxMemoryPerAccount
+MaxBBRunMinsPerAccount MaxCpuRunMinsPerUser MaxUnknownRunMinsPerUser MaxGRESRunMinsPerUser
+""".split()  # noqa: SIM905 - sixty names are read more easily so
+
+
+@pytest.mark.parametrize("code", LIMITS)
+def test_every_limit_is_understood_from_its_parts(code: str) -> None:
+    reason = sentence(code)
+    assert code not in reason.text
+    assert "sacctmgr show" in reason.remedy
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("QOSMaxCpuPerUserLimit", "its QOS allows no more CPUs for one user"),
+        (
+            "AssocGrpGRES",
+            "all jobs of its account and user together use as many GPUs and other devices as they may",
+        ),
+        (
+            "AssocGrpCPURunMinutesLimit",
+            "all jobs of its account and user together use as many CPUs over time as they may",
+        ),
+        ("MaxJobsPerAccount", "its QOS allows no more running jobs for one account"),
+        ("QOSMinGRES", "its QOS asks for more GPUs and other devices than it wants"),
+    ],
+)
+def test_a_limit_says_whose_it_is_and_of_what(code: str, text: str) -> None:
+    assert sentence(code).text == text
+
+
+@pytest.mark.parametrize(
+    ("code", "outlook"),
+    [
+        ("Priority", Outlook.PASSES),
+        ("Resources", Outlook.PASSES),
+        ("JobHeldUser", Outlook.HELD),
+        ("JobHeldAdmin", Outlook.HELD),
+        ("BadConstraints", Outlook.STUCK),
+        ("DependencyNeverSatisfied", Outlook.STUCK),
+        ("QOSMaxCpuPerUserLimit", Outlook.PASSES),
+        ("QOSMaxCpuPerJobLimit", Outlook.STUCK),
+    ],
+)
+def test_a_reason_says_whether_waiting_helps(code: str, outlook: Outlook) -> None:
+    assert sentence(code).outlook is outlook
+
+
+def test_what_slurm_adds_to_a_code_is_kept() -> None:
+    said = sentence("(ReqNodeNotAvail, UnavailableNodes:n[1-3])")
+    assert said.text == "nodes that it needs are down, drained or reserved (UnavailableNodes:n[1-3])"
+
+
+@pytest.mark.parametrize("text", ["", "None", "(null)", "  "])
+def test_without_a_reason_slurm_has_not_looked_yet(text: str) -> None:
+    assert "null" not in sentence(text).text
+
+
+def test_a_code_that_nobody_knows_yet_is_shown_as_it_is() -> None:
+    assert sentence("FluxCapacitorEmpty").text == "Slurm gives the reason FluxCapacitorEmpty"
+
+
+def test_whoever_must_act_is_told_how() -> None:
+    silent = [code for code, reason in known().items() if reason.outlook is Outlook.HELD and not reason.remedy]
+    assert silent == []
+
+
+def test_texts_go_on_from_because() -> None:
+    for code, reason in known().items():
+        assert re.match(r"[a-zI]|Slurm", reason.text), code
+        assert not reason.text.endswith("."), code
+
+
+def test_remedies_can_be_used_as_they_stand() -> None:
+    assert sentence("JobHeldUser", job_id=17).remedy == "release it: scontrol release 17"
+
+
+def test_when_a_job_is_expected_to_start_is_told_if_slurm_knows() -> None:
+    noon = datetime(2026, 11, 16, 12, tzinfo=UTC)
+    now = noon.timestamp() - 60
+    assert expected_start(Job(1, start_time=Number.of(noon.timestamp())), now=now) == noon
+    assert expected_start(Job(1), now=now) is None
+    assert expected_start(Job(1, start_time=Number.of(now - 5)), now=now) is None
+    assert expected_start(Job(1, start_time=Number.of(now + 10 * 365 * 86400)), now=now) is None

@@ -1,0 +1,125 @@
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.tenancy import Grant, apply, grant_for
+from isthmus.errors import Terminal
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.pod import LabelSelector, Requirement
+from isthmus.model.policy import BridgePolicy, BridgePolicySpec, Choice
+
+EVERYWHERE = LabelSelector()
+
+
+def policy(name: str, **spec: Any) -> BridgePolicy:
+    return BridgePolicy(BridgePolicySpec(**spec), ObjectMeta(name=name))
+
+
+def grant(*policies: BridgePolicy, account: str = "default", **labels: str) -> Grant:
+    return grant_for(policies, namespace="physics", namespace_labels=labels, service_account=account)
+
+
+def test_the_policy_that_names_a_pod_most_exactly_holds() -> None:
+    policies = [
+        policy("a-selector", namespace_selector=EVERYWHERE),
+        policy("b-namespace", namespaces=("physics",)),
+        policy("c-account", namespace_selector=EVERYWHERE, service_accounts=("runner",)),
+        policy("d-both", namespaces=("physics",), service_accounts=("runner",)),
+        policy("e-both", namespaces=("physics",), service_accounts=("runner",)),
+        policy("f-other", namespaces=("chemistry",), service_accounts=("runner",)),
+    ]
+    for order in permutations(policies):
+        assert grant(*order, account="runner").policy == "d-both"
+    assert grant(*policies[:3], account="runner").policy == "c-account"
+    assert grant(*policies).policy == "b-namespace"
+    assert grant(policies[0], policies[5]).policy == "a-selector"
+
+
+def test_a_pod_without_a_service_account_has_the_default_one() -> None:
+    assert grant(policy("a", namespaces=("physics",), service_accounts=("default",)), account="").policy == "a"
+
+
+@pytest.mark.parametrize(
+    ("selector", "holds"),
+    [
+        (LabelSelector(match_labels={"team": "a"}), True),
+        (LabelSelector(match_labels={"team": "b"}), False),
+        (LabelSelector(match_expressions=(Requirement("team", "In", ("a", "b")),)), True),
+        (LabelSelector(match_expressions=(Requirement("other", "NotIn", ("a",)),)), True),
+        (
+            LabelSelector(match_labels={"team": "a"}, match_expressions=(Requirement("team", "DoesNotExist"),)),
+            False,
+        ),
+        (None, False),
+    ],
+)
+def test_namespaces_are_selected_by_labels(selector: LabelSelector | None, *, holds: bool) -> None:
+    assert (grant(policy("a", namespace_selector=selector), team="a").policy == "a") == holds
+
+
+@pytest.mark.parametrize(
+    "ask", [Ask(user_id="alice"), Ask(group_id="100"), Ask(mcs_label="secret")], ids=lambda ask: str(ask)[4:16]
+)
+@pytest.mark.parametrize("policies", [(), (policy("a", namespaces=("physics",)),)])
+def test_weakness_31_nobody_becomes_somebody_else_without_a_policy(ask: Ask, policies: tuple[BridgePolicy]) -> None:
+    with pytest.raises(Terminal, match="needs a BridgePolicy that allows it in spec"):
+        apply(grant(*policies), ask)
+
+
+def test_without_a_policy_all_else_passes_with_a_warning() -> None:
+    ask = Ask(account="a", partition="p", qos="q", reservation="r", priority=5)
+    free = grant()
+    assert apply(free, ask) == ask
+    assert "no BridgePolicy holds for namespace physics" in free.warning
+    assert not grant(policy("a", namespaces=("physics",))).warning
+
+
+def test_a_policy_fills_in_what_nobody_asked_for() -> None:
+    found = grant(
+        policy(
+            "a",
+            namespaces=("physics",),
+            users=Choice("alice"),
+            accounts=Choice("physics", ("guests",)),
+            qos=Choice(allowed=("high",)),
+            exclusive=False,
+        )
+    )
+    assert apply(found, Ask()) == Ask(user_id="alice", account="physics", exclusive=False)
+    asked = Ask(user_id="alice", account="guests", qos="high", exclusive=True)
+    assert apply(found, asked) == asked
+
+
+def test_one_error_says_what_is_not_allowed_what_would_be_and_by_whom() -> None:
+    found = grant(
+        policy(
+            "physics-rules",
+            namespaces=("physics",),
+            users=Choice("alice", ("bob",)),
+            partitions=Choice("cpu", ("gpu", "cpu")),
+            reservations=Choice(),
+        )
+    )
+    with pytest.raises(Terminal) as caught:
+        apply(found, Ask(user_id="carol", partition="gpu,big", reservation="r", priority=1))
+    assert caught.value.what == (
+        "user-id 'carol' is not allowed, only alice, bob; partition 'big' is not allowed, only cpu, gpu;"
+        " reservation 'r' is not allowed, nor is any other;"
+        " priority may not be set, since it passes over fair share (nice may) (BridgePolicy physics-rules)"
+    )
+
+
+def test_everything_may_be_allowed_but_root_has_to_be_named() -> None:
+    found = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*",)), groups=Choice(allowed=("*",))))
+    assert apply(found, Ask(user_id="dora", group_id="17"))
+    for root in (Ask(user_id="root"), Ask(user_id="0"), Ask(group_id="0")):
+        with pytest.raises(Terminal, match="root has to be named"):
+            apply(found, root)
+    named = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*", "root"))))
+    assert apply(named, Ask(user_id="root")).user_id == "root"
+
+
+def test_a_policy_can_let_priorities_be_set() -> None:
+    assert apply(grant(policy("a", namespaces=("physics",), priority=True)), Ask(priority=9)).priority == 9

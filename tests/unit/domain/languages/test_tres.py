@@ -1,0 +1,102 @@
+import pytest
+
+from isthmus.domain.languages.tres import (
+    Gres,
+    TresError,
+    format_memory,
+    format_tres,
+    parse_gres,
+    parse_memory,
+    parse_tres,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [
+        ("100", 100),
+        ("100M", 100),
+        ("4G", 4096),
+        ("4gn", 4096),
+        ("1.5G", 1536),
+        ("1K", 1),
+        ("1025K", 2),
+        ("2T", 2 << 20),
+    ],
+)
+def test_memory_is_megabytes_rounded_up(text: str, megabytes: int) -> None:
+    assert parse_memory(text) == megabytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "-1", "1e3", "4X", "1 G", "\u0661", "1" * 20])
+def test_refuses_what_is_no_memory(text: str) -> None:
+    with pytest.raises(TresError):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "text"), [(0, "0M"), (100, "100M"), (1024, "1G"), (1536, "1536M"), (1 << 20, "1T")]
+)
+def test_memory_is_written_without_loss(megabytes: int, text: str) -> None:
+    assert format_memory(megabytes) == text
+    assert parse_memory(text) == megabytes
+
+
+def test_reads_tres_of_a_job() -> None:
+    assert parse_tres("cpu=4,mem=16G,node=2,billing=4,gres/gpu=2,gres/gpu:a100=2,license/matlab=3") == {
+        "cpu": 4,
+        "mem": 16384,
+        "node": 2,
+        "billing": 4,
+        "gres/gpu": 2,
+        "gres/gpu:a100": 2,
+        "license/matlab": 3,
+    }
+    assert parse_tres("") == {}
+
+
+def test_writes_tres_in_the_order_given() -> None:
+    assert format_tres({"gres/gpu": 2, "mem": 2048, "cpu": 1}) == "gres/gpu=2,mem=2G,cpu=1"
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu=x", "cpu=-1", "=1", "a b=1", "cpu=1\n"])
+def test_refuses_what_is_no_tres(text: str) -> None:
+    with pytest.raises(TresError):
+        parse_tres(text)
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu,mem", 1), ("cpu=1", 1), ("cpu", -1), ("", 1)])
+def test_does_not_write_what_would_read_as_something_else(name: str, count: int) -> None:
+    with pytest.raises(TresError):
+        format_tres({name: count})
+
+
+@pytest.mark.parametrize(
+    ("text", "gres"),
+    [
+        ("", ()),
+        ("(null)", ()),
+        ("gpu", (Gres("gpu"),)),
+        ("gpu:4", (Gres("gpu", 4),)),
+        ("gpu:a100:4", (Gres("gpu", 4, "a100"),)),
+        ("gres/gpu:2", (Gres("gpu", 2),)),
+        ("gres:gpu:a100:2", (Gres("gpu", 2, "a100"),)),
+        ("gres/gpu:a100=2", (Gres("gpu", 2, "a100"),)),
+        ("gpu:a100:4(S:0-1),nic:2", (Gres("gpu", 4, "a100", "S:0-1"), Gres("nic", 2))),
+        ("gpu:a100:2(IDX:0,3)", (Gres("gpu", 2, "a100", "IDX:0,3"),)),
+        ("shard:2K", (Gres("shard", 2048),)),
+    ],
+)
+def test_reads_gres_of_nodes_and_jobs(text: str, gres: tuple[Gres, ...]) -> None:
+    assert parse_gres(text) == gres
+
+
+@pytest.mark.parametrize("text", [":", "gpu:", "gpu:a:b:c", "gpu (x)", "1gpu", "gpu:4,,nic:1"])
+def test_refuses_what_is_no_gres(text: str) -> None:
+    with pytest.raises(TresError):
+        parse_gres(text)
+
+
+def test_gres_reads_back_what_it_prints() -> None:
+    for gres in (Gres("gpu", 4), Gres("gpu", 1, "a100")):
+        assert parse_gres(str(gres)) == (gres,)

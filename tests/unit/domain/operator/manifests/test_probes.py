@@ -1,0 +1,30 @@
+"""Probes that run a program: kubelet allows a second if nobody says otherwise, too little on a busy node."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.domain.operator.manifests import test_accounting, test_controller, test_login, test_worker
+
+MUNGE: dict[str, Any] = {"authType": "munge"}
+PODS = {
+    "slurmctld": test_controller.pod(test_controller.controller(**MUNGE)),
+    "slurmd": test_worker.made(by=test_worker.controller(**MUNGE))["spec"],
+    "login": test_login.pod(by=test_login.controller(**MUNGE)),
+    "slurmdbd": test_accounting.pod(
+        test_accounting.made(**MUNGE), {"slurmdbd.conf": b"", "munge.key": b"", "jwt.key": b""}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_program_that_is_asked_has_time_to_answer(name: str) -> None:
+    pod = PODS[name]
+    probes = [
+        probe
+        for container in (*pod["containers"], *pod.get("initContainers", ()))
+        for key, probe in container.items()
+        if key.endswith("Probe") and "exec" in probe
+    ]
+    assert probes
+    assert all(probe.get("timeoutSeconds", 1) >= 5 for probe in probes)

@@ -1,0 +1,89 @@
+"""Which pods are restarted because their nodes do not come into service, and how many at a time."""
+
+import pytest
+
+from isthmus.domain.operator.nodeset.repair import to_repair
+from isthmus.domain.operator.nodeset.view import PodView
+from tests.unit.domain.operator.nodeset.views import nodeset, pod, view
+
+HEALTHY = tuple(map(pod, range(1, 8)))
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (pod(0, known=False, age=61), "does not know"),
+        (pod(0, "DOWN", "NOT_RESPONDING", reason="Not responding", since=121), "is down in Slurm"),
+        (pod(0, "DOWN", reason="slurm-operator: Pod is terminating", since=121), "is down in Slurm"),
+        (pod(0, "IDLE", "DRAIN", "INVALID_REG", reason="Low RealMemory", ready=False, age=61), "Low RealMemory"),
+    ],
+    ids=["forgotten", "given up", "left behind", "of another shape"],
+)
+def test_a_stuck_node_gets_a_new_pod(there: PodView, why: str) -> None:
+    assert why in to_repair(view(there, *HEALTHY), ()).pods["worker-0"]
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pod(0, known=False, age=59),
+        pod(0, known=False, ready=False),
+        pod(0, "DOWN", reason="Not responding", since=60),
+        pod(0, "DOWN", reason="Not responding", since=500, ready=False),
+        pod(0, "DOWN", reason="ticket 4711", since=500),
+        pod(0, "IDLE", "DRAIN", reason="ticket 4711", since=500),
+        pod(0, "MIXED", "INVALID_REG", since=500),
+        pod(0, "IDLE", "NOT_RESPONDING"),
+    ],
+    ids=[
+        "about to register",
+        "starting",
+        "down for a moment",
+        "slurmd is away",
+        "down by a person",
+        "drained by a person",
+        "runs a job",
+        "about to answer",
+    ],
+)
+def test_others_are_left_alone(there: PodView) -> None:
+    """W14: a node that a person has set down stays down."""
+    assert to_repair(view(there, *HEALTHY), ()).pods == {}
+
+
+def test_a_few_at_a_time() -> None:
+    lost = [pod(n, known=False) for n in range(4)]
+    kept = [pod(n) for n in range(4, 8)]
+    assert list(to_repair(view(*lost, *kept), ()).pods) == ["worker-0", "worker-1"]
+
+
+def test_the_next_ones_wait_until_the_first_are_back() -> None:
+    lost = [pod(0, known=False), pod(1, known=False, leaving=True), pod(2, known=False, ready=False, age=5)]
+    assert to_repair(view(*lost, *(pod(n) for n in range(3, 8))), ()).pods == {}
+
+
+def test_an_update_uses_the_same_budget() -> None:
+    assert to_repair(view(pod(0, known=False), *HEALTHY), {"worker-6", "worker-7"}).pods == {}
+
+
+def test_when_slurm_knows_hardly_any_node_nothing_is_restarted() -> None:
+    """W5: slurmctld has lost its state, and jobs may still run."""
+    found = to_repair(view(*(pod(n, known=False) for n in range(3)), pod(3)), ())
+    assert not found.pods
+    assert "3 of 4" in found.complaint
+
+
+def test_a_lonely_node_is_restarted() -> None:
+    assert list(to_repair(view(pod(0, known=False)), ()).pods) == ["worker-0"]
+
+
+def test_nothing_is_restarted_without_slurm_or_on_the_way_out() -> None:
+    assert not to_repair(view(pod(0, known=False), in_touch=False), ()).pods
+    assert not to_repair(view(pod(0, known=False), of=nodeset(1, deleted=True)), ()).pods
+
+
+def test_who_could_still_come_is_looked_at_again() -> None:
+    assert to_repair(view(pod(0, known=False, age=20), *HEALTHY), ()).look_again == 40
+    down = pod(0, "DOWN", reason="Not responding", since=100)
+    assert to_repair(view(down, *HEALTHY), ()).look_again == 20
+    assert to_repair(view(*HEALTHY), ()).look_again is None

@@ -1,0 +1,88 @@
+"""Whether everybody runs with the files and keys as they are now."""
+
+from typing import Any
+
+import pytest
+
+from isthmus.domain.operator.slurmfiles.delivery import KEYS_SETTLE, Delivery, Verdict, counting_since, judge
+from isthmus.model.slurm import Node, Number, Statistics
+
+CHANGED = 1000.4
+
+
+def node(name: str, *, started: float, state: tuple[str, ...] = ("IDLE",)) -> Node:
+    return Node(name=name, state=state, slurmd_start_time=Number.of(started))
+
+
+def seen(**more: Any) -> Delivery:
+    facts: dict[str, Any] = {
+        "revision": "a b",
+        "now": CHANGED + 2,
+        "changed_at": CHANGED,
+        "due": CHANGED,
+        "counting_since": 1001.0,
+    }
+    return Delivery(**{**facts, **more})
+
+
+def test_it_is_applied_when_slurmctld_and_all_nodes_have_read_since() -> None:
+    verdict = judge(seen(nodes=(node("w-0", started=1001), node("w-1", started=1000))))
+    assert verdict.state == "applied"
+    assert "2 nodes" in verdict.message
+
+
+def test_a_slurmctld_that_has_not_read_since_is_waited_for() -> None:
+    assert judge(seen(counting_since=999.0)) == Verdict("delivering", "slurmctld has not read it yet")
+
+
+def test_nodes_that_lag_are_named_and_after_a_while_told_again() -> None:
+    nodes = (node("w-0", started=900), node("w-1", started=900), node("w-2", started=1001))
+    verdict = judge(seen(nodes=nodes))
+    assert verdict == Verdict("delivering", "2 of 3 nodes have not taken it yet: w-[0-1]")
+    assert judge(seen(nodes=nodes, now=1001 + 15)).push
+
+
+def test_a_node_that_is_down_is_not_waited_for_unless_its_pod_runs() -> None:
+    away = node("w-0", started=900, state=("DOWN", "NOT_RESPONDING"))
+    assert judge(seen(nodes=(away,))).state == "applied"
+    assert judge(seen(nodes=(away,), with_pod=frozenset({"w-0"}))).state == "delivering"
+
+
+@pytest.mark.parametrize("state", [("IDLE", "NOT_RESPONDING"), ("UNKNOWN",)])
+def test_a_node_that_says_nothing_is_waited_for_a_little(state: tuple[str, ...]) -> None:
+    silent = node("w-0", started=900, state=state)
+    assert judge(seen(nodes=(silent,))).state == "delivering"
+    assert judge(seen(nodes=(silent,), now=1001 + 30)).state == "applied"
+
+
+def test_nodes_without_a_slurmd_have_nothing_to_read() -> None:
+    external = node("k8s-0", started=0, state=("IDLE", "EXTERNAL"))
+    assert judge(seen(nodes=(external,))).state == "applied"
+
+
+def test_a_refusal_counts_only_for_the_revision_it_is_about() -> None:
+    verdict = judge(seen(refusals={"ctl-0": "a b \nfatal: no such node\nerror"}))
+    assert verdict == Verdict("rejected", "slurmctld in ctl-0 refuses it: fatal: no such node error")
+    assert judge(seen(refusals={"ctl-0": "a older \nfatal: no such node"})).state == "applied"
+
+
+def test_while_nobody_can_be_asked_nobody_knows() -> None:
+    assert judge(seen(counting_since=None)).state == "unknown"
+
+
+def test_new_keys_are_read_once_more_when_they_are_mounted_everywhere() -> None:
+    keys: dict[str, Any] = {"due": CHANGED + KEYS_SETTLE}
+    assert judge(seen(**keys)) == Verdict("delivering", "new keys are being mounted in all pods")
+    assert judge(seen(**keys, now=CHANGED + KEYS_SETTLE)).push
+    late = CHANGED + KEYS_SETTLE + 1
+    assert (
+        judge(seen(**keys, now=late, counting_since=late, nodes=(node("w-0", started=1001),))).state == "delivering"
+    )
+    assert judge(seen(**keys, now=late, counting_since=late, nodes=(node("w-0", started=late),))).state == "applied"
+
+
+def test_the_clock_of_slurmctld_may_be_wrong() -> None:
+    told = Statistics(now=Number.of(5000), since=Number.of(4990))
+    assert counting_since(told, now=1010.0) == 1000
+    assert counting_since(Statistics(now=Number.of(1010), since=Number.of(1000)), now=1010.9) == 1000
+    assert counting_since(Statistics(now=Number.of(1010), since=Number.of(0)), now=1010.9) is None

@@ -1,0 +1,250 @@
+"""What is refused, and what is warned about, before anything is made from it."""
+
+import re
+from typing import Any
+
+import pytest
+
+from isthmus.domain.operator.validation import Findings
+from isthmus.model import slinky as parts
+from isthmus.model import soperator
+from isthmus.model.base import Kind
+from isthmus.operator.webhook import KINDS, judge
+from tests.unit.operator.manifests import ED25519, Manifest, cluster, nebius_nodeset, slinky
+
+BY_NAME = {(kind.api_version, kind.name): kind for kind in KINDS}
+
+
+def look(manifest: Manifest) -> Findings:
+    return judge(BY_NAME[manifest["apiVersion"], manifest["kind"]], manifest)
+
+
+def user(name: str = "alice", uid: int = 2000, **more: Any) -> Manifest:
+    return {"name": name, "uid": uid, **more}
+
+
+FINE = {
+    "the smallest Controller": slinky("Controller"),
+    "a Controller with lines of its own": slinky(
+        "Controller", extraConf="# a note\nPartitionName=all Nodes=ALL Default=YES\nSchedulerParameters=bf_max=10\n"
+    ),
+    "users": slinky("Controller", users=[user(sshPublicKeys=[ED25519]), user("bob", 2001, groups=["physics"])]),
+    "the smallest NodeSet": slinky("NodeSet"),
+    "a NodeSet with numbers for amounts": slinky("NodeSet", slurmd={"resources": {"limits": {"cpu": 2}}}),
+    "a NodeSet with nulls, as Helm writes them": slinky(
+        "NodeSet", slurmd={"env": None, "resources": None}, template={"spec": {"tolerations": None}}
+    ),
+    "settings of nodes": slinky("NodeSet", extraConf="Weight=10 Feature=fast,new\n"),
+    "a partition": slinky("NodeSet", partition={"enabled": True, "config": "State=UP MaxTime=UNLIMITED"}),
+    "a hostname prefix": slinky("NodeSet", "slurm-worker-slinky", template={"spec": {"hostname": "slinky-"}}),
+    "a LoginSet with root's keys": slinky("LoginSet", rootSshAuthorizedKeys=f"# root\n{ED25519}\n"),
+    "an Accounting with lines of its own": slinky("Accounting", extraConf="CommitDelay=1\nDebugLevel=info"),
+    "a RestApi": slinky("RestApi"),
+    "a Token": slinky("Token"),
+    "the smallest cluster": cluster(),
+    "workers of a cluster": cluster(slurmNodes={"worker": {"size": 4, "maxUnavailable": "20%"}}),
+    "a NodeSet of a cluster": nebius_nodeset(slurmd={"resources": {"cpu": "4", "memory": "8Gi"}}),
+}
+
+
+@pytest.mark.parametrize("manifest", FINE.values(), ids=FINE.keys())
+def test_what_works_is_let_in_without_a_word(manifest: Manifest) -> None:
+    found = look(manifest)
+    assert (found.problems, found.warnings) == ([], [])
+
+
+REFUSED = {
+    # Slurm configuration that is none, or would be more than it seems
+    "no setting": (slinky("Controller", extraConf="ReturnToService"), "extraConf, line 1: cannot read"),
+    "a line that takes in what follows": (
+        slinky("Controller", extraConf="Prolog=x \\"),
+        "continued by a backslash",
+    ),
+    "another name of the cluster": (slinky("Controller", extraConf="ClusterName=x"), "use spec.clusterName"),
+    "a zero byte": (slinky("Controller", extraConf="Prolog=\0"), r"spec\.extraConf: has the control character"),
+    "an escape sequence": (slinky("LoginSet", extraSshdConfig="\x1b[2J"), "control character"),
+    "an unquoted quote": (slinky("Controller", extraConf='Prolog="x'), "cannot read"),
+    "Windows": (slinky("Controller", extraConf="ReturnToService=2\r\nPrologFlags=x"), "carriage return"),
+    "slurmdbd.conf": (slinky("Accounting", extraConf="what"), "extraConf, line 1"),
+    "another slurmdbd": (slinky("Accounting", extraConf="DbdHost=elsewhere"), "sets DbdHost"),
+    "a password in the clear": (slinky("Accounting", extraConf="StoragePass=hunter2"), "put it into a Secret"),
+    # Nodes
+    "shell in settings of nodes": (slinky("NodeSet", extraConf="Weight=$(reboot)"), "not Key=Value"),
+    "quotes in settings of nodes": (slinky("NodeSet", extraConf="Extra='x'"), "not Key=Value"),
+    "another name of nodes": (slinky("NodeSet", extraConf="NodeName=root"), "sets NodeName"),
+    "a second line in a partition": (
+        slinky("NodeSet", partition={"enabled": True, "config": "State=UP\nInclude /etc/shadow"}),
+        "partition.config",
+    ),
+    "another partition in a partition": (
+        slinky("NodeSet", partition={"enabled": True, "config": "Nodes=ALL"}),
+        "sets nodes twice",
+    ),
+    "half a CPU": (slinky("NodeSet", slurmd={"resources": {"limits": {"cpu": "500m"}}}), "less than one"),
+    "less than nothing": (
+        slinky("NodeSet", slurmd={"resources": {"limits": {"memory": "-1"}}}),
+        "less than nothing",
+    ),
+    "no amount": (slinky("NodeSet", slurmd={"resources": {"limits": {"memory": "lots"}}}), "limits.memory"),
+    "a container that is none": (slinky("NodeSet", slurmd={"resources": "all"}), "spec.slurmd"),
+    "containers that are none": (slinky("NodeSet", template={"spec": {"containers": "x"}}), "spec.template.spec"),
+    "a container without a name": (slinky("NodeSet", template={"spec": {"containers": [{}]}}), "name"),
+    "a hostname that is none": (slinky("NodeSet", template={"spec": {"hostname": "A_b"}}), "cannot be called"),
+    "names that are too long": (
+        slinky("NodeSet", "n" * 50, template={"spec": {"hostname": "h" * 63}}),
+        "host name",
+    ),
+    "claims without names": (slinky("NodeSet", volumeClaimTemplates=[{"spec": {}}]), "volumeClaimTemplates"),
+    "claims of one name": (
+        slinky("NodeSet", volumeClaimTemplates=[{"metadata": {"name": "a"}}, {"metadata": {"name": "a"}}]),
+        r"volumeClaimTemplates\[1\]",
+    ),
+    "more nodes than Slurm can count": (slinky("NodeSet", replicas=10**9), "replicas"),
+    # People
+    "a user of the system": (slinky("Controller", users=[user("slurm")]), "user of the system"),
+    "two with one number": (slinky("Controller", users=[user(), user("bob")]), "2000 is alice's already"),
+    "a group of the system": (slinky("Controller", users=[user(groups=["root"])]), "group of the system"),
+    "a private key": (
+        slinky("LoginSet", rootSshAuthorizedKeys="-----BEGIN OPENSSH PRIVATE KEY-----"),
+        "private key",
+    ),
+    "a name with a line break": (slinky("Controller", users=[user("a\nb:x:0:0")]), "users"),
+    "a reference without a name": (slinky("Controller", configFileRefs=[{"name": ""}]), r"configFileRefs\[0\]"),
+    # Whole clusters
+    "an unknown node filter": (
+        cluster(slurmNodes={"login": {"k8sNodeFilterName": "gpu"}}, k8sNodeFilters=[{"name": "cpu"}]),
+        r"login\.k8sNodeFilterName: there is no node filter 'gpu' in k8sNodeFilters \(there: cpu\)",
+    ),
+    "an unknown volume source": (
+        cluster(slurmNodes={"controller": {"volumes": {"spool": {"volumeSourceName": "nowhere"}}}}),
+        "there is no volume source 'nowhere'",
+    ),
+    "a mount of nothing": (
+        cluster(slurmNodes={"login": {"volumes": {"customMounts": [{"name": "a", "mountPath": "/a"}]}}}),
+        "give either volumeSourceName or volumeClaimTemplateSpec",
+    ),
+    "free text that is no configuration": (cluster(customSlurmConfig="hello"), "customSlurmConfig, line 1"),
+    "a partition that is none": (
+        cluster(partitionConfiguration={"configType": "custom", "rawConfig": ["what is this"]}),
+        "what is this",
+    ),
+    "a comment in a value": (cluster(slurmConfig={"taskPluginParam": "Cores#x"}), "begins a comment"),
+    "half a CPU in a cluster": (cluster(slurmNodes={"worker": {"resources": {"cpu": "0.5"}}}), "less than one"),
+    "two databases": (
+        cluster(slurmNodes={"accounting": {"externalDB": {"enabled": True}, "mariadbOperator": {"enabled": True}}}),
+        "choose one",
+    ),
+    "a database nowhere": (
+        cluster(slurmNodes={"accounting": {"enabled": True, "externalDB": {"enabled": True}}}),
+        r"externalDB\.host: is required",
+    ),
+    "root as a user of a cluster": (cluster(users=[user("root")]), r"^spec\.users\[root\]"),
+    "half a CPU in a NodeSet": (nebius_nodeset(slurmd={"resources": {"cpu": "100m"}}), "less than one"),
+    "settings that are none": (nebius_nodeset(nodeConfig={"static": "Weight"}), "nodeConfig.static"),
+    "shell in a feature": (nebius_nodeset(nodeConfig={"features": ["$(id)"]}), "features"),
+}
+
+
+@pytest.mark.parametrize(("manifest", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_could_not_work_is_refused_with_the_reason(manifest: Manifest, why: str) -> None:
+    problems = "\n".join(look(manifest).problems)
+    assert re.search(why, problems), problems
+
+
+WARNED = {
+    "addresses of others": (slinky("RestApi", service={"spec": {"externalIPs": ["192.0.2.1"]}}), "is dropped"),
+    "a key that is none": (slinky("LoginSet", rootSshAuthorizedKeys="YOUR KEY HERE"), "does not look like"),
+    "a word misspelt in a container": (
+        slinky("NodeSet", slurmd={"imgae": "x"}),
+        r"no such field.*spec\.slurmd\.imgae",
+    ),
+    "a word misspelt in a pod": (
+        slinky("LoginSet", template={"spec": {"tolerationz": [], "containers": [{"name": "side", "argz": []}]}}),
+        r"template\.spec\.tolerationz, spec\.template\.spec\.containers\[side\]\.argz",
+    ),
+    "a partition that is off": (slinky("NodeSet", partition={"config": "State=UP"}), "has no effect"),
+    "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "has to be in the image"),
+    "fields without effect": (
+        cluster(plugStackConfig={"pyxis": {"required": True}}, topology={"blockSize": 4}),
+        r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.topology",
+    ),
+    "a ServiceMonitor": (
+        slinky("Controller", metrics={"enabled": True, "serviceMonitor": {"enabled": True}}),
+        r"no effect: spec\.metrics\.serviceMonitor \(",
+    ),
+    "logs of slurmctld": (slinky("Controller", logfile={"image": "alpine"}), r"no effect: spec\.logfile \("),
+    "a directory of users on workers, logs, revisions": (
+        slinky(
+            *("NodeSet",),
+            ssh={"enabled": True, "sssdConfRef": {"name": "sssd", "key": "sssd.conf"}},
+            logfile={"image": "alpine"},
+            revisionHistoryLimit=3,
+        ),
+        r"no effect: spec\.ssh\.sssdConfRef \(.*\), spec\.logfile \(.*\), spec\.revisionHistoryLimit \(",
+    ),
+    "how login nodes get their configuration": (
+        slinky("LoginSet", initconf={"image": "alpine"}, strategy={"rollingUpdate": {"maxSurge": 1}}),
+        r"no effect: spec\.initconf \(.*\), spec\.strategy\.rollingUpdate \(",
+    ),
+    "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
+}
+
+
+@pytest.mark.parametrize(("manifest", "what"), WARNED.values(), ids=WARNED.keys())
+def test_what_is_let_in_but_not_as_meant_is_warned_about(manifest: Manifest, what: str) -> None:
+    found = look(manifest)
+    assert found.problems == []
+    assert re.search(what, "\n".join(found.warnings)), found.warnings
+
+
+def test_everything_is_found_at_once() -> None:
+    found = look(
+        cluster(
+            slurmNodes={"login": {"k8sNodeFilterName": "a"}, "worker": {"k8sNodeFilterName": "b"}},
+            users=[user("root")],
+        )
+    )
+    assert len(found.problems) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_no_outline_of_a_pod_makes_it_fail(kind: Kind[Any]) -> None:
+    strange: list[Any] = ["", 1, [], {}, True, [1], {"a": 1}, None]
+    needed = slinky(kind.name)["spec"] if kind.group == parts.GROUP else {}
+    for value in strange:
+        for field in ("template", "slurmd", "slurmctld", "login", "service", "volumeClaimTemplates", "users"):
+            for inner in (value, {"spec": value}, {"resources": value}, {"spec": {"containers": value}}):
+                spec = needed | {field: inner}
+                judge(kind, {"metadata": {"name": "x"}, "spec": spec})
+
+
+def test_a_cluster_in_a_cluster_is_looked_at_under_its_own_names() -> None:
+    status = {"namePrefix": "second-"}
+    found = judge(soperator.SLURM_CLUSTERS, cluster("second") | {"status": status})
+    assert found.problems == []
+
+
+def test_what_a_part_could_not_change_is_refused_for_the_whole() -> None:
+    def with_state(claim: str) -> Manifest:
+        sources = [{"name": "state", "persistentVolumeClaim": {"claimName": claim}}]
+        spool = {"volumeSourceName": "state"}
+        return cluster(volumeSources=sources, slurmNodes={"controller": {"volumes": {"spool": spool}}})
+
+    assert judge(soperator.SLURM_CLUSTERS, with_state("a"), with_state("a")).problems == []
+    (problem,) = judge(soperator.SLURM_CLUSTERS, with_state("b"), with_state("a")).problems
+    assert "where slurmctld keeps its state" in problem
+
+    def with_scratch(size: str) -> Manifest:
+        mount = {"name": "scratch", "mountPath": "/scratch"}
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        mounts = [mount | {"volumeClaimTemplateSpec": claim}]
+        return nebius_nodeset(slurmd={"volumes": {"customVolumeMounts": mounts}})
+
+    assert judge(soperator.NEBIUS_NODESETS, with_scratch("1Gi"), with_scratch("1Gi")).problems == []
+    (problem,) = judge(soperator.NEBIUS_NODESETS, with_scratch("2Gi"), with_scratch("1Gi")).problems
+    assert "the claims that each worker has" in problem
+
+
+def test_scaling_is_no_change_of_what_is_fixed() -> None:
+    few, many = (cluster(slurmNodes={"worker": {"size": size}}) for size in (2, 15))
+    assert judge(soperator.SLURM_CLUSTERS, many, few).problems == []
