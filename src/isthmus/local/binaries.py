@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from isthmus.errors import Terminal
 from isthmus.local import shell
@@ -34,6 +36,9 @@ REGISTRY_REMEDY = (
     "this step downloads Go modules: check that this machine reaches its Go module proxy (go env GOPROXY), "
     "or give ready binaries with --binaries DIR"
 )
+_PASSING = re.compile(r"\b(429|50[0234]) [A-Z]|connection re(set|fused)|[Tt]imeout|unexpected EOF|name resolution")
+_PAUSES_S: Final = (2, 5, 10, 20, 40)
+"""Between tries while the module proxy fails: an hour of downloads is not lost to one bad minute."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +188,21 @@ def _replacing(directory: Path) -> Iterator[Path]:
 
 
 def _build(go: Path, module: Module, package: str, target: Path, *, step: Step, architecture: Architecture) -> None:
+    """Build one program. A module proxy that fails for a moment is asked again; Go keeps what it has already."""
+    for pause in (*_PAUSES_S, None):
+        try:
+            _build_once(go, module, package, target, step=step, architecture=architecture)
+            break
+        except Terminal as error:
+            if pause is None or not _PASSING.search(str(error)):
+                raise
+            step.detail(f"{target.name}: the module proxy failed, next try in {pause} s")
+            time.sleep(pause)
+
+
+def _build_once(
+    go: Path, module: Module, package: str, target: Path, *, step: Step, architecture: Architecture
+) -> None:
     log = target.with_suffix(".log")
     argv = [str(go), "build", "-v", "-ldflags", " ".join(module.link), "-o", str(target), package]
     compiled = 0

@@ -3,7 +3,10 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -112,6 +115,51 @@ def test_a_build_that_fails_shows_the_end_of_what_go_said_and_what_to_do(tiny: M
         build(steps)
     (tiny.sources / "main.go").write_text(SOURCE)
     assert says(build(steps)) == "tiny\n"
+
+
+@pytest.fixture
+def proxy(tiny: Module, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A module proxy that gives these answers, then 404; `tiny` needs a module of it."""
+    answers: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(answers.pop(0) if answers else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    (tiny.sources / "main.go").write_text('package main\n\nimport _ "example.test/x"\n\nfunc main() {}\n')
+    (tiny.sources / "go.mod").write_text("module tiny\n\ngo 1.26\n\nrequire example.test/x v1.0.0\n")
+    nothing = f"h1:{'A' * 43}="
+    (tiny.sources / "go.sum").write_text(
+        f"example.test/x v1.0.0 {nothing}\nexample.test/x v1.0.0/go.mod {nothing}\n"
+    )
+    monkeypatch.setattr(binaries, "_PAUSES_S", (0, 0, 0))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        monkeypatch.setenv("GOPROXY", f"http://127.0.0.1:{server.server_port}")
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield answers
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_module_proxy_that_fails_for_a_moment_is_asked_again(proxy: list[int], steps: Steps) -> None:
+    proxy += [503, 429]
+    with pytest.raises(Terminal, match="404 Not Found"):  # it is asked until its answer is a real one
+        build(steps)
+    assert not proxy
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_module_proxy_that_fails_for_good_is_given_up(proxy: list[int], steps: Steps) -> None:
+    proxy += [503] * 100
+    with pytest.raises(Terminal, match="503 Service Unavailable"):
+        build(steps)
+    assert proxy, "it stopped asking"
 
 
 @pytest.mark.usefixtures("tiny")

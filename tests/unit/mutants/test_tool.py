@@ -41,7 +41,7 @@ def test_that_fails_now_and_then(pytestconfig):
     mark = pytestconfig.rootpath / "mark"
     times = len(mark.read_text()) if mark.exists() else 0
     mark.write_text("x" * (times + 1))
-    assert double(5) == 10
+    double(5)
     assert times != 1
 """
 

@@ -86,7 +86,9 @@ _BESIDE_ANOTHER = r"""
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 own=/sys/fs/cgroup/$1
 mkdir "$own"
-trap 'kill %1; wait; echo 0 > /sys/fs/cgroup/cgroup.procs; rmdir "$own"/*/ "$own"' EXIT
+# A group whose last process has just ended can be busy for a moment.
+leave() { kill %1; wait; echo 0 > /sys/fs/cgroup/cgroup.procs; until rmdir "$own"/*/ "$own"; do sleep 0.05; done; }
+trap leave EXIT
 echo 0 > "$own/cgroup.procs"
 sleep 600 &
 """
