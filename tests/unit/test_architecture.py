@@ -1,0 +1,22 @@
+"""The page about the architecture shows the tree as it is."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def test_the_picture_shows_the_imports_of_today() -> None:
+    script = ROOT / "scripts" / "importgraph"
+    done = subprocess.run([sys.executable, script, "--check"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", PAGE))))
+def test_every_file_that_the_page_names_is_there(path: str) -> None:
+    assert (ROOT / "src" / "isthmus" / path).exists()
