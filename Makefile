@@ -7,8 +7,9 @@ RINGS := .venv/bin/python -m tests.rings
 .PHONY: help
 help: ## Show what there is.
 	@echo "Isthmus joins Slurm and Kubernetes. Two commands to begin with: make demo, make test"
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^## / { printf "\n%s\n", substr($$0, 4) } /^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+## Begin
 .PHONY: demo
 demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm place pods, take it down again.
 	@scripts/demo
@@ -17,6 +18,7 @@ demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm pla
 test: prepare ## Run all the checks and tests (as root; about 23 minutes, 26 more on the first run).
 	$(RINGS) lint unit flows e2e
 
+## While you work
 .PHONY: quick
 quick: prepare ## Run the checks, the unit tests, and enough others to touch every process once (4 minutes).
 	$(RINGS) --quick lint unit flows e2e
@@ -41,6 +43,7 @@ flows: prepare ## Test on a real control plane and real Slurm daemons, without n
 e2e: prepare ## Test on the whole local cluster with real pods (minutes).
 	$(RINGS) e2e
 
+## At length
 .PHONY: soak
 soak: prepare ## Run what is random for long: a hundred times the examples, hundreds of seeds of kills, long outages, hold-ups (three hours).
 	ISTHMUS_SEEDS=60 $(PYTEST) tests/e2e/test_leaving_nothing.py
@@ -59,6 +62,7 @@ guest: .venv/ready ## Try a cluster from up to down on a stock Debian 12, emulat
 bench: prepare ## Measure, and print each figure beside its bar.
 	@scripts/bench
 
+## Tidy up
 .PHONY: clean
 clean: ## Remove local clusters and what was made in this directory; the cache stays.
 	@[ ! -x .venv/bin/isthmus ] || .venv/bin/isthmus down --all
