@@ -57,8 +57,14 @@ for plugin in {plugins}; do ls /usr/lib/*/slurm-wlm/$plugin.so >/dev/null || ech
 
 @pytest.mark.parametrize("version", ["26.05", "24.11"])
 def test_login_images_hold_what_users_expect(cluster: ClusterBed, namespace: str, version: str) -> None:
-    tools = "sshd sbatch srun squeue gcc make mpicc python3 vi nano rsync git less tmux nslookup telnet ping"
-    script = f"for tool in {tools}; do command -v $tool || echo MISSING $tool; done"
+    tools = "sshd sbatch srun squeue gcc make mpicc python3 pip vim nano rsync git less tmux nslookup telnet ping"
+    tools += " jq lsof strace xauth"
+    manuals = "sbatch srun ls strace"
+    script = f"""
+for tool in {tools}; do command -v $tool || echo MISSING $tool; done
+for name in {manuals}; do man --where $name || echo MISSING manual of $name; done
+grep -qE '^deb [a-z]+:' /etc/apt/sources.list || echo MISSING sources of packages
+"""
     assert "MISSING" not in _run(cluster, namespace, f"login-{version}", "sh", "-c", script)
 
 

@@ -102,23 +102,30 @@ _LOGIN = (
     "gfortran",
     "git",
     "htop",
+    "jq",
     "less",
     # Debian's Slurm has PMI-2 and no PMIx: MPICH starts under `srun --mpi=pmi2`, Open MPI would not.
     "libmpich-dev",
     # Workers let in by SSH who has a job there.
     "libpam-slurm-adopt",
+    "lsof",
+    "man-db",
+    "manpages",
     "mpich",
     "nano",
     "openssh-client",
     "python3",
+    "python3-pip",
     "python3-venv",
     "rsync",
+    "strace",
     "sudo",
     "telnet",
     "tmux",
     "unzip",
-    "vim-tiny",
+    "vim",
     "wget",
+    "xauth",
 )
 
 _SSH_HOST_KEYS = ("etc/ssh/ssh_host_*",)
@@ -129,8 +136,16 @@ _KNOWN_HOSTS = {
     " /etc/ssh/isthmus/ssh_known_hosts\n"
 }
 
+# People read manuals where they log in. Those of the layers below were left out when their packages were installed.
+_MANUALS = {"etc/dpkg/dpkg.cfg.d/with-manuals": "path-include=/usr/share/man/*\n"}
+_INSTALL_AGAIN = "slurm-client coreutils"
+
 # A home is made at the first login. Few containers may write the audit id without which Debian ends a session.
-_LOGIN_SESSIONS = """
+# `apt-get` of users asks the mirror from which the image was made; a password for it stays out of the image.
+_LOGIN_SESSIONS = f"""
+apt-get -qq -o Dir::Etc::SourceList=/run/sources.list -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 \\
+    -o Dpkg::Options::=--force-unsafe-io install --yes --reinstall {_INSTALL_AGAIN}
+sed -E 's|//[^/@]*@|//|' /run/sources.list > /etc/apt/sources.list
 pam-auth-update --enable mkhomedir
 sed -i -E 's/^(session +)required( +pam_loginuid.so)/\\1optional\\2/' /etc/pam.d/sshd
 """
@@ -230,7 +245,7 @@ _LAYERS: Final = (
         parent="slurm-26.05",
         suite="forky",
         packages=_LOGIN,
-        files=_KNOWN_HOSTS,
+        files={**_KNOWN_HOSTS, **_MANUALS},
         script=_LOGIN_SESSIONS,
         remove=_SSH_HOST_KEYS,
     ),
@@ -239,7 +254,7 @@ _LAYERS: Final = (
         parent="slurm-24.11",
         suite="trixie",
         packages=_LOGIN,
-        files=_KNOWN_HOSTS,
+        files={**_KNOWN_HOSTS, **_MANUALS},
         script=_LOGIN_SESSIONS,
         remove=_SSH_HOST_KEYS,
     ),
