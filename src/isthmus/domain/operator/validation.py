@@ -304,6 +304,11 @@ def _users(users: tuple[User, ...], found: Findings) -> None:
             if group in _SYSTEM_USERS - {"games", "mail"}:
                 found.refuse(f"{where}.groups", f"{group} is a group of the system")
         _public_keys(f"{where}.sshPublicKeys", user.ssh_public_keys, found)
+    if powerful := [user.name for user in users if user.sudo]:
+        found.warnings.append(
+            f"spec.users[].sudo: {', '.join(powerful[:10])} can become root on login nodes, and Slurm trusts root:"
+            " as anybody, on every worker. Give it to administrators of the cluster only"
+        )
 
 
 def _public_keys(where: str, lines: Iterable[str], found: Findings) -> None:

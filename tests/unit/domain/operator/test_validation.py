@@ -186,6 +186,11 @@ WARNED = {
         slinky("LoginSet", initconf={"image": "alpine"}, strategy={"rollingUpdate": {"maxSurge": 1}}),
         r"no effect: spec\.initconf \(.*\), spec\.strategy\.rollingUpdate \(",
     ),
+    "somebody who may become root": (
+        slinky("Controller", users=[user(sudo=True)]),
+        r"alice can become root on login",
+    ),
+    "somebody who may, of a cluster": (cluster(users=[user(sudo=True)]), r"alice can become root on login"),
     "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
 }
 

@@ -54,6 +54,8 @@ in the container later follows process 1 there. slurmd starts in a group that no
 who does so is of another process namespace, beside which slurmd refuses to start. It then moves on by itself.
 """
 
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where shared memory is, on any Linux
+
 _START: Final = (
     waiting.AWAIT
     + _GROUPS
@@ -62,6 +64,8 @@ shopt -s nullglob
 for key in /run/secrets/slurm/*; do ln -sfn "$key" /etc/slurm/; done
 mkdir -p /run/slurm /var/spool/slurmd
 await_one_of "$ISTHMUS_CONF_SERVERS"
+# RDMA pins memory, and a job has the limits of slurmd. Few machines forbid this to a privileged container.
+ulimit -l unlimited 2> /dev/null || true
 slurmd= early=
 pass_on() { if [[ $slurmd ]]; then kill -s "$1" "$slurmd" || true; else early+=" $1"; fi; }
 # Before slurmd is there: a signal may come at once, and without a trap nobody hears it, or only the shell ends.
@@ -360,6 +364,7 @@ def _settled(spec: Manifest, nodeset: NodeSet) -> Manifest:
     ]
     given = list(spec.get("tolerations") or ())
     spec = {**spec, "tolerations": [*given, *(dict(it) for it in tolerations if it not in given)]}
+    spec = _with_shared_memory(spec)
     if nodeset.spec.oversubscribe_node:
         return spec
     term = {
@@ -371,6 +376,24 @@ def _settled(spec: Manifest, nodeset: NodeSet) -> Manifest:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     apart[required] = [*(apart.get(required) or ()), term]
     return {**spec, "affinity": {**affinity, "podAntiAffinity": apart}}
+
+
+def _with_shared_memory(spec: Manifest) -> Manifest:
+    """Let jobs share as much memory as the pod has, where nobody said how much: a container's own is 64 MB.
+
+    Frameworks pass tensors between processes that way. What is in it counts as memory of the container.
+    """
+    (slurmd,) = (it for it in spec["containers"] if it["name"] == CONTAINER)
+    mounts = list(slurmd.get("volumeMounts") or ())
+    if any(mount.get("mountPath") == _SHARED_MEMORY for mount in mounts):
+        return spec
+    volume = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
+    mounts.insert(0, {"name": "shared-memory", "mountPath": _SHARED_MEMORY})
+    return {
+        **spec,
+        "containers": [{**it, "volumeMounts": mounts} if it is slurmd else it for it in spec["containers"]],
+        "volumes": [*(spec.get("volumes") or ()), volume],
+    }
 
 
 def _on(node: str, affinity: Mapping[str, Any]) -> Manifest:

@@ -46,6 +46,7 @@ def test_a_worker_has_the_root_and_a_tmp_of_its_own() -> None:
     assert found["tmp"] == {"name": "tmp", "emptyDir": {}}
     (slurmd,) = pod["containers"]
     assert mounted(slurmd) == {
+        "/dev/shm": "shared-memory",  # noqa: S108
         "/run/secrets/slurm": "slurm-keys",
         "/var/lib/extrausers": "slurm-users",
         "/mnt/jail": "jail",

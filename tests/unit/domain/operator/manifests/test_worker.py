@@ -73,6 +73,21 @@ def test_it_has_no_token_of_kubernetes_and_finds_others_by_short_names() -> None
     ]
 
 
+def test_jobs_share_as_much_memory_as_the_pod_has() -> None:
+    pod = made()
+    assert {"name": "shared-memory", "emptyDir": {"medium": "Memory"}} in pod["spec"]["volumes"]
+    assert {"name": "shared-memory", "mountPath": "/dev/shm"} in slurmd(pod)["volumeMounts"]  # noqa: S108
+
+
+def test_shared_memory_that_the_user_mounts_is_left_alone() -> None:
+    mount = {"name": "mine", "mountPath": "/dev/shm"}  # noqa: S108
+    volume = {"name": "mine", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+    template = {"spec": {"volumes": [volume]}}
+    pod = made(nodeset(1, slurmd={"volumeMounts": [mount]}, template=template))
+    assert [it for it in slurmd(pod)["volumeMounts"] if it["mountPath"] == "/dev/shm"] == [mount]  # noqa: S108
+    assert "shared-memory" not in [it["name"] for it in pod["spec"]["volumes"]]
+
+
 def test_the_line_of_settings_is_one_argument_and_in_no_script() -> None:
     """W38."""
     container = slurmd(made(nodeset(1, extraConf="Weight=10 Feature=fast", slurmd={"args": ["-vv"]})))
@@ -215,7 +230,7 @@ def test_munge_runs_beside() -> None:
     assert volumes["munge-key"]["secret"]["items"] == [{"key": "munge.key", "path": "munge.key"}]
     assert "slurm-keys" not in volumes
     mounted = {it["name"] for it in slurmd(pod)["volumeMounts"]}
-    assert mounted == {"munge-socket", "slurm-users"}
+    assert mounted == {"munge-socket", "shared-memory", "slurm-users"}
 
 
 def test_privileges_can_be_refused() -> None:
@@ -233,7 +248,7 @@ def test_the_user_s_template_goes_over_ours() -> None:
     }
     pod = made(nodeset(1, template={"metadata": {"labels": {"a": "b"}}, "spec": spec}))
     assert [it["image"] for it in pod["spec"]["containers"]] == ["mine", "other"]
-    assert {it["name"] for it in pod["spec"]["volumes"]} == {"slurm-keys", "slurm-users", "data"}
+    assert {it["name"] for it in pod["spec"]["volumes"]} == {"slurm-keys", "slurm-users", "shared-memory", "data"}
     assert pod["spec"]["priorityClassName"] == "high"
     assert pod["metadata"]["labels"]["a"] == "b"
 

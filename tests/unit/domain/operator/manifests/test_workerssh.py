@@ -28,7 +28,7 @@ def written(of: NodeSet) -> str:
 
 def test_without_it_a_pod_is_as_before() -> None:
     assert slurmd(made())["command"][2] == worker._START
-    assert {it["name"] for it in made()["spec"]["volumes"]} == {"slurm-keys", "slurm-users"}
+    assert {it["name"] for it in made()["spec"]["volumes"]} == {"shared-memory", "slurm-keys", "slurm-users"}
 
 
 def test_sshd_runs_beside_slurmd_with_the_files_of_its_nodeset() -> None:
