@@ -113,7 +113,7 @@ async def _not_for_others(client: Client, actions: Sequence[Action]) -> list[Act
 async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting]) -> list[Parting]:
     """Ask Slurm once more, and keep only those pods with which no job goes."""
     pods = {pod.uid: pod for pod in view.pods}
-    sure = [it for it in going if view.abandoned or not pods[it.uid].node_name or pods[it.uid].finished]
+    sure = [it for it in going if not pods[it.uid].node_name or pods[it.uid].finished]
     others = [it for it in going if it not in sure]
     if not others or slurm is None:
         return sure

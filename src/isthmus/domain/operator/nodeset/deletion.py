@@ -1,8 +1,11 @@
-"""When a deleted NodeSet may go: when its nodes have been drained, or there is nothing left that could drain them.
+"""When a deleted NodeSet may go: when its nodes have been drained.
 
 finalizer      goes when
-drain          no pod is left; at once if the Controller is gone or the namespace is being deleted
-reservation    Slurm has no reservation of ours; at once as above
+drain          no pod is left
+reservation    Slurm has no reservation of ours
+
+Where the Controller is gone or the namespace is being deleted, nothing can drain them: `operator.nodesets.sync` then
+takes both finalizers away at once.
 """
 
 from isthmus import names
@@ -24,13 +27,11 @@ def finalizers(view: View) -> tuple[str, ...]:
 def _needs_draining(view: View) -> bool:
     if not view.deleting:
         return True
-    return bool(view.pods) and not view.abandoned
+    return bool(view.pods)
 
 
 def _needs_clearing(view: View) -> bool:
     """Whether there is a reservation in Slurm, or may be one. Who cannot ask waits."""
-    if view.abandoned:
-        return False
     scheduled = view.nodeset.spec.update_strategy.type == "ScheduledUpdate" and not view.deleting
     may_be_there = names.RESERVATION_FINALIZER in view.nodeset.metadata.finalizers
     surely_gone = view.slurm_in_touch and view.reservations is not None and our_reservation(view) is None

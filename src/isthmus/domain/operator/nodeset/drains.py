@@ -72,7 +72,7 @@ def is_free(node: SlurmNode) -> bool:
 
 def may_go(view: View, pod: PodView) -> bool:
     """Whether no job can be lost with this pod, as far as what is known goes. Without Slurm, nothing is known."""
-    if view.abandoned or pod.finished or not pod.node_name:
+    if pod.finished or not pod.node_name:
         return True
     if not view.slurm_in_touch:
         return False
@@ -91,7 +91,7 @@ def drains(
     view: View, departing: Mapping[str, Cause], *, propagated: Collection[str] = ()
 ) -> tuple[Drain | Undrain, ...]:
     """Decide which nodes to drain and which to take back. `departing` are pods that are to go, by name."""
-    if not view.slurm_in_touch or view.abandoned:
+    if not view.slurm_in_touch:
         return ()
     going: dict[Cause | None, list[PodView]] = {}
     resting: dict[str, list[str]] = {}

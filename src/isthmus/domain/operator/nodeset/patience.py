@@ -77,7 +77,7 @@ def marks(view: View, departing: Collection[str]) -> tuple[SetDeadline, ...]:
 def overdue(view: View, departing: Collection[str]) -> Overdue:
     """Decide what becomes of jobs on nodes that were to go before now."""
     policy = view.nodeset.spec.drain
-    if not policy.timeout or not view.slurm_in_touch or view.abandoned:
+    if not policy.timeout or not view.slurm_in_touch:
         return Overdue()
     try:
         allowed = gotime.parse_duration(policy.timeout)
@@ -129,7 +129,7 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
 
 def unmarked(view: View, departing: Collection[str]) -> bool:
     """Whether jobs have to be read to tell until when some pod waits."""
-    if view.jobs is not None or view.jobs_in or not view.slurm_in_touch or view.abandoned:
+    if view.jobs is not None or view.jobs_in or not view.slurm_in_touch:
         return False
     return any(
         pod.name in departing

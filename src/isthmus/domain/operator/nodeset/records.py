@@ -27,7 +27,7 @@ _DYNAMIC: Final = "DYNAMIC_NORM"
 
 def records(view: View, shape: Shape | None = None) -> tuple[DeleteRecord, ...]:
     """Decide which records Slurm is to forget. `shape` is what new pods have; None if nobody knows."""
-    if not view.slurm_in_touch or view.abandoned or view.nodeset.spec.registration != "Dynamic":
+    if not view.slurm_in_touch or view.nodeset.spec.registration != "Dynamic":
         return ()
     staying = {pod.slurm_name for pod in view.pods if not pod.leaving}
     leaving = {pod.slurm_name for pod in view.pods if pod.leaving}

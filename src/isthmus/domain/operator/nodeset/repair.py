@@ -41,7 +41,7 @@ class Repair(msgspec.Struct, frozen=True):
 
 def to_repair(view: View, departing: Collection[str]) -> Repair:
     """Choose the pods that are restarted now, within what may be away at a time."""
-    if not view.slurm_in_touch or view.abandoned or view.deleting:
+    if not view.slurm_in_touch or view.deleting:
         return Repair()
     placed = [pod for pod in staying(view, departing) if pod.node_name]
     settled = [pod for pod in placed if seconds_since_start(view, pod) >= UNREGISTERED_GRACE]

@@ -143,8 +143,6 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm names of pods that are made now, or were and are not among `pods` yet."""
     unwanted: frozenset[str] = frozenset()
     """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
-    abandoned: bool = False
-    """There is no Slurm any more that could be asked: the Controller is gone, or the namespace is being deleted."""
 
     @property
     def name(self) -> str:

@@ -38,10 +38,6 @@ def test_without_slurm_it_waits() -> None:
     assert kept(DRAIN_FINALIZER, pods=1, in_touch=False) == (DRAIN_FINALIZER,)
 
 
-def test_it_goes_at_once_when_nothing_could_drain_it() -> None:
-    assert kept(DRAIN_FINALIZER, RESERVATION_FINALIZER, pods=3, in_touch=False, abandoned=True) == ()
-
-
 def test_nothing_is_added_to_what_is_being_deleted() -> None:
     assert kept(OTHER, pods=2) == (OTHER,)
 

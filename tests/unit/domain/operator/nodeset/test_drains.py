@@ -207,8 +207,3 @@ def test_a_pod_that_has_a_job_or_may_get_one_stays(there: PodView) -> None:
 def test_without_slurm_nobody_goes(there: PodView) -> None:
     """W1: what Slurm said once, or does not say, proves nothing."""
     assert not may_go(view(there, in_touch=False), there)
-
-
-def test_when_the_cluster_is_gone_everybody_may_go() -> None:
-    there = pod(0, "ALLOCATED")
-    assert may_go(view(there, in_touch=False, abandoned=True), there)
