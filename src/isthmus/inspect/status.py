@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +15,8 @@ from isthmus.domain.bridge import tenancy
 from isthmus.domain.kube import selectors
 from isthmus.errors import IsthmusError
 from isthmus.inspect.snapshot import Snapshot
+from isthmus.kube.client import Client
+from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.lease import LEASES, Lease
 from isthmus.model.meta import Key, condition
 from isthmus.model.pod import Pod
@@ -93,7 +96,7 @@ async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
     world = snapshot.world
     troubles = dict(snapshot.troubles)
     try:
-        leaders = await _leaders(world, now)
+        leaders = await _leaders(world, snapshot.namespace, now)
     except IsthmusError as error:
         leaders = ()
         troubles["leases"] = error.what
@@ -112,13 +115,22 @@ async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
     )
 
 
-async def _leaders(world: World, now: float) -> tuple[Leader, ...]:
-    # In which namespace the bridge runs is not known here, but the names of its Leases are.
+async def _leaders(world: World, namespace: str, now: float) -> tuple[Leader, ...]:
     found = []
     for process, name in (("scheduler", world.scheduler_name), ("controllers", CONTROLLERS_ELECTION)):
-        leases = (await world.kube.list(LEASES, fields=f"metadata.name={name}")).items
-        found += [_leader(process, lease, now) for lease in leases]
+        found += [_leader(process, lease, now) for lease in await _leases(world.kube, name, namespace)]
     return tuple(found)
+
+
+async def _leases(client: Client, name: str, namespace: str) -> tuple[Lease, ...]:
+    """Find the Leases of this name. Whoever may not list them all reads the one of `namespace`."""
+    try:
+        # In which namespace the bridge runs is not known here, but the names of its Leases are.
+        return (await client.list(LEASES, fields=f"metadata.name={name}")).items
+    except Forbidden:
+        with suppress(NotFound):
+            return (await client.get(LEASES, Key(namespace, name)),)
+        return ()
 
 
 def _leader(process: str, lease: Lease, now: float) -> Leader:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
 from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
-from isthmus.model.meta import Key, ObjectMeta, OwnerReference
+from isthmus.model.meta import Key, ObjectMeta, OwnerReference, micro_time
 from isthmus.model.pod import PODS, Pod
+from isthmus.processes.bridge import CONTROLLERS_ELECTION
 from isthmus.runtime.certkeeper import SECRETS
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, WebhookConfiguration
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace, token_of
 from tests.flows.kube.waiting import running
 
@@ -620,7 +623,8 @@ async def test_leaders_hold_their_own_lease_and_no_other(
     installed: Callable[..., str], client: Client, config: Config, release: str, part: str
 ) -> None:
     await asyncio.to_thread(installed)
-    name = {"scheduler": f"slurm-{release}", "controllers": "69d5fe47.my.slinky.slurm.net"}[part]
+    names = [f"slurm-{release}", CONTROLLERS_ELECTION]
+    name, other = names if part == "scheduler" else reversed(names)
     async with Client(account_config(config, await token_of(client, release, f"{release}-{part}"))) as own:
         async with asyncio.timeout(60):
             while True:  # the API server takes a moment to know the new rights
@@ -632,3 +636,53 @@ async def test_leaders_hold_their_own_lease_and_no_other(
         assert (await own.get(LEASES, Key(release, name))).metadata.name == name
         with pytest.raises(Forbidden):
             await own.get(LEASES, Key(release, "another"))
+        with pytest.raises(Forbidden):
+            await own.merge_patch(LEASES, Key(release, other), {"spec": {"holderIdentity": "us"}})
+
+
+@pytest.mark.parametrize("part", ["scheduler", "controllers"])
+async def test_the_status_of_the_bridge_can_be_read_in_its_pods(  # noqa: PLR0917 - fixtures
+    installed: Callable[..., str],
+    client: Client,
+    config: Config,
+    slurm_with_external_nodes: SlurmBed,
+    tmp_path: Path,
+    release: str,
+    part: str,
+) -> None:
+    await asyncio.to_thread(installed)
+    account = f"{release}-{part}"
+    scheduler = f"slurm-{release}"
+    for name in (scheduler, CONTROLLERS_ELECTION):
+        spec = {"holderIdentity": "us", "leaseDurationSeconds": 3600, "renewTime": micro_time(datetime.now(UTC))}
+        await client.create(LEASES, {"metadata": {"namespace": release, "name": name}, "spec": spec})
+    user = f"system:serviceaccount:{release}:{account}"
+    assert not await lacking(client, user, CACHES)
+    ca = tmp_path / "ca.crt"
+    ca.write_text(config.ca or "")
+    in_pod = {
+        "clusters": [{"name": "it", "cluster": {"server": config.server, "certificate-authority": str(ca)}}],
+        "users": [{"name": "it", "user": {"token": await token_of(client, release, account)}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": release}}],
+        "current-context": "it",
+    }
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(in_pod))
+    environment = os.environ | {
+        "KUBECONFIG": str(kubeconfig),
+        "SLURM_REST_API": slurm_with_external_nodes.rest_url,
+        "SLURM_JWT": slurm_with_external_nodes.token("slurm"),
+    }
+    settings = tmp_path / "config.yaml"
+    settings.write_text(f"schedulerName: {scheduler}\n")
+    words = [str(Path(sys.executable).with_name("isthmus")), "bridge", "status", f"--config={settings}", "--json"]
+    done = await asyncio.to_thread(
+        lambda: subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=60)
+    )
+    told = msgspec.json.decode(done.stdout)
+    assert told["troubles"] == {}
+    assert {(it["process"], it["lease"], it["alive"]) for it in told["leaders"]} == {
+        ("scheduler", f"{release}/{scheduler}", True),
+        ("controllers", f"{release}/{CONTROLLERS_ELECTION}", True),
+    }
+    assert done.returncode == 0, done.stderr

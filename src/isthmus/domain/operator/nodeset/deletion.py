@@ -4,8 +4,8 @@ finalizer      goes when
 drain          no pod is left
 reservation    Slurm has no reservation of ours
 
-Where the Controller is gone or the namespace is being deleted, nothing can drain them: `operator.nodesets.sync` then
-takes both finalizers away at once.
+Where the Controller is gone or the namespace is being deleted, nothing can drain them: `operator.nodesets.sync`
+then takes both finalizers away at once.
 """
 
 from isthmus import names
