@@ -16,6 +16,7 @@ import yaml
 
 from isthmus import names
 from isthmus.bridge import values
+from isthmus.domain.bridge.tenancy import Mode, Tenancy
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
 from isthmus.model.pod import LabelSelector
@@ -56,11 +57,20 @@ class Config(msgspec.Struct, frozen=True):
     placeholder: Placeholder = "auto"
     exclusive: bool = True
     """Whether pods that do not say have their node for themselves."""
+    tenancy: Mode = "auto"
+    """What pods may ask for in namespaces of which no BridgePolicy speaks."""
+    nice_from_priority_class: bool = False
+    """Whether the priority of a pod's PriorityClass counts in Slurm."""
     taint: Effect | None = None
     """The effect of the taint that keeps other pods away from nodes of Slurm; None for no taint."""
     gres: Mapping[str, str] = EMPTY
     """What extended resources are in Slurm: `nvidia.com/gpu` → `gpu`."""
     features: Features = Features()
+
+    @property
+    def without_policy(self) -> Tenancy:
+        """What holds where no BridgePolicy does."""
+        return Tenancy(self.tenancy, self.partition)
 
 
 _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
@@ -74,6 +84,8 @@ _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
     "partition": ("partition", values.partitions),
     "placeholder": ("placeholder", values.placeholder),
     "exclusive": ("exclusive", values.boolean),
+    "tenancy": ("tenancy", values.tenancy),
+    "niceFromPriorityClass": ("nice_from_priority_class", values.boolean),
     "taint": ("taint", values.taint),
     "gres": ("gres", values.gres),
     "features.enableLeaderElection": ("features.enable_leader_election", values.boolean),

@@ -64,6 +64,11 @@ def placeholder(value: object) -> str:
     return _one_of(value, ("auto", "external", "batch"))
 
 
+def tenancy(value: object) -> str:
+    """Read what holds in namespaces of which no BridgePolicy speaks."""
+    return _one_of(value, ("auto", "open", "strict"))
+
+
 def taint(value: object) -> str | None:
     """Read the effect of a taint; nothing for no taint."""
     return _one_of(value, _EFFECTS) if value else None

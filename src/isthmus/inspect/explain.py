@@ -13,7 +13,7 @@ from isthmus.bridge.cache.owners import Owners
 from isthmus.bridge.cache.world import World, job_ids
 from isthmus.bridge.config import Config
 from isthmus.bridge.scheduler import asking
-from isthmus.domain.bridge import explain, jobstates, tenancy
+from isthmus.domain.bridge import explain, jobstates
 from isthmus.domain.bridge.explain import Facts, Gate, Trouble
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.placement import Demand
@@ -113,7 +113,7 @@ async def _facts(snapshot: Snapshot, config: Config, pod: Pod, *, now: float) ->
         members=members,
         demand=found.demand,
         gang=found.trouble,
-        policy=_grant(world, pod).policy,
+        policy=world.grant(pod.metadata.namespace, pod.spec.service_account_name).policy,
         refusal=found.refusal,
         fit=fit,
         nodes=nodes,
@@ -146,16 +146,6 @@ async def _group(world: World, group: GroupKey, pod: Pod, members: tuple[Pod, ..
     except IsthmusError as error:
         return _Group(gang.demand, refusal=Trouble(error.what, error.remedy))
     return _Group(gang.demand)
-
-
-def _grant(world: World, pod: Pod) -> tenancy.Grant:
-    namespace = world.namespaces.get(Key("", pod.metadata.namespace))
-    return tenancy.grant_for(
-        world.policies.values(),
-        namespace=pod.metadata.namespace,
-        namespace_labels=namespace.metadata.labels if namespace else {},
-        service_account=pod.spec.service_account_name,
-    )
 
 
 def _volumes(world: World, pod: Pod) -> volumes.Volumes:

@@ -66,7 +66,13 @@ async def look(
         cluster = ""
         async with reading.noting("cluster"):
             cluster = await cluster_id(client)
-        world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+        world = World(
+            client,
+            slurm,
+            cluster=cluster,
+            scheduler_name=config.scheduler_name,
+            without_policy=config.without_policy,
+        )
         jobs: tuple[Job, ...] = ()
 
         async def read_slurm() -> None:

@@ -11,7 +11,6 @@ import msgspec
 from isthmus import names
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.config import Config
-from isthmus.domain.bridge import tenancy
 from isthmus.domain.kube import selectors
 from isthmus.errors import IsthmusError
 from isthmus.inspect.snapshot import Snapshot
@@ -189,12 +188,5 @@ def _warnings(world: World, config: Config, pods: list[Pod]) -> Iterator[str]:
             if selectors.matches(config.managed_namespace_selector, it.metadata.labels)
         }
     for name in sorted(concerned):
-        namespace = world.namespaces.get(Key("", name))
-        grant = tenancy.grant_for(
-            world.policies.values(),
-            namespace=name,
-            namespace_labels=namespace.metadata.labels if namespace else {},
-            service_account="default",
-        )
-        if grant.warning:
-            yield grant.warning
+        if warning := world.grant(name, "default").warning:
+            yield warning

@@ -74,6 +74,8 @@ class BridgePolicySpec(Data, frozen=True):
     """MCS labels that jobs may carry. Not mentioned: none but the bridge's own."""
     exclusive: bool | None = None
     """Whether jobs get whole nodes where nothing is asked for; not mentioned: as the bridge is configured."""
+    enforce_exclusive: bool = False
+    """Whether `exclusive` holds also for jobs that ask otherwise: they are refused."""
     priority: bool = False
     """Whether jobs may set their own priority, which passes over fair share."""
 
@@ -87,7 +89,11 @@ class BridgePolicy(Data, frozen=True):
             Rule(
                 "has(self.namespaceSelector) || (has(self.namespaces) && size(self.namespaces) > 0)",
                 "name namespaces, or give a namespaceSelector ({} selects all)",
-            )
+            ),
+            Rule(
+                "!has(self.enforceExclusive) || !self.enforceExclusive || has(self.exclusive)",
+                "say with exclusive what enforceExclusive is to enforce",
+            ),
         ),
     ]
     metadata: ObjectMeta = ObjectMeta()

@@ -98,7 +98,13 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
                 connect(config.slurm_rest_api, tokens(config, environ), tls=tls(config), observe=calls)
             )
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
-            world = World(client, slurm, cluster=cluster, scheduler_name=config.scheduler_name)
+            world = World(
+                client,
+                slurm,
+                cluster=cluster,
+                scheduler_name=config.scheduler_name,
+                without_policy=config.without_policy,
+            )
         if "admission" in parts:
             _admit(manager, client, config, options, namespace=kube.namespace, world=world, metrics=metrics)
         if world:
@@ -211,4 +217,5 @@ def _defaults(config: Config) -> Defaults:
         exclusive=config.exclusive,
         placeholder="batch" if config.placeholder == "batch" else "external",
         gres=config.gres,
+        nice_from_priority=config.nice_from_priority_class,
     )

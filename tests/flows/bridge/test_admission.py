@@ -423,6 +423,31 @@ async def test_weakness_31_who_may_be_whom_is_the_administrators_word(opened: Do
         await opened.client.delete(RAW_POLICIES, opened.managed)
 
 
+async def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults(
+    client: Client, namespace: str, own: str
+) -> None:
+    asks = {f"{ASK}account": "physics", f"{ASK}qos": "high"}
+    async with door(client, namespace, own, partition="main") as opened:
+        await opened.create(opened.pod("free", annotations={**asks, f"{ASK}partition": "other"}))
+        assert "priority may not be set" in await opened.refusal(opened.pod(annotations={f"{ASK}priority": "9"}))
+        spec = {"namespaces": [own]}
+        await client.create(RAW_POLICIES, {"metadata": {"name": namespace}, "spec": spec})
+        try:
+            await _until_verdict(client, opened.pod(annotations=asks), "account 'physics' is not allowed")
+            await opened.create(opened.pod("default", annotations={f"{ASK}partition": "main"}))
+        finally:
+            await client.delete(RAW_POLICIES, namespace)
+
+
+async def test_namespaces_without_a_policy_can_be_kept_to_the_defaults_from_the_beginning(
+    client: Client, namespace: str, own: str
+) -> None:
+    async with door(client, namespace, own, tenancy="strict") as opened:
+        said = await opened.refusal(opened.pod(annotations={f"{ASK}account": "physics"}))
+        assert "account 'physics' is not allowed, nor is any other (no BridgePolicy holds" in said
+        await opened.create(opened.pod())
+
+
 async def test_a_policy_may_choose_its_namespaces_by_their_labels(opened: Door) -> None:
     as_alice = opened.pod(annotations={f"{ASK}user-id": "alice"})
     labels = {"team": opened.managed}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import aiohttp
@@ -18,6 +19,7 @@ import pytest
 
 from isthmus import names
 from isthmus.kube.client import Client
+from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
@@ -27,6 +29,10 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import SLURMRESTD_PORT
 from tests.flows.bridge.conftest import PARTITION, make_node, pod
+
+PRIORITY_CLASSES: Kind[dict[str, Any]] = Kind(
+    dict[str, Any], "scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False
+)
 
 ISTHMUS = Path(sys.executable).with_name("isthmus")
 
@@ -163,6 +169,36 @@ async def test_the_scheduler_waits_for_its_token_and_then_places_pods(  # noqa: 
         assert await running.end() == 0
     assert not (await client.get(LEASES, lease)).spec.holder_identity, "the lease was not given back"
     slurm_with_external_nodes.command("scancel", found.metadata.labels[names.JOB_ID_LABEL])
+
+
+async def test_weakness_26_a_priority_class_moves_a_job_where_the_configuration_says_so(  # noqa: PLR0917 - fixtures
+    settings: Path,
+    scheduler_name: str,
+    tmp_path: Path,
+    control_plane: ControlPlaneBed,
+    slurm_with_external_nodes: SlurmBed,
+    client: Client,
+    namespace: str,
+    nodes: list[str],
+) -> None:
+    del nodes
+    with settings.open("a") as file:
+        file.write("niceFromPriorityClass: true\n")
+    (tmp_path / "auth-token").write_text(slurm_with_external_nodes.token("slurm"))
+    await client.create(PRIORITY_CLASSES, {"metadata": {"name": scheduler_name}, "value": 1000})
+    words = ("scheduler", f"--config={settings}", f"--kubeconfig={control_plane.kubeconfig}", "--no-leader-elect")
+    try:
+        with process(*words, log=tmp_path / "log"):
+            urgent = pod(namespace, "urgent", schedulerName=scheduler_name, priorityClassName=scheduler_name)
+            await client.create(PODS, urgent)
+            await client.create(PODS, pod(namespace, "plain", schedulerName=scheduler_name))
+            found = [await until_bound(client, Key(namespace, name)) for name in ("urgent", "plain")]
+            ids = [it.metadata.labels[names.JOB_ID_LABEL] for it in found]
+            nice = [slurm_with_external_nodes.command("squeue", "-h", "-j", it, "-o", "%y").strip() for it in ids]
+            assert nice == ["-1000", "0"]
+            slurm_with_external_nodes.command("scancel", *ids)
+    finally:
+        await client.delete(PRIORITY_CLASSES, scheduler_name)
 
 
 async def test_a_process_waits_for_kubernetes_and_says_so(settings: Path, tmp_path: Path, address: str) -> None:

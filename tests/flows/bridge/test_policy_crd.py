@@ -71,6 +71,7 @@ async def test_a_policy_is_kept_read_and_obeyed(kube: Client) -> None:
         ({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}}, "operator is In, NotIn"),
         ({"namespaces": ["a"], "users": {"allowed": ["alice"]}}, 'give a default, or allow "\\*"'),
         ({"namespaces": ["a"], "partitions": {}}, 'give a default, or allow "\\*"'),
+        ({"namespaces": ["a"], "enforceExclusive": True}, "say with exclusive what enforceExclusive is to enforce"),
         ({"namespaces": ["a"], "qos": {"default": "*"}}, r"spec\.qos\.default.*should match"),
         ({"namespaces": ["a"], "accounts": {"default": "a,b"}}, r"spec\.accounts\.default.*should match"),
     ],

@@ -110,6 +110,12 @@ async def test_a_pod_that_shares_gets_what_it_asks_for_and_no_more(world: World)
     assert job.admin_comment == '{"a":1}'
 
 
+async def test_a_pod_that_shares_gets_what_it_requests_though_its_annotations_ask_for_less(world: World) -> None:
+    job = await world.run(world.request(POD, ask=Ask(exclusive=False, cpus_per_task=1, memory_per_node=1)))
+    (share,) = job.shares
+    assert (share.cpus, share.memory) == (2, 512)
+
+
 async def test_two_pods_that_share_run_on_one_node(world: World) -> None:
     ask = Ask(exclusive=False)
     avoid = "n2,g[1-2]" if world.external else "n2"

@@ -174,6 +174,7 @@ class Admission:
             namespace=namespace,
             namespace_labels=found.metadata.labels if found else {},
             service_account=pod.spec.service_account_name,
+            tenancy=self._config.without_policy,
         )
 
     async def _manages(self, namespace: str) -> bool:

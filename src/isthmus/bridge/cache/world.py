@@ -15,12 +15,14 @@ from isthmus import names
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import NodeMap
 from isthmus.bridge.cache.reading import Reading
+from isthmus.domain.bridge import tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.tenancy import Grant, Tenancy
 from isthmus.domain.kube.volumes import claim_keys
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.model.base import Kind
-from isthmus.model.meta import Partial
+from isthmus.model.meta import Key, Partial
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.policy import POLICIES
@@ -60,12 +62,14 @@ class World:
         *,
         cluster: str,
         scheduler_name: str = names.SCHEDULER_NAME,
+        without_policy: Tenancy = tenancy.AUTO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kube = kube
         self.slurm = slurm
         self.cluster = cluster
         self.scheduler_name = scheduler_name
+        self._without_policy = without_policy
         self._clock = clock
         self._hot: dict[int, float] = {}
         self._informers: dict[str, Informer[Any]] = {}
@@ -120,6 +124,17 @@ class World:
     def members(self, group: GroupKey) -> tuple[Pod, ...]:
         """The pods of a group, in any state."""
         return self.pods.by("group", group)
+
+    def grant(self, namespace: str, service_account: str) -> Grant:
+        """What pods of a namespace and service account may ask of Slurm."""
+        found = self.namespaces.get(Key("", namespace))
+        return tenancy.grant_for(
+            self.policies.values(),
+            namespace=namespace,
+            namespace_labels=found.metadata.labels if found else {},
+            service_account=service_account,
+            tenancy=self._without_policy,
+        )
 
     def expect(self, job_id: int) -> None:
         """Ask about this job often for a while, because it is about to start or to end."""

@@ -12,7 +12,6 @@ from isthmus.domain.bridge import grouping, jobask, tenancy
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.jobask import Ask
 from isthmus.domain.bridge.placement import ALONE, Demand
-from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
 from isthmus.model.workload import (
     BuiltinPodGroup,
@@ -99,13 +98,7 @@ async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World,
     first = pods[0]
     chain = await owners.of(first)
     asks = [_read(source) for source in await _sources(group, gang, first, chain, owners)]
-    namespace = world.namespaces.get(Key("", group.namespace))
-    grant = tenancy.grant_for(
-        world.policies.values(),
-        namespace=group.namespace,
-        namespace_labels=namespace.metadata.labels if namespace else {},
-        service_account=first.spec.service_account_name or "default",
-    )
+    grant = world.grant(group.namespace, first.spec.service_account_name)
     limits = [owner.object.spec.active_deadline_seconds for owner in chain if isinstance(owner.object, Job)]
     limits += [pod.spec.active_deadline_seconds for pod in pods]
     return tenancy.apply(grant, jobask.merge(*asks)), min((limit for limit in limits if limit), default=0)

@@ -247,7 +247,7 @@ OPTIONS: Final = (
         "cpus_per_task",
         _cpus,
         "a quantity above 0, such as 2 or 1500m",
-        "CPUs for each pod, instead of what its containers request; rounded up.",
+        "CPUs for each pod, where that is more than its containers request; rounded up.",
         "4",
     ),
     Option(
@@ -263,8 +263,8 @@ OPTIONS: Final = (
         "gres",
         _gres,
         "generic resources such as gres/gpu:a100=2 or gpu:2, several with commas between",
-        "Generic resources for each pod (of a job with whole nodes: for each node), instead of the devices that its"
-        " containers request.",
+        "Generic resources for each pod (of a job with whole nodes: for each node). Of each kind, the devices that"
+        " its containers request count where they are more.",
         "gres/gpu:a100=2,gres/shard=1",
     ),
     Option(
@@ -304,7 +304,7 @@ OPTIONS: Final = (
         "memory_per_node",
         _memory,
         "a quantity from 1Mi, such as 4Gi (a number alone is bytes)",
-        "Memory on each node, instead of what containers request; rounded up to whole MiB.",
+        "Memory on each node, where that is more than containers request; rounded up to whole MiB.",
         "16Gi",
     ),
     Option(
@@ -328,7 +328,8 @@ OPTIONS: Final = (
         "priority",
         _between(0),
         f"a whole number from 0 (held) to {LARGEST}",
-        "The job's priority as it stands, past fair share and age; 0 holds the job. A BridgePolicy can forbid it.",
+        "The job's priority as it stands, past fair share and age; 0 holds the job. Needs a BridgePolicy that"
+        " allows it.",
         "1000",
     ),
     Option("qos", "qos", _matching(_NAMES), "the name of a QOS", "The quality of service.", "high"),

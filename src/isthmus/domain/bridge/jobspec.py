@@ -5,7 +5,8 @@
     gang, shared nodes   as many tasks as pods, wherever Slurm finds room; what the largest pod needs, per task
 
 Slurm has one size for all tasks of a job, so the largest pod sets it. A request never shrinks: CPUs and MiB are
-rounded up, and 0 (which Slurm reads as all the memory of the node) is never sent.
+rounded up, and 0 (which Slurm reads as all the memory of the node) is never sent. Annotations can ask for more than
+the pod requests, never for less: Kubernetes gives a pod what it requests, and Slurm would give that to others, too.
 
 A pod's priority becomes `nice`, and only if the administrator turns that on: a raw `priority` would make the job
 deaf to fair share, age and QOS for ever, while nice moves it by that much and leaves all the rest in force. It
@@ -14,6 +15,7 @@ users may not.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal
@@ -22,7 +24,7 @@ import msgspec
 
 from isthmus.domain.bridge.jobask import LARGEST, MIB, Ask
 from isthmus.domain.kube.podshape import Shape, largest
-from isthmus.domain.languages import slurmtime
+from isthmus.domain.languages import slurmtime, tres
 from isthmus.domain.languages.gresnames import CPU_DEVICE, gres_of
 from isthmus.errors import Terminal
 from isthmus.model.slurm import JobRequest, Number
@@ -77,9 +79,9 @@ def request(
     slots = max(slots or 0, len(shapes))
     exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
     size = largest(shapes)
-    cpus = ask.cpus_per_task or _cpus(size) or None
-    memory = ask.memory_per_node or -(-size.memory // MIB)
-    gres = ask.gres or _gres(size, defaults) or None
+    cpus = max(ask.cpus_per_task or 0, _cpus(size)) or None
+    memory = -(-size.memory // MIB)
+    gres = _gres(size, defaults, asked=ask.gres or "") or None
     base = JobRequest(
         name=_checked(ask.job_name or name, what="job name", most=255),
         comment=_checked(comment, what="comment", most=LONGEST_COMMENT),
@@ -116,17 +118,18 @@ def request(
             maximum_nodes=most,
             tasks=least if least == most else None,
             tasks_per_node=1,
-            memory_per_node=Number.of(memory) if memory else None,
+            memory_per_node=_megabytes(max(ask.memory_per_node or 0, memory)),
             tres_per_node=gres,
         )
-    sized = ask.memory_per_node is not None
+    # All pods may come to be on one node. Only if there is enough for them all can it be given by the node.
+    sized = (ask.memory_per_node or 0) >= max(1, slots * memory)
     return msgspec.structs.replace(
         base,
         minimum_nodes=ask.min_nodes,
         maximum_nodes=ask.max_nodes,
         tasks=slots,
-        memory_per_node=Number.of(memory) if sized else None,
-        memory_per_cpu=Number.of(-(-memory // (cpus or 1))) if memory and not sized else None,
+        memory_per_node=_megabytes(ask.memory_per_node or 0) if sized else None,
+        memory_per_cpu=None if sized else _megabytes(-(-memory // (cpus or 1))),
         tres_per_task=gres,
     )
 
@@ -152,7 +155,43 @@ def _cpus(shape: Shape) -> int:
     return max(-(-shape.milli_cpu // _MILLI), shape.devices.get(CPU_DEVICE, 0))
 
 
-def _gres(shape: Shape, defaults: Defaults) -> str:
+def _megabytes(amount: int) -> Number | None:
+    return Number.of(amount) if amount else None
+
+
+def _gres(shape: Shape, defaults: Defaults, *, asked: str) -> str:
+    """Name the GRES of a pod: of each kind its devices, or what the annotation asks for if that is more."""
+    requested = _gres_of_devices(shape, defaults, known=not asked)
+    wanted = Counter[str]()
+    for it in tres.parse_gres(asked):
+        wanted[f"{it.name}:{it.type}" if it.type else it.name] += it.count
+    enough = {kind for kind in _kinds(wanted) if _total(wanted, kind) >= _total(requested, kind)}
+    counted = {name: count for name, count in requested.items() if _kind(name) not in enough}
+    untyped = sorted(name for name in counted if any(other.startswith(f"{name}:") for other in counted))
+    if untyped:
+        raise Terminal(
+            f"Slurm gives no job {untyped[0]} with and without a type, as {', '.join(sorted(shape.devices))} are",
+            remedy="ask for one kind of it, or name the GRES by the annotation gres",
+        )
+    counts = {name: count for name, count in wanted.items() if _kind(name) in enough} | counted
+    return ",".join(f"gres/{name}={count}" for name, count in counts.items())
+
+
+def _kind(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _kinds(counts: Mapping[str, int]) -> set[str]:
+    return {_kind(name) for name in counts}
+
+
+def _total(counts: Mapping[str, int], kind: str) -> int:
+    """Add up the counts of all types of a GRES."""
+    return sum(count for name, count in counts.items() if _kind(name) == kind)
+
+
+def _gres_of_devices(shape: Shape, defaults: Defaults, *, known: bool) -> dict[str, int]:
+    """Count GRES by the devices of a pod, all of which have to be `known` unless an annotation names GRES."""
     counts: dict[str, int] = {}
     unknown = []
     for resource, count in sorted(shape.devices.items()):
@@ -161,19 +200,13 @@ def _gres(shape: Shape, defaults: Defaults) -> str:
             unknown.append(resource)
         elif gres:
             counts[gres] = counts.get(gres, 0) + count
-    if unknown:
+    if unknown and known:
         raise Terminal(
             f"Slurm has no GRES for {', '.join(unknown)}",
             remedy="tell the bridge which GRES it is (or that it is none, with an empty text) in its configuration,"
             " or name it by the annotation gres",
         )
-    untyped = sorted(name for name in counts if any(other.startswith(f"{name}:") for other in counts))
-    if untyped:
-        raise Terminal(
-            f"Slurm gives no job {untyped[0]} with and without a type, as {', '.join(sorted(shape.devices))} are",
-            remedy="ask for one kind of it, or name the GRES by the annotation gres",
-        )
-    return ",".join(f"gres/{name}={count}" for name, count in counts.items())
+    return counts
 
 
 def _time_limit(ask: Ask, deadline_seconds: int) -> Number | None:

@@ -6,11 +6,16 @@ most exactly:
 
     names the service account  >  names the namespace  >  selects the namespace by labels;  then the first by name
 
-Without any, nobody runs as somebody else or under another security label; all else is left to Slurm's own limits.
+Where none speaks of a namespace, nobody there runs as somebody else or under another security label, or sets a
+priority. What else is free depends on `tenancy` in the configuration:
+
+    open      account, partition, QOS and reservation are left to Slurm's own limits, as in slurm-bridge
+    strict    jobs get the defaults, and no other
+    auto      open as long as there is no policy at all; with the first one, strict
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -32,7 +37,19 @@ _CHOICES: Final = {
 
 _ONLY_BY_POLICY: Final = frozenset({"user_id", "group_id", "mcs_label"})
 _NEVER_BY_STAR: Final = {"user_id": frozenset({"root", "0"}), "group_id": frozenset({"root", "0"})}
-_NO_RULES: Final = BridgePolicySpec(priority=True)
+_FREE: Final = BridgePolicySpec()
+
+Mode = Literal["auto", "open", "strict"]
+
+
+class Tenancy(msgspec.Struct, frozen=True):
+    """What holds where no policy does; `partition` is the one that the bridge gives to jobs that name none."""
+
+    mode: Mode = "auto"
+    partition: str = ""
+
+
+AUTO: Final = Tenancy()
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -40,7 +57,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     policy: str = ""
     """The policy that says so; empty where none does."""
-    rules: BridgePolicySpec = _NO_RULES
+    rules: BridgePolicySpec = _FREE
     warning: str = ""
     """What the author of a pod should know about it."""
 
@@ -51,16 +68,20 @@ def grant_for(
     namespace: str,
     namespace_labels: Mapping[str, str],
     service_account: str,
+    tenancy: Tenancy = AUTO,
 ) -> Grant:
     """Find the policy that holds for a pod. Looks at every policy once, of which there are a few."""
     account = service_account or "default"
+    policies = tuple(policies)
     fitting = [
         (_exactness(policy.spec, namespace, account), policy)
         for policy in policies
         if _covers(policy.spec, namespace, namespace_labels, account)
     ]
     if not fitting:
-        return Grant(warning=_unruled(namespace))
+        if tenancy.mode == "strict" or (tenancy.mode == "auto" and policies):
+            return Grant(rules=_defaults_only(tenancy), warning=_unruled(namespace, "jobs get the defaults only"))
+        return Grant(warning=_unruled(namespace, "account, partition and QOS are free to choose"))
     _, found = min(fitting, key=lambda it: (*(not exact for exact in it[0]), it[1].metadata.name))
     return Grant(found.metadata.name, found.spec)
 
@@ -80,8 +101,7 @@ def apply(grant: Grant, ask: Ask) -> Ask:
                 wrong.append(f"{annotation} {asked!r} needs a BridgePolicy that allows it in spec.{_camel(rule)}")
         elif refused := [value for value in asked.split(",") if not _allows(choice, value, field)]:
             wrong.append(f"{annotation} {', '.join(map(repr, refused))} is not allowed, {_instead(choice)}")
-    if ask.priority is not None and not grant.rules.priority:
-        wrong.append("priority may not be set, since it passes over fair share (nice may)")
+    wrong += _not_allowed(grant.rules, ask)
     if wrong:
         source = f"BridgePolicy {grant.policy}" if grant.policy else "no BridgePolicy holds for this namespace"
         raise Terminal(
@@ -91,6 +111,15 @@ def apply(grant: Grant, ask: Ask) -> Ask:
     if ask.exclusive is None and grant.rules.exclusive is not None:
         filled["exclusive"] = grant.rules.exclusive
     return msgspec.structs.replace(ask, **filled) if filled else ask
+
+
+def _not_allowed(rules: BridgePolicySpec, ask: Ask) -> list[str]:
+    wrong = []
+    if ask.priority is not None and not rules.priority:
+        wrong.append("priority may not be set, since it passes over fair share (nice may)")
+    if rules.enforce_exclusive and ask.exclusive not in {None, rules.exclusive}:
+        wrong.append(f"exclusive is {str(rules.exclusive).lower()} here, whatever is asked for")
+    return wrong
 
 
 def _covers(spec: BridgePolicySpec, namespace: str, labels: Mapping[str, str], account: str) -> bool:
@@ -116,10 +145,17 @@ def _instead(choice: Choice) -> str:
     return f"only {', '.join(values)}" if values else "nor is any other"
 
 
-def _unruled(namespace: str) -> str:
+def _defaults_only(tenancy: Tenancy) -> BridgePolicySpec:
+    """Allow nothing but what a job gets that asks for nothing; who names the default partition is right, too."""
+    nothing = Choice()
+    partitions = Choice(tenancy.partition, tuple(filter(None, tenancy.partition.split(","))))
+    return BridgePolicySpec(accounts=nothing, partitions=partitions, qos=nothing, reservations=nothing)
+
+
+def _unruled(namespace: str, what: str) -> str:
     return (
-        f"no BridgePolicy holds for namespace {namespace}: jobs run as the bridge's own Slurm user, and the"
-        " annotations user-id, group-id and mcs-label are refused"
+        f"no BridgePolicy holds for namespace {namespace}: {what}; jobs run as the bridge's own Slurm user, and"
+        " user-id, group-id, mcs-label and priority are refused"
     )
 
 

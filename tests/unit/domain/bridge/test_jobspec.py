@@ -92,10 +92,25 @@ def test_a_gres_with_and_without_type_is_refused() -> None:
         job(Shape(devices={"nvidia.com/gpu": 1, "nvidia.com/mig-1g": 1}))
 
 
-def test_annotations_win_over_what_the_pod_requests() -> None:
-    ask = Ask(cpus_per_task=8, memory_per_node=64, gres="gres/gpu:a100=1")
+def test_annotations_can_ask_for_more_than_the_pod_requests() -> None:
+    ask = Ask(cpus_per_task=8, memory_per_node=64, gres="gres/gpu:a100=4,gres/shard=1")
     made = job(Shape(1000, MIB, {"nvidia.com/gpu": 4}), ask=ask)
-    assert (made.cpus_per_task, made.memory_per_node, made.tres_per_node) == (8, Number.of(64), "gres/gpu:a100=1")
+    assert (made.cpus_per_task, made.memory_per_node) == (8, Number.of(64))
+    assert made.tres_per_node == "gres/gpu:a100=4,gres/shard=1"
+
+
+def test_annotations_cannot_ask_for_less_than_the_pod_requests() -> None:
+    ask = Ask(exclusive=False, cpus_per_task=1, memory_per_node=1, gres="gres/gpu:a100=1,gres/shard=1")
+    large = Shape(64_000, 512 * MIB, {"nvidia.com/gpu": 4, "example.com/unknown": 1})
+    made = job(large, ask=ask)
+    assert (made.cpus_per_task, made.memory_per_node) == (64, Number.of(512))
+    assert made.tres_per_node == "gres/shard=1,gres/gpu=4"
+
+
+def test_types_of_a_gres_count_together() -> None:
+    ask = Ask(gres="gres/gpu:a100=2,gres/gpu:h100=2")
+    assert job(Shape(devices={"nvidia.com/gpu": 4}), ask=ask).tres_per_node == ask.gres
+    assert job(Shape(devices={"nvidia.com/gpu": 5}), ask=ask).tres_per_node == "gres/gpu=5"
 
 
 def test_a_gang_gets_a_node_for_each_pod_large_enough_for_any() -> None:
@@ -119,14 +134,19 @@ def test_a_gang_that_shares_nodes_is_counted_in_tasks() -> None:
 
 
 def test_a_gang_that_shares_nodes_takes_what_annotations_say_of_nodes() -> None:
-    ask = Ask(exclusive=False, min_nodes=1, max_nodes=2, memory_per_node=500)
+    ask = Ask(exclusive=False, min_nodes=1, max_nodes=2, memory_per_node=2048)
     made = job(*[POD] * 4, ask=ask)
     assert (made.minimum_nodes, made.maximum_nodes, made.memory_per_node, made.memory_per_cpu) == (
         1,
         2,
-        Number.of(500),
+        Number.of(2048),
         None,
     )
+
+
+def test_memory_by_the_node_must_be_enough_for_all_pods_of_a_gang_that_shares() -> None:
+    made = job(*[POD] * 4, ask=Ask(exclusive=False, memory_per_node=2047))
+    assert (made.memory_per_node, made.memory_per_cpu) == (None, Number.of(256))
 
 
 def test_nodes_for_pods_that_are_not_there_are_refused() -> None:

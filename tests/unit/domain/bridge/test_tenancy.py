@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from isthmus.domain.bridge.jobask import Ask
-from isthmus.domain.bridge.tenancy import Grant, apply, grant_for
+from isthmus.domain.bridge.tenancy import Grant, Mode, Tenancy, apply, grant_for
 from isthmus.errors import Terminal
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.pod import LabelSelector, Requirement
@@ -17,8 +17,14 @@ def policy(name: str, **spec: Any) -> BridgePolicy:
     return BridgePolicy(BridgePolicySpec(**spec), ObjectMeta(name=name))
 
 
-def grant(*policies: BridgePolicy, account: str = "default", **labels: str) -> Grant:
-    return grant_for(policies, namespace="physics", namespace_labels=labels, service_account=account)
+def grant(*policies: BridgePolicy, account: str = "default", mode: Mode = "auto", **labels: str) -> Grant:
+    return grant_for(
+        policies,
+        namespace="physics",
+        namespace_labels=labels,
+        service_account=account,
+        tenancy=Tenancy(mode, "main"),
+    )
 
 
 def test_the_policy_that_names_a_pod_most_exactly_holds() -> None:
@@ -68,12 +74,48 @@ def test_weakness_31_nobody_becomes_somebody_else_without_a_policy(ask: Ask, pol
         apply(grant(*policies), ask)
 
 
-def test_without_a_policy_all_else_passes_with_a_warning() -> None:
-    ask = Ask(account="a", partition="p", qos="q", reservation="r", priority=5)
+def test_without_any_policy_all_else_passes_with_a_warning() -> None:
+    ask = Ask(account="a", partition="p", qos="q", reservation="r")
     free = grant()
     assert apply(free, ask) == ask
-    assert "no BridgePolicy holds for namespace physics" in free.warning
+    assert "no BridgePolicy holds for namespace physics: account, partition and QOS are free" in free.warning
     assert not grant(policy("a", namespaces=("physics",))).warning
+
+
+@pytest.mark.parametrize("mode", ["auto", "open", "strict"])
+def test_without_a_policy_nobody_passes_over_fair_share(mode: Mode) -> None:
+    with pytest.raises(Terminal, match="priority may not be set"):
+        apply(grant(mode=mode), Ask(priority=5))
+    assert apply(grant(mode=mode), Ask(nice=5)) == Ask(nice=5, partition="main" if mode == "strict" else None)
+
+
+@pytest.mark.parametrize(
+    "ask", [Ask(account="a"), Ask(partition="p"), Ask(qos="q"), Ask(reservation="r"), Ask(partition="main,p")]
+)
+def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults_only(ask: Ask) -> None:
+    other = policy("b", namespaces=("chemistry",))
+    for found in (grant(other), grant(mode="strict"), grant(other, mode="strict")):
+        assert "jobs get the defaults only" in found.warning
+        with pytest.raises(Terminal, match=r"is not allowed, .* \(no BridgePolicy holds for this namespace\)"):
+            apply(found, ask)
+        assert apply(found, Ask(partition="main", time_limit=5)) == Ask(partition="main", time_limit=5)
+        assert apply(found, Ask()) == Ask(partition="main")
+    assert apply(grant(other, mode="open"), ask) == ask
+
+
+def test_without_a_partition_of_the_bridges_own_none_can_be_chosen() -> None:
+    found = grant_for([], namespace="a", namespace_labels={}, service_account="", tenancy=Tenancy("strict"))
+    assert apply(found, Ask()) == Ask()
+    with pytest.raises(Terminal, match="partition 'p' is not allowed, nor is any other"):
+        apply(found, Ask(partition="p"))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_policy_can_enforce_whole_nodes_or_shared_ones(*, whole: bool) -> None:
+    found = grant(policy("a", namespaces=("physics",), exclusive=whole, enforce_exclusive=True))
+    assert apply(found, Ask()).exclusive == apply(found, Ask(exclusive=whole)).exclusive == whole
+    with pytest.raises(Terminal, match=f"exclusive is {str(whole).lower()} here"):
+        apply(found, Ask(exclusive=not whole))
 
 
 def test_a_policy_fills_in_what_nobody_asked_for() -> None:
