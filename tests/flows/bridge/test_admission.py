@@ -514,6 +514,19 @@ async def test_weakness_32_only_the_bridge_says_which_job_a_pod_is(
         assert changed.metadata.labels[names.JOB_ID_LABEL] == "8"
 
 
+async def test_weakness_32_nobody_parts_a_pod_from_its_job_by_relabelling_it(opened: Door) -> None:
+    key = (await opened.create(opened.pod(labels={"job-name": "other"}))).metadata.key
+    relabel: Any
+    for label in (names.POD_GROUP_LABEL, names.LWS_NAME_LABEL):
+        # Of LeaderWorkerSets, two labels make a group.
+        relabel = {"metadata": {"labels": {label: "x", names.LWS_GROUP_INDEX_LABEL: "0"}}}
+        with pytest.raises(ApiError, match=f"can't update the label {label}.*that of Pod {key}"):
+            await opened.client.merge_patch(PODS, key, relabel)
+    before = opened.calls()
+    await opened.client.merge_patch(PODS, key, {"metadata": {"labels": {"team": "x"}}})
+    assert opened.calls() == before
+
+
 async def test_a_pod_is_not_resized(opened: Door) -> None:
     sized = [{**PAUSE, "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}]
     key = (await opened.create(opened.pod(containers=sized))).metadata.key

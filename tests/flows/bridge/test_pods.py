@@ -568,6 +568,23 @@ async def test_weakness_32_a_forged_label_ends_no_job_but_its_own(stage: Stage) 
 
 
 @pytest.mark.usefixtures("sync")
+async def test_weakness_32_a_pod_with_another_groups_label_still_ends_with_its_job(stage: Stage) -> None:
+    relabel = {"metadata": {"labels": {names.POD_GROUP_LABEL: "x"}}}
+    cancelled, job_id = await stage.placed()
+    await stage.kube.merge_patch(PODS, cancelled.metadata.key, relabel)
+    await stage.everything_is_looked_at()
+    assert await stage.state(job_id) == "RUNNING"
+    stage.bed.command("scancel", str(job_id))
+    assert condition((await stage.evicted(cancelled)).status.conditions, "DisruptionTarget")
+
+    ended, job_id = await stage.placed()
+    await stage.kube.merge_patch(PODS, ended.metadata.key, relabel)
+    await stage.set_status(ended, "Succeeded")
+    job = await stage.job(job_id, "CANCELLED")
+    assert "Succeeded" in (job.comment or "")
+
+
+@pytest.mark.usefixtures("sync")
 async def test_weakness_32_a_pod_that_rides_on_a_foreign_job_is_told_so(stage: Stage) -> None:
     foreign_job = await submit_foreign(stage, "")
     found = await stage.create()

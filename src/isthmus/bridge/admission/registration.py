@@ -11,6 +11,7 @@ The chart has the same in its own language, and a test compares the two. What is
 without the chart.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import msgspec
 from isthmus import names
 from isthmus.bridge.admission.webhook import MUTATE, VALIDATE
 from isthmus.bridge.config import Config
+from isthmus.domain.bridge.grouping import GROUP_ANNOTATIONS, GROUP_LABELS
 from isthmus.domain.bridge.podadmission import DEFAULT_SCHEDULER
 from isthmus.kube.client import Client
 from isthmus.model.meta import Key
@@ -35,15 +37,22 @@ OPT_IN: Final = "opt-in.pods.slinky.slurm.net"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _TIMEOUT: Final = 10
 
+_LABELS = json.dumps([names.JOB_ID_LABEL, *GROUP_LABELS])
+_ANNOTATIONS = json.dumps(
+    [
+        names.POD_JOB_ANNOTATION,
+        names.POD_SLURM_NODE_ANNOTATION,
+        *(key for key in GROUP_ANNOTATIONS if not key.startswith(names.JOB_ANNOTATIONS)),
+    ]
+)
 _OURS = (
     f'(key.startsWith("{names.JOB_ANNOTATIONS}")'
     f' || key.startsWith("{names.JOB_ANNOTATIONS_OLD}")'
-    f' || key in ["{names.POD_JOB_ANNOTATION}", "{names.POD_SLURM_NODE_ANNOTATION}"])'
+    f" || key in {_ANNOTATIONS})"
 )
 CHANGES: Final = (
     'request.operation == "CREATE" || request.?subResource.orValue("") == "resize"'
-    f' || object.metadata.?labels[?"{names.JOB_ID_LABEL}"]'
-    f' != oldObject.metadata.?labels[?"{names.JOB_ID_LABEL}"]'
+    f" || {_LABELS}.exists(key, object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])"
     f" || object.metadata.?annotations.orValue({{}}).exists(key, {_OURS}"
     " && oldObject.metadata.?annotations[?key] != optional.of(object.metadata.annotations[key]))"
     f" || oldObject.metadata.?annotations.orValue({{}}).exists(key, {_OURS}"

@@ -15,7 +15,7 @@ from isthmus import names
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import NodeMap
 from isthmus.bridge.cache.reading import Reading
-from isthmus.domain.bridge import tenancy
+from isthmus.domain.bridge import podrules, tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
 from isthmus.domain.kube.volumes import claim_keys
@@ -122,8 +122,23 @@ class World:
         return pod.spec.scheduler_name == self.scheduler_name
 
     def members(self, group: GroupKey) -> tuple[Pod, ...]:
-        """The pods of a group, in any state."""
-        return self.pods.by("group", group)
+        """The pods of a group, in any state.
+
+        A pod that has a node by a job of the group stays a member, also if somebody gave it another group's label.
+        """
+        found = self.pods.by("group", group)
+        jobs = self.jobs.of_group(group)
+        if not jobs:
+            return found
+        known = {pod.metadata.uid for pod in found}
+        relabelled = [
+            pod
+            for ours in jobs
+            for pod in self.pods.by("job", ours.job_id)
+            if pod.metadata.uid not in known and pod.bound and self.ours(pod)
+            if podrules.is_seated(pod, ours.job_id, ours.marker)
+        ]
+        return (*found, *relabelled) if relabelled else found
 
     def grant(self, namespace: str, service_account: str) -> Grant:
         """What pods of a namespace and service account may ask of Slurm."""
@@ -165,5 +180,5 @@ def _nodes(pod: Pod) -> tuple[str, ...]:
 
 def job_ids(pod: Pod) -> tuple[int, ...]:
     """Tell the id of the job that a pod claims to be bound to."""
-    label = pod.metadata.labels.get(names.JOB_ID_LABEL, "")
-    return (int(label),) if label.isascii() and label.isdigit() else ()
+    claimed = podrules.claimed_job(pod)
+    return () if claimed is None else (claimed,)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from isthmus import names
 from isthmus.bridge import withdrawal
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World, job_ids
@@ -36,17 +35,19 @@ class Gathering:
         """Gather everything about a job."""
         world, marker = self._world, ours.marker
         family = world.jobs.of_group(marker.group)
-        members = [pod for pod in world.members(marker.group) if podrules.belongs(pod, marker)]
+        members = world.members(marker.group)
         bound = tuple(pod for pod in members if pod.bound and self.job_of(pod) == ours.job_id)
+        # One that went over to another group while it waited is not this job's any more, but has been seen.
+        first = (pod for key in marker.keys if (pod := world.pods.get(key)))
         departed = tuple(self._departures(ours))
-        seen = {pod.metadata.uid for pod in (*world.members(marker.group), *departed)}
+        seen = {pod.metadata.uid for pod in (*members, *first, *departed)}
         living = [it for it in family if jobstates.living(it.job.job_state)]
         return Scene(
             job=ours.job,
             marker=marker,
             now=self._now(),
             bound=bound,
-            loose=tuple(pod for pod in members if not pod.bound),
+            loose=tuple(pod for pod in members if not pod.bound and podrules.belongs(pod, marker)),
             departed=departed,
             missing=tuple(key for key, uid in zip(marker.keys, marker.uids, strict=False) if uid not in seen),
             dead_nodes=self._dead_nodes(bound),
@@ -63,28 +64,34 @@ class Gathering:
             # The scheduler was faster than our caches. An older job of the pod is not its job, least of all one
             # that could not start at once and so is over.
             return None
-        return podrules.true_job(pod, [(it.job, it.marker) for it in self._world.jobs.of_group(group_of(pod))])
+        return podrules.true_job(pod, [(it.job, it.marker) for it in self.jobs_of(pod)])
+
+    def jobs_of(self, pod: Pod) -> list[OurJob]:
+        """Find the jobs that may be a pod's: those of its group, and the one that its label names."""
+        jobs = self._world.jobs
+        found = {it.job_id: it for it in jobs.of_group(group_of(pod))}
+        found |= {job_id: it for job_id in job_ids(pod) if (it := jobs.get(job_id))}
+        return list(found.values())
 
     def remember(self, pod: Pod) -> None:
         """Take note that a pod is gone, if that may matter to a job."""
-        group = group_of(pod)
-        if not self._world.jobs.of_group(group):
-            return
-        departed = self._departed.setdefault(group, OrderedDict())
-        departed[pod.metadata.uid] = pod
-        if len(departed) > _DEPARTURES:
-            departed.popitem(last=False)
+        for group in {it.marker.group for it in self.jobs_of(pod)}:
+            departed = self._departed.setdefault(group, OrderedDict())
+            departed[pod.metadata.uid] = pod
+            if len(departed) > _DEPARTURES:
+                departed.popitem(last=False)
 
     def forget(self, group: GroupKey) -> None:
         """Forget the departures of a group of which no job lives."""
         self._departed.pop(group, None)
 
     def _departures(self, ours: OurJob) -> list[Pod]:
-        label = str(ours.job_id)
+        job_id, marker = ours.job_id, ours.marker
         return [
             pod
-            for uid, pod in self._departed.get(ours.marker.group, {}).items()
-            if pod.metadata.labels.get(names.JOB_ID_LABEL) == label or (not pod.bound and uid in ours.marker.uids)
+            for uid, pod in self._departed.get(marker.group, {}).items()
+            if podrules.is_seated(pod, job_id, marker)
+            if podrules.claimed_job(pod) == job_id or (not pod.bound and uid in marker.uids)
         ]
 
     def _dead_nodes(self, bound: tuple[Pod, ...]) -> frozenset[str]:

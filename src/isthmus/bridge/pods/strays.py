@@ -88,7 +88,7 @@ class Strays:
             self._must_be_gone_for_long(job_id, pod.metadata.key)
             return False
         marked = marker.read(found.admin_comment)
-        if marked and marked.cluster == self._world.cluster and podrules.belongs(pod, marked):
+        if marked and marked.cluster == self._world.cluster and podrules.is_seated(pod, job_id, marked):
             raise Wait(f"job {job_id} was not read yet", after=_LOOK_AGAIN)
         return not await self._has_id_of_another(found, pod)
 

@@ -17,7 +17,7 @@ from isthmus.bridge.pods.acting import Acting
 from isthmus.bridge.pods.gathering import Gathering
 from isthmus.bridge.pods.strays import Strays, is_running
 from isthmus.domain.bridge import jobstates, podrules
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.grouping import group_of
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
@@ -106,7 +106,7 @@ class PodSync:
         for member in family:
             self.jobs.queue.add(member.job_id)
         if after is None:
-            for pod in self._world.members(group):
+            for pod in (*self._world.members(group), *self._world.pods.by("job", job_id)):
                 self._add_stray(pod)
 
     def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:
@@ -116,8 +116,9 @@ class PodSync:
             self._gathering.remember(old)
         if (old and _what_matters(old)) == (new and _what_matters(new)):
             return
-        for group in {group_of(pod) for pod in (old, new) if pod}:
-            self._add_jobs(group)
+        for pod in (old, new):
+            if pod:
+                self._add_jobs(pod)
         if new:
             self._add_stray(new)
 
@@ -126,10 +127,10 @@ class PodSync:
             return
         for pod in self._world.pods.by("node", key.name):
             if pod.leaving and self._world.ours(pod):
-                self._add_jobs(group_of(pod))
+                self._add_jobs(pod)
 
-    def _add_jobs(self, group: GroupKey) -> None:
-        for ours in self._world.jobs.of_group(group):
+    def _add_jobs(self, pod: Pod) -> None:
+        for ours in self._gathering.jobs_of(pod):
             self.jobs.queue.add(ours.job_id)
 
     def _add_stray(self, pod: Pod) -> None:

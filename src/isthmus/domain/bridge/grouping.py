@@ -29,6 +29,16 @@ LEADER_WORKER_SET: Final = "LeaderWorkerSet"
 JOBSET: Final = "JobSet"
 JOB: Final = "Job"
 
+GROUP_LABELS: Final = (
+    names.POD_GROUP_LABEL,
+    names.LWS_NAME_LABEL,
+    names.LWS_GROUP_INDEX_LABEL,
+    names.JOBSET_NAME_LABEL,
+    names.JOB_NAME_LABEL,
+)
+GROUP_ANNOTATIONS: Final = (GANG_ANNOTATION,)
+"""All that `group_of` goes by. On a pod that may have been submitted these do not change: see `podadmission`."""
+
 KINDS: Final[Mapping[str, Kind[Any]]] = {
     POD: PODS,
     BUILTIN_POD_GROUP: BUILTIN_POD_GROUPS,

@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.bridge import jobask, tenancy
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.grouping import GANG_ANNOTATION, GROUP_ANNOTATIONS, GROUP_LABELS, group_of
 from isthmus.domain.bridge.jobask import Ask
 from isthmus.domain.bridge.tenancy import Grant
 from isthmus.domain.kube import feasibility
@@ -132,12 +132,11 @@ def validate_update(
             remedy="its Slurm job has the size that it was submitted with: create the pod anew",
         )
     wrong = [] if user in rules.bridge_users else _changed_marks(old, new)
+    wrong += _changed_group(old, new)
     before, after = _asked(old), _asked(new)
     if before == after:
         _refuse(wrong, [])
         return []
-    if before.get(GANG_ANNOTATION) != after.get(GANG_ANNOTATION):
-        wrong.append(f"can't update the annotation {GANG_ANNOTATION}: which job a pod is part of is settled")
     _, errors = _ask(new, owners, grant)
     _refuse(wrong, errors)
     if new.bound:
@@ -246,6 +245,21 @@ def _changed_marks(old: Pod, new: Pod) -> list[str]:
                 f"can't update a running pod's {_NODE}" if running else f"can't update a pod's {_NODE}: {_ONLY_US}"
             )
     return wrong
+
+
+def _changed_group(old: Pod, new: Pod) -> list[str]:
+    """Refuse to part a pod from its job, with which it would no longer end. Before its gates open, it has none."""
+    before, after = group_of(old), group_of(new)
+    if before == after or old.spec.scheduling_gates:
+        return []
+    labels, annotations = old.metadata.labels, old.metadata.annotations
+    changed = [f"label {key}" for key in GROUP_LABELS if labels.get(key) != new.metadata.labels.get(key)]
+    changed += [
+        f"annotation {key}"
+        for key in GROUP_ANNOTATIONS
+        if annotations.get(key) != new.metadata.annotations.get(key)
+    ]
+    return [f"can't update the {' and the '.join(changed)}: the pod's Slurm job is that of {before}"]
 
 
 def _asked(pod: Pod) -> dict[str, str]:

@@ -24,6 +24,7 @@ from isthmus.domain.bridge.grouping import group_of
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.outcome import Outcome, Result, outcome
+from isthmus.domain.bridge.placement import seat_of
 from isthmus.domain.languages import hostlist
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import Node
@@ -131,20 +132,45 @@ def decide(scene: Scene) -> Decision:
 
 
 def belongs(pod: Pod, marker: Marker) -> bool:
-    """Whether a job with this marker can be the pod's. A label that says so is not enough: anybody writes those."""
-    return group_of(pod) == marker.group and (not marker.group.single or pod.metadata.uid == marker.uid)
+    """Whether a job with this marker can be the pod's. A label that says so is not enough: anybody writes those.
+
+    Who was there when it was submitted belongs to it, under whatever group's label by now.
+    """
+    if pod.metadata.namespace != marker.namespace:
+        return False
+    if marker.group.single:
+        return pod.metadata.uid == marker.uid
+    return pod.metadata.uid in marker.uids or group_of(pod) == marker.group
+
+
+def is_seated(pod: Pod, job_id: int, marker: Marker) -> bool:
+    """Whether a bound pod can have its node by this job.
+
+    One that joined a gang later, and has another group's label by now, is known by what the binding wrote.
+    """
+    if belongs(pod, marker):
+        return True
+    seat = seat_of(pod)
+    joined = not marker.group.single and pod.metadata.namespace == marker.namespace
+    return joined and seat is not None and seat[0] == job_id == claimed_job(pod)
+
+
+def claimed_job(pod: Pod) -> int | None:
+    """Read the id of the job that a pod's label names."""
+    label = pod.metadata.labels.get(names.JOB_ID_LABEL, "")
+    return int(label) if label.isascii() and label.isdigit() else None
 
 
 def true_job(pod: Pod, jobs: Collection[tuple[Job, Marker]]) -> int | None:
-    """Find the job of a bound pod among the jobs of its group.
+    """Find the job of a bound pod among those that it may have: of its group, and the one that its label names.
 
     It is the one in the pod's label, if that can be. Otherwise somebody has changed the label, and it is the one
     that names the pod's uid: one that lives rather than one that does not, then the youngest.
     """
-    candidates = [(job, marker) for job, marker in jobs if belongs(pod, marker)]
-    claimed = pod.metadata.labels.get(names.JOB_ID_LABEL, "")
-    if any(str(job.job_id) == claimed for job, _ in candidates):
-        return int(claimed)
+    candidates = [(job, marker) for job, marker in jobs if is_seated(pod, job.job_id, marker)]
+    claimed = claimed_job(pod)
+    if any(job.job_id == claimed for job, _ in candidates):
+        return claimed
     named = [job for job, marker in candidates if pod.metadata.uid in {marker.uid, *marker.uids}]
     best = max(named, key=lambda job: (jobstates.living(job.job_state), job.job_id), default=None)
     return best.job_id if best else None

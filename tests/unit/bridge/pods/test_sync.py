@@ -1,9 +1,13 @@
 """What wakes the controllers of pods and jobs: changes of real caches, with nobody behind them."""
 
+from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from isthmus import names
 from isthmus.bridge.cache.world import World
+from isthmus.bridge.pods.gathering import Gathering
 from isthmus.bridge.pods.sync import PodSync
 from isthmus.domain.bridge import marker
 from isthmus.domain.bridge.grouping import group_of
@@ -39,3 +43,32 @@ def test_a_pod_whose_job_slurm_has_purged_is_looked_after_as_a_stray() -> None:
     assert not len(sync.strays.queue)
     world.poller.jobs.drop(5)
     assert len(sync.strays.queue) == 1
+
+
+def test_a_pod_with_another_groups_label_is_still_looked_after_with_its_job() -> None:
+    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
+    world = World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
+    world.pods.put(POD)
+    world.poller.jobs.put(5, JOB)
+    sync = PodSync(world, Recorder(kube, controller="test", instance="test"), Metrics())
+    gathering = Gathering(world, now=lambda: datetime.now(UTC))
+    labels = {**POD.metadata.labels, names.POD_GROUP_LABEL: "x"}
+    moved = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, labels=labels))
+    world.pods.put(moved)
+    (ours,) = world.jobs
+    assert gathering.scene(ours).bound == (moved,)
+    assert not len(sync.strays.queue)
+    world.poller.jobs.drop(5)
+    assert len(sync.strays.queue) == 1
+
+
+def test_a_pod_that_went_over_to_another_group_while_it_waited_keeps_no_job() -> None:
+    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
+    world = World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
+    labels = {names.POD_GROUP_LABEL: "x"}
+    moved = Pod(msgspec.structs.replace(POD.metadata, labels=labels), PodSpec(scheduler_name=names.SCHEDULER_NAME))
+    world.pods.put(moved)
+    world.poller.jobs.put(5, JOB)
+    (ours,) = world.jobs
+    found = Gathering(world, now=lambda: datetime.now(UTC)).scene(ours)
+    assert (found.bound, found.loose, found.missing) == ((), (), ())

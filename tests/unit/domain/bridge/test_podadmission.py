@@ -23,6 +23,7 @@ from isthmus.model.pod import (
     PodStatus,
     ResourceClaimUse,
     Resources,
+    SchedulingGate,
     SpreadConstraint,
     Toleration,
 )
@@ -31,6 +32,7 @@ from isthmus.model.policy import BridgePolicy, BridgePolicySpec, Choice
 RULES = Rules()
 OURS = names.SCHEDULER_NAME
 ASK = names.JOB_ANNOTATIONS
+LWS = {names.LWS_NAME_LABEL: "set", names.LWS_GROUP_INDEX_LABEL: "0"}
 SCHEDULER = "system:serviceaccount:slurm:slurm-bridge-scheduler"
 
 
@@ -301,6 +303,23 @@ def test_asks_may_change_while_the_pod_waits_and_do_nothing_afterwards() -> None
     assert change(pod(), pod(annotations=asked)) == []
     (warning,) = change(pod(node_name="n1"), pod(node_name="n1", annotations=asked))
     assert "not changed" in warning
+
+
+@pytest.mark.parametrize("before", [{}, {names.POD_GROUP_LABEL: "mine"}])
+@pytest.mark.parametrize("after", [{}, {names.POD_GROUP_LABEL: "x"}, LWS])
+def test_nobody_parts_a_pod_from_its_job_by_a_label(before: dict[str, str], after: dict[str, str]) -> None:
+    old, new = pod(labels=before, phase="Running"), pod(labels=after, phase="Running")
+    if before == after:
+        assert change(old, new) == []
+        return
+    assert f"the pod's Slurm job is that of {group_of(old)}" in refused_change(old, new)
+    ours = Rules(bridge_users={SCHEDULER})
+    assert "can't update the label" in refused_change(old, new, user=SCHEDULER, rules=ours)
+
+
+def test_a_pod_may_change_its_group_before_its_gates_open() -> None:
+    gates = (SchedulingGate("example.org/wait"),)
+    assert change(pod(scheduling_gates=gates), pod(labels={names.POD_GROUP_LABEL: "x"})) == []
 
 
 def test_a_pod_stays_in_its_group() -> None:

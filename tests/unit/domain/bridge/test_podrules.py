@@ -323,12 +323,37 @@ def test_a_job_has_the_id_of_another_if_it_came_after_the_pod_was_bound(
 
 
 def test_weakness_32_a_gang_is_known_by_namespace_kind_and_name() -> None:
-    member, stranger = pod("a", gang="g"), pod("a", gang="h")
+    member, stranger = pod("a", gang="g"), pod("s", gang="h")
     replacement = pod("z", gang="g")
     _, marked = of(member, JOB_ID, uid="uid-of-the-job")
     assert podrules.belongs(member, marked)
     assert podrules.belongs(replacement, marked)
     assert not podrules.belongs(stranger, marked)
+
+
+def relabelled(found: Pod, *, gang: str = "x", seat: int | None = JOB_ID) -> Pod:
+    meta = found.metadata
+    labels = {**meta.labels, names.POD_GROUP_LABEL: gang}
+    annotations = {**meta.annotations, **({names.POD_JOB_ANNOTATION: str(seat)} if seat else {})}
+    meta = msgspec.structs.replace(meta, labels=labels, annotations=annotations)
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+def test_weakness_32_a_label_of_another_group_parts_no_pod_from_its_job() -> None:
+    alone, member, joined = pod("a"), pod("b", gang="g"), pod("c", gang="g")
+    for found, first in ((alone, alone), (member, member), (joined, member)):
+        uid = "uid-of-the-gang" if first is member else ""
+        assert podrules.true_job(found, [of(first, JOB_ID, uid=uid)]) == JOB_ID
+        assert podrules.true_job(relabelled(found), [of(first, JOB_ID, uid=uid)]) == JOB_ID
+
+
+def test_weakness_32_a_gang_is_joined_by_the_binding_and_not_by_a_label() -> None:
+    member, stranger = pod("b", gang="g"), relabelled(pod("c", job_id=JOB_ID), seat=None)
+    marked = of(member, JOB_ID, uid="uid-of-the-gang")
+    assert podrules.true_job(stranger, [marked]) is None
+    assert podrules.true_job(relabelled(pod("c", job_id=JOB_ID), seat=JOB_ID + 1), [marked]) is None
+    elsewhere = msgspec.structs.replace(relabelled(stranger), metadata=ObjectMeta(namespace="other", name="c"))
+    assert podrules.true_job(elsewhere, [marked]) is None
 
 
 # --- any case ----------------------------------------------------------------------------------------------------
