@@ -13,12 +13,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.world import NAMESPACES, World, cluster_id
 from isthmus.bridge.config import Config, tls, tokens
 from isthmus.errors import IsthmusError
 from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
-from isthmus.kube.errors import Forbidden
+from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.kube.store import Store
 from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta
@@ -92,6 +93,8 @@ async def look(
             tasks.create_task(reading.fill("storage classes", STORAGE_CLASSES, world.classes))
             tasks.create_task(reading.fill("namespaces", NAMESPACES, world.namespaces))
             tasks.create_task(reading.fill("policies", POLICIES, world.policies))
+            for kind, store in zip(OWNERS, world.worker_owners, strict=True):
+                tasks.create_task(reading.fill(f"{kind.plural}.{kind.group}", kind, store, optional=True))
             tasks.create_task(reading.note("slurm", read_slurm))
         yield Snapshot(world, reading.namespace, jobs, reading.troubles)
 
@@ -102,12 +105,16 @@ class _Reading:
         self.namespace = namespace
         self.troubles: dict[str, str] = {}
 
-    async def fill(self, what: str, kind: Kind[T], store: Store[T]) -> None:
+    async def fill(self, what: str, kind: Kind[T], store: Store[T], *, optional: bool = False) -> None:
         """List a kind into a store; where not all may be listed, those of the namespace."""
 
         async def read() -> None:
             try:
                 listing = await self._client.list(kind)
+            except NotFound:
+                if optional:
+                    return
+                raise
             except Forbidden:
                 if not kind.namespaced:
                     raise

@@ -21,7 +21,7 @@ import msgspec
 
 from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.client import Client, Selection
-from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, Rejected
+from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, NotFound, Rejected
 from isthmus.kube.store import Index, Store
 from isthmus.kube.watch import DURATION, SILENCE, Batch, watch
 from isthmus.model.base import RAW_LISTING, Kind, Listing
@@ -48,6 +48,8 @@ class Contact(msgspec.Struct, frozen=True):
 class Informer(Generic[T]):
     """Keeps `store` up to date while `run` runs.
 
+    A kind that is `optional` need not be served: as long as it is not, there are no objects, and nothing is wrong.
+
     It lists in pages. With `streaming` it lists as the beginning of a watch where the server can: that takes less
     memory of the server for very large kinds, and about twice the time of both ends for all others.
     """
@@ -59,6 +61,7 @@ class Informer(Generic[T]):
         *,
         indexes: Mapping[str, Index[T]] | None = None,
         streaming: bool = False,
+        optional: bool = False,
         silence: float = SILENCE,
         clock: Callable[[], float] = time.monotonic,
         **selected: Unpack[Selection],
@@ -71,6 +74,7 @@ class Informer(Generic[T]):
         self._silence = silence
         self._clock = clock
         self._streams = streaming
+        self._optional = optional
         self._version = ""
         self._pause = FIRST_PAUSE
         self.contact = Contact(in_touch=False, since=clock(), trouble=_NOT_STARTED)
@@ -93,6 +97,8 @@ class Informer(Generic[T]):
             except IsthmusError as error:
                 if self._cannot_stream(error):
                     self._streams = False
+                elif self._optional and isinstance(error, NotFound):
+                    await self._do_without()
                 else:
                     self._lost(error)
                     await self._back_off(at_least=error.after if isinstance(error, Wait) else 0)
@@ -198,6 +204,16 @@ class Informer(Generic[T]):
     def _cannot_stream(self, error: IsthmusError) -> bool:
         """Whether the server does not know lists as streams."""
         return not self._version and self._streams and isinstance(error, Invalid | Rejected)
+
+    async def _do_without(self) -> None:
+        """Hold nothing of a kind that is not served, and look again later. After a watch, only a list tells."""
+        if self._version:
+            self._version = ""
+            return
+        self.store.replace({})
+        self._touch()
+        self.synced.set()
+        await asyncio.sleep(LONGEST_PAUSE * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
 
     def _touch(self) -> None:
         if not self.contact.in_touch:

@@ -18,6 +18,7 @@ from isthmus.bridge import config as bridge_config
 from isthmus.bridge.admission import registration
 from isthmus.bridge.admission.registration import Place
 from isthmus.bridge.admission.webhook import OwnCaches
+from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.owners import Owners
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
@@ -488,6 +489,7 @@ CACHES = [
         ("", "persistentvolumes"),
         ("storage.k8s.io", "storageclasses"),
         ("isthmus.dev", "bridgepolicies"),
+        *((kind.group, kind.plural) for kind in OWNERS),
     )
 ]
 EVENTS = [("create", "events.k8s.io", "events"), ("patch", "events.k8s.io", "events")]
@@ -530,6 +532,8 @@ NOBODY = [
     ("patch", "batch", "jobs"),
     ("create", "", "pods/exec"),
     ("patch", "isthmus.dev", "bridgepolicies"),
+    ("patch", "slinky.slurm.net", "nodesets"),
+    ("list", "apps", "statefulsets"),
     ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ("impersonate", "", "users"),

@@ -9,9 +9,10 @@ import pytest
 
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
+from isthmus.kube.crd import DEFINITIONS, Version, definition, install
 from isthmus.kube.informer import Informer
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import Key, ObjectMeta
+from isthmus.model.meta import Key, ObjectMeta, Partial
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.flows.kube.conftest import CONFIG_MAPS, Through, config_map, make_namespace
@@ -73,6 +74,21 @@ async def test_a_store_follows_the_server(client: Client, namespace: str, *, str
         await eventually(lambda: informer.store.count("colour", "red") == 0)
         assert [found.metadata.name for found in informer.store.by("colour", "blue")] == ["after"]
         assert seen[1:] == [("after", None, "red"), ("after", "red", "blue"), ("before", "red", None)]
+
+
+async def test_a_kind_that_is_optional_may_come_and_go(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus.kube.informer.LONGEST_PAUSE", 0.1)
+    kind: Kind[Partial] = Kind(Partial, "optional.isthmus.test/v1", "things", "Thing")
+    informer = Informer(client, kind, optional=True)
+    made = definition("optional.isthmus.test", "Thing", plural="things", versions=[Version("v1", Partial)])
+    async with running(informer):
+        assert informer.contact.in_touch
+        await install(client, made, manager="test")
+        await client.create(kind, {"metadata": {"namespace": "default", "name": "it"}})
+        await eventually(lambda: Key("default", "it") in informer.store)
+        await client.delete(DEFINITIONS, made["metadata"]["name"])
+        await eventually(lambda: not len(informer.store))
+        await eventually(lambda: informer.contact.in_touch)
 
 
 async def test_an_object_that_stops_matching_leaves_the_store(client: Client, namespace: str) -> None:

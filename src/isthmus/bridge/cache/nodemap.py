@@ -7,27 +7,38 @@ A Kubernetes node is known to Slurm by the first of these that it has:
     3. the host name of a worker pod on it: slurmd runs in there (Slurm on the same Kubernetes, "hybrid")
     4. its own name
 
-Worker pods are those that a NodeSet, of slurm-operator or Soperator, owns. Whenever `slurm_name(k)` is `s`, then
-`kube_name(s)` is `k`: a node whose name another one has taken by its label has no name in Slurm. Where two claim
-one name, every process decides alike: the first in the order of names, or the oldest of the pods.
+Labels of nodes are the administrator's; what a pod says of itself, anybody may write. So a worker pod is believed
+only if the NodeSet that it names as its owner is there, in the pod's own namespace and with the same uid:
+
+    slurm-operator    pod ──► NodeSet (slinky.slurm.net)
+    Soperator         pod ──► StatefulSet (apps.kruise.io) ──► NodeSet (slurm.nebius.ai)
+
+Whenever `slurm_name(k)` is `s`, then `kube_name(s)` is `k`: a node whose name another one has taken by its label
+has no name in Slurm. Where two claim one name, every process decides alike: the first in the order of names, or the
+oldest of the pods.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
 
 from isthmus import names
 from isthmus.domain.languages.hostlist import natural_key
 from isthmus.kube.store import Store
-from isthmus.model.meta import Key
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key, OwnerReference, Partial
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 
-_NODESETS: Final = frozenset({"slinky.slurm.net", "slurm.nebius.ai"})
-"""API groups whose NodeSets own worker pods themselves."""
+OWNERS: Final[tuple[Kind[Partial], ...]] = (
+    Kind(Partial, "slinky.slurm.net/v1beta1", "nodesets", "NodeSet"),
+    Kind(Partial, "slurm.nebius.ai/v1alpha1", "nodesets", "NodeSet"),
+    Kind(Partial, "apps.kruise.io/v1beta1", "statefulsets", "StatefulSet"),
+)
+"""The kinds that own worker pods. None of them need be there: each is another project's, or the operator's."""
 
-_SOPERATOR_NODESET_LABEL: Final = "slurm.nebius.ai/nodeset"
-"""On a worker pod of Soperator, which belongs to a StatefulSet: its NodeSet."""
+_OWNER_KINDS: Final = frozenset((kind.group, kind.name) for kind in OWNERS)
+_NODESET: Final = "NodeSet"
 
 _T = TypeVar("_T")
 
@@ -44,17 +55,31 @@ class _Worker(NamedTuple):
     kube_node: str
 
 
-class NodeMap:
-    """Kept by the stores' hooks; every look-up is O(1) in the number of nodes and pods."""
+class _Claim(NamedTuple):
+    """A pod that says of itself that it is a worker, and whose."""
 
-    def __init__(self, nodes: Store[Node], pods: Store[Pod]) -> None:
+    owner: OwnerReference
+    worker: _Worker
+
+
+class NodeMap:
+    """Kept by the stores' hooks; every look-up is O(1) in the number of nodes and pods.
+
+    `owners` hold the objects of the kinds `OWNERS`, in that order.
+    """
+
+    def __init__(self, nodes: Store[Node], pods: Store[Pod], owners: Sequence[Store[Partial]]) -> None:
         self._nodes = nodes
         self._named: dict[str, set[str]] = {}
         """Kubernetes nodes by the Slurm name that they carry."""
+        self._owners = {(kind.group, kind.name): store for kind, store in zip(OWNERS, owners, strict=True)}
+        self._claims: dict[Key, _Claim] = {}
         self._workers: dict[Key, _Worker] = {}
         self._workers_of_slurm: dict[str, set[_Worker]] = {}
         self._workers_on_kube: dict[str, set[_Worker]] = {}
         self._hooks: list[Callable[[str], None]] = []
+        for store in owners:
+            store.on_change(self._owner_changed)
         nodes.on_change(self._node_changed)
         pods.on_change(self._pod_changed)
 
@@ -66,10 +91,12 @@ class NodeMap:
         """Find the Kubernetes node behind a Slurm node."""
         if named := self._named.get(slurm_node):
             return min(named)
+        node = self._nodes.get(Key("", slurm_node))
+        if node is not None and _is_external(node) and self._name_of(node) == slurm_node:
+            return slurm_node
         workers = self._workers_of_slurm.get(slurm_node)
         if workers and Key("", found := min(workers).kube_node) in self._nodes:
             return found
-        node = self._nodes.get(Key("", slurm_node))
         return slurm_node if node is not None and self._name_of(node) == slurm_node else None
 
     def slurm_name(self, kube_node: str) -> str | None:
@@ -106,8 +133,25 @@ class NodeMap:
         self._tell(self.slurm_names(key.name) | {was, now} - {""})
 
     def _pod_changed(self, key: Key, _old: Pod | None, new: Pod | None) -> None:
-        was = self._workers.get(key)
-        now = _worker(key, new) if new else None
+        claim = _claim(key, new) if new else None
+        if claim == self._claims.get(key):
+            return
+        if claim:
+            self._claims[key] = claim
+        else:
+            del self._claims[key]
+        self._judge(key)
+
+    def _owner_changed(self, key: Key, old: Partial | None, new: Partial | None) -> None:
+        if old and new and _identity(old) == _identity(new):
+            return  # NodeSets report how they are all the time.
+        for pod in [it for it in self._claims if it.namespace == key.namespace]:
+            self._judge(pod)
+
+    def _judge(self, key: Key) -> None:
+        """Believe a pod that claims to be a worker, or no longer."""
+        claim, was = self._claims.get(key), self._workers.get(key)
+        now = claim.worker if claim and self._is_true(claim.owner, key.namespace) else None
         if was == now:
             return
         if was:
@@ -119,6 +163,17 @@ class NodeMap:
             self._workers_of_slurm.setdefault(now.slurm_node, set()).add(now)
             self._workers_on_kube.setdefault(now.kube_node, set()).add(now)
         self._tell({name for worker in (was, now) if worker for name in (worker.slurm_node, worker.kube_node)})
+
+    def _is_true(self, owner: OwnerReference, namespace: str) -> bool:
+        """Whether an owner is there, and is a NodeSet or belongs to one."""
+        store = self._owners.get((_group(owner), owner.kind))
+        found = store.get(Key(namespace, owner.name)) if store else None
+        if found is None or found.metadata.uid != owner.uid:
+            return False
+        above = found.metadata.controller
+        return owner.kind == _NODESET or (
+            above is not None and above.kind == _NODESET and self._is_true(above, namespace)
+        )
 
     def _tell(self, slurm_nodes: Iterable[str]) -> None:
         for name in slurm_nodes:
@@ -135,18 +190,22 @@ def _is_external(node: Node) -> bool:
     return names.EXTERNAL_NODE_LABEL in node.metadata.labels
 
 
-def _worker(key: Key, pod: Pod) -> _Worker | None:
-    """Read a worker pod, if it is one and has a node. Its host name is the node name that its slurmd reports."""
+def _claim(key: Key, pod: Pod) -> _Claim | None:
+    """Read a worker pod, if it says it is one and has a node. Its host name is the one that its slurmd reports."""
     spec, owner = pod.spec, pod.metadata.controller
-    if owner is None or not spec.node_name or pod.finished:
-        return None
-    of_nodeset = owner.kind == "NodeSet" and owner.api_version.partition("/")[0] in _NODESETS
-    of_soperator = owner.kind == "StatefulSet" and _SOPERATOR_NODESET_LABEL in pod.metadata.labels
-    if not (of_nodeset or of_soperator):
+    if owner is None or not spec.node_name or pod.finished or (_group(owner), owner.kind) not in _OWNER_KINDS:
         return None
     slurm_node = spec.node_name if spec.host_network else spec.hostname or pod.metadata.name
     created = pod.metadata.creation_timestamp or _LONG_AGO
-    return _Worker(pod.leaving, created, key, slurm_node, spec.node_name)
+    return _Claim(owner, _Worker(pod.leaving, created, key, slurm_node, spec.node_name))
+
+
+def _identity(owner: Partial) -> tuple[str, OwnerReference | None]:
+    return owner.metadata.uid, owner.metadata.controller
+
+
+def _group(owner: OwnerReference) -> str:
+    return owner.api_version.rpartition("/")[0]
 
 
 def _discard(filed: dict[str, set[_T]], name: str, member: _T) -> None:

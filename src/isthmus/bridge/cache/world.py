@@ -1,6 +1,7 @@
 """Both worlds as the bridge sees them: caches that are read without awaiting, and the look-ups between them.
 
     Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
+                 owners of worker pods, where there are such kinds
     Slurm        jobs, job states, nodes                                                  (one poller)
     between      our jobs by id and by group, which node is which
 
@@ -13,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from isthmus import names
 from isthmus.bridge.cache.jobs import OurJobs
-from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.bridge.cache.reading import Reading
 from isthmus.domain.bridge import podrules, tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
@@ -82,6 +83,7 @@ class World:
         classes = Informer(kube, STORAGE_CLASSES)
         namespaces = Informer(kube, NAMESPACES)
         policies = Informer(kube, POLICIES)
+        owners = [Informer(kube, kind, optional=True) for kind in OWNERS]
         self._informers = {
             "pods": pods,
             "nodes": nodes,
@@ -90,10 +92,12 @@ class World:
             "storage classes": classes,
             "namespaces": namespaces,
             "policies": policies,
+            **{f"{it.kind.plural}.{it.kind.group}": it for it in owners},
         }
         self.pods, self.nodes = pods.store, nodes.store
         self.claims, self.volumes, self.classes = claims.store, volumes.store, classes.store
         self.namespaces, self.policies = namespaces.store, policies.store
+        self.worker_owners = [it.store for it in owners]
 
         self.reading = Reading(slurm)
         self.poller = Poller(
@@ -104,7 +108,7 @@ class World:
         self.reading.attach(self.poller.jobs.get, self.poller.states)
         self.poller.on_restart(self._slurm_restarted)
         self.slurm_nodes = self.poller.nodes
-        self.map = NodeMap(self.nodes, self.pods)
+        self.map = NodeMap(self.nodes, self.pods, self.worker_owners)
 
     def register(self, manager: _Manager) -> None:
         """Let a manager keep the caches up to date, and count them as part of its readiness."""

@@ -7,12 +7,12 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge.cache.feasible import Excluded, FeasibleNodes
-from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.domain.kube.feasibility import Constraints
 from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.store import Store
 from isthmus.model import slurm
-from isthmus.model.meta import Condition, Key, ObjectMeta, OwnerReference
+from isthmus.model.meta import Condition, Key, ObjectMeta, OwnerReference, Partial
 from isthmus.model.node import Node, NodeSpec, NodeStatus, Taint
 from isthmus.model.pod import Pod, PodSpec, Toleration
 from isthmus.slurm.store import Store as SlurmStore
@@ -29,10 +29,11 @@ class Bed:
         self.nodes: Store[Node] = Store()
         self.pods: Store[Pod] = Store()
         self.slurm: SlurmStore[str, slurm.Node] = SlurmStore()
+        self.owners: list[Store[Partial]] = [Store() for _ in OWNERS]
         for name in both:
             self.node(name)
             self.slurm_node(name)
-        self.map = NodeMap(self.nodes, self.pods)
+        self.map = NodeMap(self.nodes, self.pods, self.owners)
         self.feasible = FeasibleNodes(self.nodes, self.map, self.slurm)
 
     def node(self, name: str, *taints: Taint, cordoned: bool = False, ready: bool = True, **labels: str) -> None:
@@ -79,6 +80,7 @@ def test_nodes_are_left_out_by_their_slurm_names() -> None:
     bed.node("k1", slurm_name="s1")
     bed.node("k2")
     owner = OwnerReference("slinky.slurm.net/v1beta1", "NodeSet", "w", "u", controller=True)
+    bed.owners[0].put(Partial(ObjectMeta(name="w", namespace="ns", uid="u")))
     bed.pods.put(Pod(ObjectMeta(name="w-0", namespace="ns", owner_references=(owner,)), PodSpec(node_name="k2")))
     assert bed.feasible.excluded(SSD).hostlist == "s1,w-0"
     bed.node("k2", disk="ssd")

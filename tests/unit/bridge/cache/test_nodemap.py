@@ -1,18 +1,20 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from isthmus import names
-from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.kube.store import Store
 from isthmus.model.base import EMPTY
-from isthmus.model.meta import Key, ObjectMeta, OwnerReference
+from isthmus.model.meta import Key, ObjectMeta, OwnerReference, Partial
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod, PodSpec, PodStatus
 
 SLINKY = OwnerReference("slinky.slurm.net/v1beta1", "NodeSet", "slinky", "u1", controller=True)
 SOPERATOR = OwnerReference("apps.kruise.io/v1beta1", "StatefulSet", "worker", "u2", controller=True)
+NEBIUS = OwnerReference("slurm.nebius.ai/v1alpha1", "NodeSet", "worker", "u4", controller=True)
 APP = OwnerReference("apps/v1", "StatefulSet", "worker", "u3", controller=True)
 
 
@@ -24,9 +26,24 @@ class Bed:
         self.pods: Store[Pod] = Store()
         for name in kube_nodes:
             self.node(name)
-        self.map = NodeMap(self.nodes, self.pods)
+        self.owners: list[Store[Partial]] = [Store() for _ in OWNERS]
+        self.owner(SLINKY)
+        self.owner(NEBIUS)
+        self.owner(SOPERATOR, above=NEBIUS)
+        self.map = NodeMap(self.nodes, self.pods, self.owners)
         self.told: list[str] = []
         self.map.on_change(self.told.append)
+
+    def owner(self, it: OwnerReference, *, above: OwnerReference | None = None, version: str = "") -> None:
+        """Make the object that a worker pod names as its owner."""
+        owners = (above,) if above else ()
+        meta = ObjectMeta(it.name, "slurm", it.uid, resource_version=version, owner_references=owners)
+        (store,) = [
+            store
+            for kind, store in zip(OWNERS, self.owners, strict=True)
+            if (kind.api_version, kind.name) == (it.api_version, it.kind)
+        ]
+        store.put(Partial(meta))
 
     def node(
         self, name: str, *, label: str = "", annotation: str = "", external: bool = False, **marks: str
@@ -49,10 +66,11 @@ class Bed:
         host_network: bool = False,
         hour: int = 0,
         labels: Mapping[str, str] = EMPTY,
+        namespace: str = "slurm",
     ) -> None:
         meta = ObjectMeta(
             name=name,
-            namespace="slurm",
+            namespace=namespace,
             labels=labels,
             owner_references=(owner,),
             creation_timestamp=datetime(2026, 1, 1, hour, tzinfo=UTC),
@@ -137,6 +155,53 @@ def test_pods_that_merely_look_like_workers_are_not_believed() -> None:
     bed.worker("worker-0", "k2", owner=APP, labels=component)
     bed.worker("k1", "k2", owner=OwnerReference("example.com/v1", "NodeSet", "x", "u", controller=True))
     assert bed.pairs() == {"k1": "k1", "k2": "k2"}
+
+
+def test_a_worker_is_believed_only_if_its_owner_is_there() -> None:
+    bed = Bed("k1", "k2")
+    bed.worker("k1", "k2", owner=msgspec.structs.replace(SLINKY, uid="of another"))
+    bed.worker("k1", "k2", owner=msgspec.structs.replace(SLINKY, name="none"))
+    bed.worker("k1", "k2", owner=SLINKY, namespace="tenant")
+    bed.worker("k1", "k2", owner=msgspec.structs.replace(SLINKY, controller=False))
+    assert bed.pairs() == {"k1": "k1", "k2": "k2"}
+    assert bed.told == []
+
+
+def test_a_statefulset_is_believed_only_if_it_belongs_to_a_nodeset() -> None:
+    other = msgspec.structs.replace(SOPERATOR, name="other", uid="u5")
+    bed = Bed("k1", "k2", "k3")
+    bed.owner(other)
+    bed.worker("k1", "k2", owner=other, labels={"slurm.nebius.ai/nodeset": "worker"})
+    bed.worker("w-0", "k3", owner=SOPERATOR)
+    assert bed.pairs() == {"k1": "k1", "k2": "k2", "k3": "w-0"}
+    bed.owner(other, above=msgspec.structs.replace(NEBIUS, uid="of another"))
+    assert bed.map.kube_name("k1") == "k1"
+    bed.owner(other, above=NEBIUS)
+    assert bed.map.kube_name("k1") == "k2"
+
+
+def test_workers_are_believed_as_their_owner_comes_and_goes() -> None:
+    late = msgspec.structs.replace(SLINKY, name="late", uid="u6")
+    bed = Bed("k1")
+    bed.worker("w-0", "k1", owner=late)
+    assert bed.map.kube_name("w-0") is None
+    bed.owner(late)
+    assert bed.map.kube_name("w-0") == "k1"
+    assert set(bed.told) == {"w-0", "k1"}
+    bed.told.clear()
+    bed.owner(late, version="2")
+    assert bed.told == []
+    bed.owners[0].remove(Key("slurm", "late"))
+    assert bed.map.kube_name("w-0") is None
+    assert set(bed.told) == {"w-0", "k1"}
+
+
+def test_no_worker_takes_the_name_of_a_registered_node() -> None:
+    bed = Bed()
+    bed.node("k1", external=True)
+    bed.node("k2")
+    bed.worker("k1", "k2")
+    assert (bed.map.kube_name("k1"), bed.map.slurm_name("k1"), bed.map.slurm_name("k2")) == ("k1", "k1", None)
 
 
 def test_a_label_and_a_registration_go_before_worker_pods() -> None:
