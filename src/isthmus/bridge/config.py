@@ -51,6 +51,8 @@ class Config(msgspec.Struct, frozen=True):
     """Where `ca.crt` is, by which slurmrestd is known, and perhaps `tls.crt` and `tls.key`, by which we are."""
     managed_namespaces: tuple[str, ...] = ()
     managed_namespace_selector: LabelSelector | None = None
+    enforce: bool = False
+    """Whether pods and DaemonSets are refused that pass Slurm by in managed namespaces."""
     mcs_label: str = ""
     partition: str = ""
     """Where jobs go that ask for none; empty for Slurm's own default."""
@@ -80,6 +82,7 @@ _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
     "slurmTlsDirectory": ("slurm_tls_directory", values.path),
     "managedNamespaces": ("managed_namespaces", values.namespaces),
     "managedNamespaceSelector": ("managed_namespace_selector", values.selector),
+    "enforce": ("enforce", values.boolean),
     "mcsLabel": ("mcs_label", values.mcs_label),
     "partition": ("partition", values.partitions),
     "placeholder": ("placeholder", values.placeholder),

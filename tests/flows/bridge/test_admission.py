@@ -312,6 +312,36 @@ async def test_daemons_in_a_managed_namespace_stay_with_the_default_scheduler(op
         await client.delete(NODES, node)
 
 
+async def test_what_passes_slurm_by_can_be_refused_in_managed_namespaces(
+    client: Client, namespace: str, own: str, elsewhere: str
+) -> None:
+    def daemons(where: str, **spec: Any) -> dict[str, Any]:
+        labels = {"app": "daemon"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [PAUSE], **spec}}
+        body = {"selector": {"matchLabels": labels}, "template": template}
+        return {"metadata": {"namespace": where, "name": "daemon"}, "spec": body}
+
+    async with door(client, namespace, own, enforce=True) as opened:
+        refused = f"set it to {opened.config.scheduler_name}"
+        await _until_verdict(client, opened.pod(ours=False, schedulerName="volcano"), refused)
+        on_a_node = opened.pod(ours=False, schedulerName="volcano", nodeName="somewhere")
+        assert refused in await opened.refusal(on_a_node)
+        with pytest.raises(ApiError, match=refused):
+            await client.create(DAEMON_SETS, daemons(namespace))
+        # What Slurm places is let in, and nobody else's namespace is concerned.
+        assert not (await opened.create(opened.pod("placed", ours=False, nodeName="somewhere"))).bound
+        await opened.create(opened.pod("named"))
+        await client.create(DAEMON_SETS, daemons(namespace, schedulerName=opened.config.scheduler_name))
+        await opened.create(opened.pod("other", namespace=elsewhere, ours=False, schedulerName="volcano"))
+        await opened.create(opened.pod("there", namespace=elsewhere, ours=False, nodeName="somewhere"))
+        await client.create(DAEMON_SETS, daemons(elsewhere))
+        # What was there before can change and end as ever.
+        await client.merge_patch(PODS, Key(namespace, "placed"), {"metadata": {"labels": {"a": "b"}}})
+        await client.delete(PODS, Key(namespace, "placed"), grace=0)
+        for where in (namespace, elsewhere):
+            await client.delete(DAEMON_SETS, Key(where, "daemon"))
+
+
 async def pods_of(opened: Door, labels: str, *, number: int = 1) -> tuple[Pod, ...]:
     """Wait for pods that a controller makes; each time that it is refused one, it takes longer to try again."""
     async with asyncio.timeout(120):

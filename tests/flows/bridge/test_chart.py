@@ -185,6 +185,16 @@ def test_the_chart_registers_what_the_code_would(helm: Helm, values: str) -> Non
         ("ValidatingWebhookConfiguration", registration.validating(config, place)),
     ):
         assert only(manifests, kind, registration.NAME)["webhooks"] == wanted["webhooks"]
+    assert not named(manifests, "ValidatingAdmissionPolicy")
+
+
+@pytest.mark.parametrize("values", ["", DOCUMENTED], ids=["none", "documented"])
+def test_the_chart_enforces_what_the_code_would(helm: Helm, values: str) -> None:
+    manifests = helm.template(values, "--set", "config.enforce=true")
+    made = registration.enforcement(read_config(manifests, helm.home), Place(namespace="slurm"))
+    assert made
+    for kind, wanted in zip(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), made, strict=True):
+        assert only(manifests, kind, "slurm-bridge-enforcement")["spec"] == wanted["spec"]
 
 
 def test_the_documented_values_mean_what_they_say(helm: Helm) -> None:
@@ -418,8 +428,8 @@ def installed(
 
 @pytest.mark.parametrize(
     "values",
-    ["", DOCUMENTED, OF_SLURM_BRIDGE, "allInOne: true", "admission: {enabled: false}"],
-    ids=["none", "documented", "slurm-bridge", "all-in-one", "no-admission"],
+    ["", DOCUMENTED, OF_SLURM_BRIDGE, "allInOne: true", "admission: {enabled: false}", "config: {enforce: true}"],
+    ids=["none", "documented", "slurm-bridge", "all-in-one", "no-admission", "enforce"],
 )
 def test_the_api_server_takes_every_object(
     helm_program: Path, tmp_path: Path, control_plane: ControlPlaneBed, release: str, values: str

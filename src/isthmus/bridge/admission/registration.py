@@ -3,9 +3,13 @@
     Mutating     opt-in.pods.slinky.slurm.net   pods with our scheduler's name, in any namespace
                  pods.slinky.slurm.net          pods that name no scheduler, in managed namespaces
     Validating   pods.slinky.slurm.net          pods with our scheduler's name; of updates only those that matter
+    Policy       slurm-bridge-enforcement       with `enforce`: new pods and DaemonSets of managed namespaces
 
 With every replica of ours dead, new pods of ours are refused, and nobody else notices: the API server decides by
 itself that it need not ask. Neither is it asked when a pod of ours loses a finalizer, so what runs can end.
+
+The API server itself goes by the policy, after our mutating webhooks: it refuses what Slurm is not to place, and
+asks nobody for that.
 
 The chart has the same in its own language, and a test compares the two. What is here is for who runs the bridge
 without the chart.
@@ -23,7 +27,8 @@ from isthmus.bridge.config import Config
 from isthmus.domain.bridge.grouping import GROUP_ANNOTATIONS, GROUP_LABELS
 from isthmus.domain.bridge.podadmission import DEFAULT_SCHEDULER
 from isthmus.kube.client import Client
-from isthmus.model.meta import Key
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key, Partial
 from isthmus.runtime.certkeeper import CertificateKeeper
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, Target
@@ -33,6 +38,21 @@ NAME: Final = "slurm-bridge-admission"
 
 MANAGED: Final = "pods.slinky.slurm.net"
 OPT_IN: Final = "opt-in.pods.slinky.slurm.net"
+
+POLICIES: Final[Kind[Partial]] = Kind(
+    Partial,
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+BINDINGS: Final[Kind[Partial]] = Kind(
+    Partial,
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _TIMEOUT: Final = 10
@@ -72,6 +92,11 @@ class Place(msgspec.Struct, frozen=True):
     def secret(self) -> Key:
         """Where the certificates are kept. Not under our name, where cert-manager leaves slurm-bridge's behind."""
         return Key(self.namespace, f"{self.name}-tls")
+
+    @property
+    def enforcement(self) -> str:
+        """The name of the policy that refuses what passes Slurm by, and of its binding."""
+        return f"{self.name.removesuffix('-admission')}-enforcement"
 
     def client_config(self, path: str) -> dict[str, Any]:
         """Say how the API server gets there."""
@@ -117,16 +142,65 @@ def validating(config: Config, place: Place) -> dict[str, Any]:
     return {"metadata": {"name": place.name}, "webhooks": [webhook]}
 
 
+def enforcement(config: Config, place: Place) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Make the policy that refuses what passes Slurm by in managed namespaces, and its binding; None for none."""
+    managed = _managed(config, place)
+    if not (config.enforce and managed):
+        return None
+    name = place.enforcement
+    spec = 'request.kind.kind == "DaemonSet" ? object.spec.template.spec : object.spec'
+    refusal = (
+        f"Slurm places all pods of this namespace: leave out schedulerName, or set it to {config.scheduler_name}"
+        " (in a DaemonSet it has to be set), and leave out nodeName"
+    )
+    policy = {
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [*_rules(["CREATE"], ["pods"]), *_rules(["CREATE"], ["daemonsets"], group="apps")]
+            },
+            # Kubelets show the API server what they run by themselves; it runs whether or not that is refused.
+            "matchConditions": [
+                {"name": "not-of-a-kubelet", "expression": '!("system:nodes" in request.userInfo.groups)'}
+            ],
+            "variables": [{"name": "spec", "expression": spec}],
+            "validations": [
+                {
+                    "expression": f'variables.spec.schedulerName == "{config.scheduler_name}"'
+                    " && !has(variables.spec.nodeName)",
+                    "message": refusal,
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+    binding = {
+        "metadata": {"name": name},
+        "spec": {
+            "policyName": name,
+            "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": managed},
+        },
+    }
+    return policy, binding
+
+
 async def register(client: Client, config: Config, place: Place) -> None:
     """Register both, or bring them up to date. Certificates are filled in by the keeper."""
     for kind, manifest in ((MUTATING, mutating(config, place)), (VALIDATING, validating(config, place))):
         await client.apply(kind, manifest, manager=names.FIELD_MANAGER, force=True)
+    if made := enforcement(config, place):
+        for rule, manifest in zip((POLICIES, BINDINGS), made, strict=True):
+            await client.apply(rule, manifest, manager=names.FIELD_MANAGER, force=True)
 
 
 async def unregister(client: Client, place: Place) -> None:
     """Take both away, so that pods are created without us."""
     for kind in (MUTATING, VALIDATING):
         await client.delete_all(kind, fields=f"metadata.name={place.name}")
+    for rule in (BINDINGS, POLICIES):
+        await client.delete_all(rule, fields=f"metadata.name={place.enforcement}")
 
 
 def certificates(client: Client, place: Place, *, metrics: Metrics, hosts: Sequence[str] = ()) -> CertificateKeeper:
@@ -170,10 +244,10 @@ def _scheduler_is(name: str) -> str:
     return f'object.spec.schedulerName == "{name}"'
 
 
-def _rules(operations: Sequence[str], resources: Sequence[str]) -> list[dict[str, Any]]:
+def _rules(operations: Sequence[str], resources: Sequence[str], *, group: str = "") -> list[dict[str, Any]]:
     return [
         {
-            "apiGroups": [""],
+            "apiGroups": [group],
             "apiVersions": ["v1"],
             "operations": list(operations),
             "resources": list(resources),
