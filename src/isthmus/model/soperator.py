@@ -26,6 +26,15 @@ _Duration = Annotated[str, Meta(max_length=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|
 _YesNo = Literal["yes", "no"]
 _PullPolicy = Literal["Always", "Never", "IfNotPresent"]
 _ProcMount = Literal["Default", "Unmasked"]
+_MaxUnavailable = Annotated[
+    IntOrString,
+    rules(
+        Rule(
+            "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
+            "maxUnavailable is a number from 1, or a percentage from 1% to 100%",
+        )
+    ),
+]
 Resources = dict[str, Quantity]
 """Amounts by the name of the resource, as requests have them."""
 
@@ -206,7 +215,7 @@ class WorkerVolumes(Data, frozen=True):
 class WorkerNode(_WithSssd, frozen=True):
     """The workers that the cluster has by itself; more of them are NodeSets."""
 
-    max_unavailable: IntOrString | None = None
+    max_unavailable: _MaxUnavailable | None = None
     """How many may be away at a time while they are updated: a number or a percentage."""
     slurmd: NodeContainer = NodeContainer()
     volumes: WorkerVolumes = WorkerVolumes()

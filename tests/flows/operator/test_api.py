@@ -173,6 +173,10 @@ REFUSED = {
         cluster(slurmNodes={"login": {"sshRootPublicKeys": ["ssh-rsa a\ncommand=x ssh-rsa b"]}}),
         "sshRootPublicKeys",
     ),
+    "more away than there are": (
+        cluster(slurmNodes={"worker": {"maxUnavailable": "200%"}}),
+        "maxUnavailable is a number from 1, or a percentage from 1% to 100%",
+    ),
     "too many away": (nebius_nodeset(maxUnavailable=501), "maxUnavailable is a number from 1 to 500"),
     "a feature for a shell": (nebius_nodeset(nodeConfig={"features": ["a;b"]}), "features"),
 }

@@ -223,7 +223,7 @@ async def test_what_schema_cannot_say_is_refused_with_every_reason(door: Door) -
         (slinky("NodeSet", slurmd={"resources": {"limits": {"cpu": "500m"}}}), "less than one"),
         (slinky("NodeSet", extraConf="Weight=`id`"), "not Key=Value"),
         (slinky("Controller", extraConf="Prolog=\0"), "control character"),
-        (cluster(customSlurmConfig="ClusterName=x"), "extraConf sets clustername"),
+        (cluster(customSlurmConfig="ClusterName=x"), "customSlurmConfig sets clustername"),
         (nebius_nodeset(nodeConfig={"static": "x"}), "nodeConfig.static"),
     ):
         assert reason in await door.refusal(manifest)

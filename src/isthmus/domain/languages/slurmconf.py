@@ -165,6 +165,8 @@ def parse(text: str, *, name: str = "slurm.conf") -> Config:
 
 def parse_line(text: str) -> Directive:
     """Read one line of settings, such as the `NodeName=…` that a new node is made from."""
+    if _CONTINUED.search(_without_comment(text)):
+        raise ConfigError(f"{text[-60:]!r} ends with a backslash, which would take in the line behind it")
     line = _parse_line(1, text, name="the line")
     if "\n" in text or not isinstance(line, Directive):
         raise ConfigError(f"{text[:60]!r} is not one line of settings", remedy="write Key=value Key=value …")

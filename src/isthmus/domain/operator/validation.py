@@ -41,6 +41,11 @@ _SYSTEM_USERS: Final = frozenset(
 _DECIDED_FOR_SLURMDBD: Final = frozenset(("DbdHost", "DbdPort", "SlurmUser", "StorageType", "AuthType"))
 
 
+_PRIVILEGED_PORTS: Final = range(1, 1024)
+_NODE_PORTS: Final = range(30000, 32768)
+"""Where an API server takes ports of nodes from, unless its --service-node-port-range says otherwise."""
+
+
 class Findings(msgspec.Struct):
     """What was found in one object."""
 
@@ -213,6 +218,12 @@ def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
     _users(cluster.spec.users, found)
     login = cluster.spec.slurm_nodes.login
     _public_keys("spec.slurmNodes.login.sshRootPublicKeys", login.ssh_root_public_keys, found)
+    _node_port("spec.slurmNodes.login.sshdServiceNodePort", login.sshd_service_node_port, found)
+    if cluster.spec.slurm_nodes.controller.size == 0:
+        found.refuse(
+            "spec.slurmNodes.controller.size",
+            "is 0, and a cluster needs slurmctld; to scale everything down set maintenance: downscale",
+        )
     database = cluster.spec.slurm_nodes.accounting
     if database.external_db.enabled and database.mariadb_operator.enabled:
         found.refuse("spec.slurmNodes.accounting", "enables both externalDB and mariadbOperator: choose one")
@@ -287,8 +298,9 @@ def _made(parts: Parts, found: Findings) -> None:
             except msgspec.ValidationError as error:
                 inner.refuse("", str(error))
             made = f"the {part.kind.name} {part.key.name} that is made from this"
-            # Users are the cluster's own, and were looked at there.
-            found.problems += [f"{made}: {it}" for it in inner.problems if not it.startswith("spec.users")]
+            # These are the cluster's own, and were looked at there.
+            own = ("spec.users", "spec.service.nodePort")
+            found.problems += [f"{made}: {it}" for it in inner.problems if not it.startswith(own)]
 
 
 def _users(users: tuple[User, ...], found: Findings) -> None:
@@ -328,6 +340,19 @@ def _service(service: ServiceTemplate, found: Findings) -> None:
         )
     if not isinstance(service.spec.get("ports", []), list):
         found.refuse("spec.service.spec.ports", "is a list")
+    _node_port("spec.service.nodePort", service.node_port, found)
+
+
+def _node_port(where: str, port: int | None, found: Findings) -> None:
+    if not port or port in _NODE_PORTS:
+        return
+    if port in _PRIVILEGED_PORTS:
+        found.refuse(where, f"{port} belongs to the node itself; choose one of 30000 to 32767, or leave it out")
+        return
+    found.warnings.append(
+        f"{where}: {port} is not within 30000 to 32767; it works only where the API server's"
+        " --service-node-port-range has it"
+    )
 
 
 def _pod(template: PodTemplate, containers: Mapping[str, Mapping[str, Any]], found: Findings) -> bool:

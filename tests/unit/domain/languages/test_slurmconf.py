@@ -136,7 +136,7 @@ def test_renders_a_file_of_built_lines() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "# x", "Include x", "A=1\nB=2"])
+@pytest.mark.parametrize("text", ["", "# x", "Include x", "A=1\nB=2", "A=1 \\", "A=1 \\ "])
 def test_one_line_is_one_line_of_settings(text: str) -> None:
     with pytest.raises(ConfigError):
         slurmconf.parse_line(text)

@@ -131,6 +131,13 @@ def test_a_setting_of_the_user_takes_the_place_of_ours_and_is_written_as_it_was(
     )
 
 
+@pytest.mark.parametrize("key", ["DefMemPerNode", "DefMemPerGPU", "DefMemPerCPU"])
+def test_memory_that_the_user_gives_by_default_takes_the_place_of_ours(key: str) -> None:
+    # Slurm takes one of the three; with two, every command complains.
+    text = conf(controller(extraConf=f"{key}=0\n"))
+    assert lines(text, "DefMemPerNode", "DefMemPerGPU", "DefMemPerCPU") == [f"{key}=0"]
+
+
 def test_lists_are_joined_and_keep_the_case_of_what_the_user_wrote() -> None:
     """W21: paths in lower case do not exist."""
     extra = "SlurmctldParameters=idle_on_node_suspend\nauthaltparameters=jwks=/Etc/Keys.json,userclaimfield=Name\n"

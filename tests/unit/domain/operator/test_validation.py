@@ -76,6 +76,10 @@ REFUSED = {
         slinky("NodeSet", partition={"enabled": True, "config": "State=UP\nInclude /etc/shadow"}),
         "partition.config",
     ),
+    "a partition of workers that takes in the line behind it": (
+        slinky("NodeSet", partition={"enabled": True, "config": "State=UP \\"}),
+        "ends with a backslash",
+    ),
     "another partition in a partition": (
         slinky("NodeSet", partition={"enabled": True, "config": "Nodes=ALL"}),
         "sets nodes twice",
@@ -128,6 +132,35 @@ REFUSED = {
         cluster(partitionConfiguration={"configType": "custom", "rawConfig": ["what is this"]}),
         "what is this",
     ),
+    "a partition that takes in the line behind it": (
+        cluster(partitionConfiguration={"configType": "custom", "rawConfig": ["PartitionName=a Nodes=ALL \\"]}),
+        r"partitionConfiguration\.rawConfig, line 1: .*ends with a backslash",
+    ),
+    "a structured partition that does": (
+        cluster(
+            partitionConfiguration={
+                "configType": "structured",
+                "partitions": [{"name": "a", "isAll": True, "config": "MaxTime=1 \\"}],
+            }
+        ),
+        r"partitions\[a\]\.config: .*ends with a backslash",
+    ),
+    "a name of the cluster in a cluster": (
+        cluster(customSlurmConfig="ClusterName=x"),
+        r"^customSlurmConfig sets clustername, which the operator decides \(use metadata\.name\)$",
+    ),
+    "a cluster without slurmctld": (
+        cluster(slurmNodes={"controller": {"size": 0}}),
+        r"slurmNodes\.controller\.size: .*maintenance: downscale",
+    ),
+    "a port that is the node's own": (
+        cluster(slurmNodes={"login": {"sshdServiceType": "NodePort", "sshdServiceNodePort": 22}}),
+        r"sshdServiceNodePort: 22 .*30000",
+    ),
+    "a port of a part that is the node's own": (
+        slinky("LoginSet", service={"spec": {"type": "NodePort"}, "nodePort": 22}),
+        r"spec\.service\.nodePort: 22 .*30000",
+    ),
     "a comment in a value": (cluster(slurmConfig={"taskPluginParam": "Cores#x"}), "begins a comment"),
     "half a CPU in a cluster": (cluster(slurmNodes={"worker": {"resources": {"cpu": "0.5"}}}), "less than one"),
     "two databases": (
@@ -161,6 +194,10 @@ WARNED = {
     "a word misspelt in a pod": (
         slinky("LoginSet", template={"spec": {"tolerationz": [], "containers": [{"name": "side", "argz": []}]}}),
         r"template\.spec\.tolerationz, spec\.template\.spec\.containers\[side\]\.argz",
+    ),
+    "a port that most API servers refuse": (
+        slinky("LoginSet", service={"spec": {"type": "NodePort"}, "nodePort": 8022}),
+        r"spec\.service\.nodePort: 8022 .*--service-node-port-range",
     ),
     "a partition that is off": (slinky("NodeSet", partition={"config": "State=UP"}), "has no effect"),
     "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "has to be in the image"),

@@ -37,6 +37,15 @@ _SLURM_KEYS: Final[Mapping[str, str]] = {
 }
 _SCRIPTS: Final[Mapping[str, str]] = {"epilog": "epilog", "prolog": "prolog", "task_prolog": "taskProlog"}
 
+_DECIDED_ELSEWHERE: Final[Mapping[str, str]] = {
+    "clustername": "metadata.name",
+    "slurmctldhost": "slurmNodes.controller.size",
+    "statesavelocation": "slurmNodes.controller.volumes.spool",
+    "accountingstoragehost": "slurmNodes.accounting",
+    "accountingstorageport": "slurmNodes.accounting",
+}
+"""Which fields of a SlurmCluster decide what customSlurmConfig must not."""
+
 _INSIDE: Final = frozenset({"TaskProlog"})
 """Scripts that Slurm runs where jobs are, and not beside slurmd."""
 
@@ -144,9 +153,9 @@ def slurm_lines(
     kept = Config(tuple(line for line in custom.lines if not (isinstance(line, Directive) and _is_auth(line))))
     text = "".join(f"{line}\n" for line in lines) + kept.render()
     try:
-        Extra.read(text)
+        Extra.read(text, name="customSlurmConfig", instead=_DECIDED_ELSEWHERE)
     except ConfigError as error:
-        notes.refuse(f"customSlurmConfig: {error.what}")
+        notes.refuse(error)
     return text
 
 

@@ -40,15 +40,19 @@ class Extra(msgspec.Struct, frozen=True):
     config: Config = Config()
 
     @classmethod
-    def read(cls, text: str) -> "Extra":
-        """Read `extraConf`; raises ConfigError with the line that is wrong."""
-        extra = cls(slurmconf.parse(text, name="extraConf"))
-        for key in extra.keys:
-            if key in _DECIDED_ELSEWHERE:
-                raise ConfigError(
-                    f"extraConf sets {key}, which the operator decides",
-                    remedy=f"use {_DECIDED_ELSEWHERE[key]}",
-                )
+    def read(
+        cls, text: str, *, name: str = "extraConf", instead: Mapping[str, str] = _DECIDED_ELSEWHERE
+    ) -> "Extra":
+        """Read the text; raises ConfigError with the line that is wrong.
+
+        `name` is the field that it stands in, and `instead` says which fields beside it decide what it must not.
+        """
+        extra = cls(slurmconf.parse(text, name=name))
+        for key in sorted(extra.keys & _DECIDED_ELSEWHERE.keys()):
+            raise ConfigError(
+                f"{name} sets {key}, which the operator decides",
+                remedy=f"use {instead[key]}" if key in instead else "leave it out",
+            )
         return extra
 
     @property

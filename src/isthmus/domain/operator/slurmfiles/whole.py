@@ -69,6 +69,9 @@ _CGROUPS: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
 )
 
 
+_MEMORY_BY_DEFAULT: Final = frozenset({"defmempernode", "defmempergpu"})
+
+
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """All that a cluster's configuration follows from."""
 
@@ -101,7 +104,7 @@ def slurm_conf(wishes: Wishes) -> str:
     lines += _settings(_identity(wishes) | _accounting(wishes), extra)
     lines += [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
     lines += _settings({key: tuple(options) for key, options in required.items()}, extra)
-    lines += _settings({key: it for key, it in _choices(wishes).items() if key not in required}, extra)
+    lines += _settings({key: it for key, it in _choices(wishes, extra).items() if key not in required}, extra)
     lines += _scripts(wishes.scripts)
     meta = wishes.controller.metadata
     workers = _in_order(wishes.workers)
@@ -205,7 +208,7 @@ def _accounting(wishes: Wishes) -> dict[str, Value]:
     }
 
 
-def _choices(wishes: Wishes) -> dict[str, Value]:
+def _choices(wishes: Wishes, extra: Extra) -> dict[str, Value]:
     """Choose what makes a pleasant cluster; the user can choose otherwise."""
     chosen: dict[str, Value] = {
         "SlurmdPort": partnames.SLURMD_PORT,
@@ -217,7 +220,8 @@ def _choices(wishes: Wishes) -> dict[str, Value]:
     }
     if wishes.controller.spec.replicas > 1:
         chosen["SlurmctldTimeout"] = TAKEOVER_SECONDS
-    if memory := _memory_per_cpu(wishes):
+    # Slurm takes one of these settings; with two, every command complains.
+    if (memory := _memory_per_cpu(wishes)) and not _MEMORY_BY_DEFAULT & extra.keys:
         chosen["DefMemPerCPU"] = memory
     if gres := nodes.gres_types(wishes.workers):
         chosen["GresTypes"] = gres
