@@ -15,6 +15,11 @@ class IsthmusError(Exception):
         self.what = what
         self.remedy = remedy
 
+    @property
+    def line(self) -> str:
+        """What is wrong and what to do about it, on one line: for a status or an Event."""
+        return f"{self.what} ({self.remedy})" if self.remedy else self.what
+
     def __str__(self) -> str:
         return f"{self.what}\n  → {self.remedy}" if self.remedy else self.what
 

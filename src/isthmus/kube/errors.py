@@ -7,6 +7,7 @@ Terminal  NotFound, AlreadyExists, Forbidden, Invalid, FieldConflict, Rejected
 
 # ruff: noqa: N818 - the names say what the server answered, in its own words
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -151,11 +152,33 @@ _REMEDIES: Mapping[type[ApiError], str] = {
     FieldConflict: "leave these fields to their manager, or apply with force",
 }
 
+_OBJECTS = re.compile(
+    r"(\w+) /(?:api/v1|apis/[^/?]+/[^/?]+)/(?:namespaces/([^/?]+)/)?([a-z]+)(?:/([^/?]+))?(?:/[^?]*)?(?:\?.*)?"
+)
+_VERBS: Mapping[str, str] = {
+    "GET": "read",
+    "POST": "create",
+    "PUT": "replace",
+    "PATCH": "change",
+    "DELETE": "delete",
+}
+
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
+def readable(request: str) -> str:
+    """Say in words what was asked for: whoever reads a status knows objects, and not paths of an API server."""
+    match = _OBJECTS.fullmatch(request)
+    if match is None:
+        return request
+    method, namespace, plural, name = match.groups()
+    what = f"{plural}/{name}" if name else plural
+    where = f" in namespace {namespace}" if namespace else ""
+    return f"cannot {_VERBS.get(method, method)} {what}{where}"
+
+
 def from_answer(code: int, body: bytes, *, request: str, retry_after: float | None = None) -> ApiError:
-    """Make the error of an answer. `request` names the call for the reader: a verb and a path."""
+    """Make the error of an answer. `request` names the call: a verb and a path."""
     try:
         status = _decode_status(body)
     except UNREADABLE:
@@ -175,7 +198,7 @@ def from_status(
     if type_ is Invalid and any(cause.message.endswith("is already allocated") for cause in status.causes):
         type_ = Taken
     said = status.message or status.reason or "no reason given"
-    what = f"{request}: {said} (HTTP {code})"
+    what = f"{readable(request)}: {said} (HTTP {code})"
     remedy = _REMEDIES.get(type_, "")
     error: ApiError
     if issubclass(type_, Wait):

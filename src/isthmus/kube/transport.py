@@ -279,7 +279,7 @@ class Transport:
 
     def _unreachable(self, error: Exception, request: str) -> errors.Unreachable:
         said = str(error) or type(error).__name__
-        return errors.Unreachable(f"{request}: no answer from {self.config.server}: {said}")
+        return errors.Unreachable(f"{errors.readable(request)}: no answer from {self.config.server}: {said}")
 
 
 class Stream:

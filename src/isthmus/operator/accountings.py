@@ -25,7 +25,7 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.slinky import ACCOUNTINGS, Accounting, KeyReference
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.accountusers import AccountUsers
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
@@ -71,9 +71,10 @@ class AccountingSync:
         self._now = now
         self._workloads = Workloads(world, applier)
         self._users = AccountUsers(world, recorder=recorder, metrics=metrics)
-        self.controller: Controller[Key] = Controller(
-            "accountings", self.reconcile, metrics=metrics, workers=_WORKERS
+        guarded = refusals.told(
+            ACCOUNTINGS, world.accountings, self.reconcile, reporter=reporter, recorder=recorder
         )
+        self.controller: Controller[Key] = Controller("accountings", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.accountings.on_change(lambda key, *_: wake(key))
         for store in (world.statefulsets, world.services):
@@ -98,7 +99,7 @@ class AccountingSync:
             host, port = partnames.accounting_address(accounting)
             await self._report(accounting, Trouble(), settled=f"slurmdbd is run by somebody else, at {host}:{port}")
             return
-        found, failure = await parts.attempt(self._make(accounting))
+        found, failure = await refusals.attempt(self._make(accounting))
         await self._report(accounting, found, settled="slurmdbd is ready")
         if failure:
             raise failure

@@ -3,22 +3,39 @@
 An object is applied when what we want has changed, or when somebody changed what is there. Both are known without a
 request: the first by a hash, the second by the version in the cache, once that has heard of our last write. After a
 restart everything is applied once, which the API server answers without writing anything.
+
+What somebody else made under a name that we need is left alone: see `ownership`.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from isthmus import names
+from isthmus.domain.kube.pruning import pruned
+from isthmus.domain.operator import ownership
 from isthmus.domain.operator.manifests.common import hash_of
-from isthmus.errors import Retry
-from isthmus.kube.client import Client
-from isthmus.kube.errors import AlreadyExists, NotFound
+from isthmus.domain.operator.ownership import Seen
+from isthmus.errors import Retry, Terminal
+from isthmus.kube.client import Client, path
+from isthmus.kube.errors import UNREADABLE, AlreadyExists, FieldConflict, Garbled, NotFound
 from isthmus.kube.store import Store
 from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta, Key
 
 T = TypeVar("T", bound=HasMeta)
+
+_METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+
+
+class ReferenceMissing(Retry):
+    """The API server does not know an object that this one refers to, such as the Role of a RoleBinding."""
+
+
+class Foreign(Terminal):
+    """Somebody else has an object of the name that we need."""
 
 
 class _Applied(NamedTuple):
@@ -61,7 +78,7 @@ class Applier:
         metadata = {**manifest["metadata"]}
         if owners:
             metadata["ownerReferences"] = list(owners)
-        wanted = {**manifest, "metadata": metadata}
+        wanted = pruned(kind.type, {**manifest, "metadata": metadata})
         key = Key(metadata.get("namespace", ""), metadata["name"])
         digest, known = hash_of(wanted), self._applied.get((kind, key))
         # What a cache shows from before our write says nothing of what became of it.
@@ -69,14 +86,37 @@ class Applier:
             there.version < known.version or _version(there.get(key)) == known.after
         ):
             return False
+        exists = known is not None and there.version < known.version  # our own, of which the cache has yet to hear
+        if not exists:
+            seen = there.get(key) or await self._look(kind, key)
+            if seen is not None and (owner := ownership.other_owner(seen.metadata, wanted["metadata"])):
+                raise Foreign(
+                    f"{kind.name} {key.name} exists already and is not ours: {owner}",
+                    remedy="delete it or call it otherwise; it is looked at again every few seconds",
+                )
+            exists = seen is not None
         try:
-            applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=True)
+            # What is not there has no other manager: one that has was made by somebody else a moment ago.
+            applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=exists)
+        except FieldConflict as error:
+            raise Retry(f"{kind.name} {key} was made by somebody else just now") from error
         except NotFound as error:
             # An apply makes what is not there: something else is missing, such as the Role of a RoleBinding, which
             # the API server may not know yet though it was made before.
-            raise Retry(f"{kind.name} {key}: what it refers to is missing: {error.what}") from error
+            said = error.status.message or error.what
+            raise ReferenceMissing(f"{kind.name} {key.name}: what it refers to is missing: {said}") from error
         self._applied[kind, key] = _Applied(digest, _version(applied), int(applied.metadata.resource_version))
         return True
+
+    async def _look(self, kind: Kind[Any], key: Key) -> Seen | None:
+        """See whose an object is that is not in our cache. Its content, such as a Secret's, is not read."""
+        try:
+            answer = await self._client.send("GET", path(kind, key), accept=_METADATA_ONLY)
+            return msgspec.json.decode(answer, type=Seen)
+        except NotFound:
+            return None
+        except UNREADABLE as error:
+            raise Garbled(f"the API server sent a {kind.name} that is none: {error}") from error
 
     def is_shown(self, kind: Kind[T], key: Key, *, there: Store[T]) -> bool:
         """Whether a cache has heard of what we last applied."""

@@ -17,7 +17,7 @@ from isthmus.model.objects import SERVICES, STATEFULSETS, Secret
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import LOGINSETS, LoginSet, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.sshds import Sshds
@@ -51,9 +51,8 @@ class LoginSetSync:
         self._now = now
         self._workloads = Workloads(world, applier)
         self._sshds = Sshds(world, applier)
-        self.controller: Controller[Key] = Controller(
-            "loginsets", self.reconcile, metrics=metrics, workers=_WORKERS
-        )
+        guarded = refusals.told(LOGINSETS, world.loginsets, self.reconcile, reporter=reporter, recorder=recorder)
+        self.controller: Controller[Key] = Controller("loginsets", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.loginsets.on_change(lambda key, *_: wake(key))
         for store in (world.statefulsets, world.services, world.configmaps):
@@ -81,7 +80,7 @@ class LoginSetSync:
             found = parts.no_controller(loginset.spec.controller_ref.name, loginset, now=self._now())
             failure = None
         else:
-            found, failure = await parts.attempt(self._make(loginset, controller))
+            found, failure = await refusals.attempt(self._make(loginset, controller))
             await self._refresh_files(loginset, controller)
         await self._report(loginset, found)
         if failure:

@@ -1,14 +1,12 @@
 """What the controllers of a cluster's smaller parts have in common: what wakes them, and how their pods are."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from isthmus import names
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.kube.podtrouble import Trouble, is_new, of_pods
-from isthmus.errors import Terminal
-from isthmus.kube.errors import Taken, Unavailable
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
@@ -79,20 +77,6 @@ def no_keys(controller: Controller) -> Trouble:
             " put the key of its slurmctld into a Secret, and name it there"
         )
     return Trouble(missing=f"the keys of Controller {name} are not there yet")
-
-
-async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:
-    """Make something; tell what is wrong with it, and what to raise when that has been told.
-
-    What can never succeed as it stands needs somebody. The API server answers some mistakes in pod templates as if
-    the fault were its own: those are told, too, and tried again; and so is a port that somebody else has.
-    """
-    try:
-        return await making, None
-    except Terminal as error:
-        return Trouble(wrong=str(error)), None
-    except (Unavailable, Taken) as error:
-        return Trouble(wrong=str(error)), error
 
 
 def utc_now() -> datetime:

@@ -13,7 +13,7 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import DEPLOYMENTS, SERVICES, ConfigMap
 from isthmus.model.slinky import RESTAPIS, RestApi
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.workloads import Workloads
@@ -44,7 +44,8 @@ class RestApiSync:
         self._recorder = recorder
         self._now = now
         self._workloads = Workloads(world, applier)
-        self.controller: Controller[Key] = Controller("restapis", self.reconcile, metrics=metrics, workers=_WORKERS)
+        guarded = refusals.told(RESTAPIS, world.restapis, self.reconcile, reporter=reporter, recorder=recorder)
+        self.controller: Controller[Key] = Controller("restapis", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.restapis.on_change(lambda key, *_: wake(key))
         for store in (world.deployments, world.services):
@@ -68,7 +69,7 @@ class RestApiSync:
             found = parts.no_controller(restapi.spec.controller_ref.name, restapi, now=self._now())
             failure = None
         else:
-            found, failure = await parts.attempt(self._make(restapi, controller))
+            found, failure = await refusals.attempt(self._make(restapi, controller))
         await self._report(restapi, found)
         if failure:
             raise failure

@@ -20,7 +20,7 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS, Secret
 from isthmus.model.slinky import TOKENS, Token
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
@@ -56,7 +56,8 @@ class TokenSync:
         self._recorder = recorder
         self._clock = clock
         self._written: dict[Key, _Written] = {}
-        self.controller: Controller[Key] = Controller("tokens", self.reconcile, metrics=metrics, workers=_WORKERS)
+        guarded = refusals.told(TOKENS, world.tokens, self.reconcile, reporter=reporter, recorder=recorder)
+        self.controller: Controller[Key] = Controller("tokens", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.tokens.on_change(lambda key, *_: wake(key))
         world.secrets.on_change(parts.wakes_owner(TOKENS, wake))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol, TypeVar
 
 from isthmus import names
-from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.manifests.common import MANAGER, Settings
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Index, Store
@@ -56,7 +56,8 @@ from isthmus.runtime.references import References
 T = TypeVar("T", bound=HasMeta)
 
 _COMPONENTS: Final = "controller,worker,login,accounting,restapi,database,token,jail,sconfigcontroller"
-_OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
+# Other products have components of these names, too, and their Secrets are none of our business.
+_OURS: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL} in ({_COMPONENTS})"
 
 
 class _Manager(Protocol):

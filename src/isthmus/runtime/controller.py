@@ -126,7 +126,7 @@ class Controller(Generic[KeyT]):
 
 def most_urgent(error: BaseException) -> BaseException:
     """Return the error that decides what happens next; for a group, the most urgent of its members."""
-    return min(_leaves(error), key=_urgency)
+    return min(leaves(error), key=_urgency)
 
 
 def _urgency(error: BaseException) -> tuple[int, float]:
@@ -141,16 +141,17 @@ def _urgency(error: BaseException) -> tuple[int, float]:
             return 0, 0.0
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Go through an error, or through all members of a group."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
-            yield from _leaves(member)
+            yield from leaves(member)
     else:
         yield error
 
 
 def _told(error: BaseException) -> str:
-    return "; ".join(str(leaf) or type(leaf).__name__ for leaf in _leaves(error))
+    return "; ".join(str(leaf) or type(leaf).__name__ for leaf in leaves(error))
 
 
 def _we_are_cancelled() -> bool:

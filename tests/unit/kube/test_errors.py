@@ -75,3 +75,22 @@ def test_a_conflict_of_managers_is_not_worth_a_retry() -> None:
     assert isinstance(error, Terminal)
     assert error.fields == (".spec.size",)
     assert "force" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (
+            "PATCH /apis/slinky.slurm.net/v1beta1/namespaces/d/nodesets/worker?fieldManager=isthmus&force=true",
+            "cannot change nodesets/worker in namespace d",
+        ),
+        ("POST /api/v1/namespaces/d/pods?fieldValidation=Strict", "cannot create pods in namespace d"),
+        ("GET /api/v1/namespaces/d", "cannot read namespaces/d"),
+        ("DELETE /api/v1/nodes/n", "cannot delete nodes/n"),
+        ("PATCH /api/v1/namespaces/d/pods/p/status", "cannot change pods/p in namespace d"),
+        ("watch /api/v1/pods", "cannot watch pods"),
+        ("GET /version", "GET /version"),
+    ],
+)
+def test_an_error_names_objects_and_no_paths(request_: str, words: str) -> None:
+    assert from_answer(403, b'{"message":"no"}', request=request_).what == f"{words}: no (HTTP 403)"

@@ -4,10 +4,12 @@ from typing import Final
 
 from isthmus.domain.operator import clusterparts
 from isthmus.domain.operator.clusterparts.status import nodeset_status
+from isthmus.errors import Terminal
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.slinky import NODESETS
 from isthmus.model.soperator import NEBIUS_NODESETS, NodeSet, SlurmCluster
+from isthmus.operator import refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
@@ -41,9 +43,10 @@ class NebiusNodeSetSync:
         self._applier = applier
         self._reporter = reporter
         self._recorder = recorder
-        self.controller: Controller[Key] = Controller(
-            "clusternodesets", self.reconcile, metrics=metrics, workers=_WORKERS
+        guarded = refusals.told(
+            NEBIUS_NODESETS, world.nebius_nodesets, self.reconcile, reporter=reporter, recorder=recorder
         )
+        self.controller: Controller[Key] = Controller("clusternodesets", guarded, metrics=metrics, workers=_WORKERS)
         world.nebius_nodesets.on_change(self._nodeset_changed)
         world.clusters.on_change(self._cluster_changed)
         world.nodesets.on_change(self._part_changed)
@@ -68,10 +71,16 @@ class NebiusNodeSetSync:
         if cluster.status.name_prefix is None:
             return  # we hear of it when the cluster has been looked at
         child, told = clusterparts.nodeset_part(nodeset, cluster, prefix=cluster.status.name_prefix)
-        if not told.problems:
+        problems, failure = told.problems, None
+        if not problems:
             owners = (owner_reference(NEBIUS_NODESETS, nodeset),)
-            await self._applier.apply(NODESETS, child.manifest, there=self._world.nodesets, owners=owners)
-        await self._report(nodeset, problems=told.problems, ignored=told.ignored)
+            try:
+                await self._applier.apply(NODESETS, child.manifest, there=self._world.nodesets, owners=owners)
+            except Terminal as error:
+                problems, failure = (error.line,), refusals.again(error)
+        await self._report(nodeset, problems=problems, ignored=told.ignored)
+        if failure:
+            raise failure
 
     async def _let_go(self, nodeset: NodeSet) -> None:
         part = self._world.nodesets.get(nodeset.metadata.key)

@@ -39,10 +39,10 @@ class RootKeeper:
         self._recorder = recorder
         self._now = now
 
-    async def keep(self, cluster: SlurmCluster, filling: Filling, family: Family) -> str:
+    async def keep(self, cluster: SlurmCluster, filling: Filling, family: Family) -> Terminal | None:
         """Make the Jobs that should be there, and remove those that should not. Nobody waits for them.
 
-        Return why Kubernetes refuses one as it is written; empty if it does not.
+        Return why Kubernetes refuses one as it is written.
         """
         manifests = {
             action: populate.job(filling, action, settings=self._world.settings)
@@ -64,8 +64,8 @@ class RootKeeper:
                     OWN_JOBS, manifests[step.action], there=self._world.jobs, owners=owners
                 )
             except Terminal as error:
-                return str(error)
-        return ""
+                return error
+        return None
 
     def view(self, cluster: SlurmCluster, filling: Filling, *, refused: str = "") -> RootView:
         """See how the root is."""

@@ -9,15 +9,15 @@ A cluster that is to go keeps everything until its workers are drained and gone.
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import Awaitable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.kube.conditions import holds
-from isthmus.domain.kube.podtrouble import PATIENCE
+from isthmus.domain.kube.conditions import DEGRADED, holds
+from isthmus.domain.kube.podtrouble import PATIENCE, is_new
 from isthmus.domain.operator import clusterparts
 from isthmus.domain.operator.clusterparts import Child, Parts
 from isthmus.domain.operator.clusterparts.status import (
@@ -29,11 +29,12 @@ from isthmus.domain.operator.clusterparts.status import (
     leaving_status,
 )
 from isthmus.domain.operator.manifests import populate, sconfig
+from isthmus.errors import IsthmusError
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.jailedconfig import JailedConfig
-from isthmus.model.meta import HasMeta, Key, condition
+from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -48,8 +49,10 @@ from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, 
 from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
 from isthmus.operator import parts as parts_
+from isthmus.operator import refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.clusters.nebius_nodesets import NebiusNodeSetSync, cluster_of
+from isthmus.operator.clusters.outcome import Outcome
 from isthmus.operator.clusters.root import RootKeeper
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
@@ -102,9 +105,10 @@ class ClusterSync:
             ROLES: world.roles,
             ROLE_BINDINGS: world.role_bindings,
         }
-        self.controller: Controller[Key] = Controller(
-            "slurmclusters", self.reconcile, metrics=metrics, workers=_WORKERS
+        guarded = refusals.told(
+            SLURM_CLUSTERS, world.clusters, self.reconcile, reporter=reporter, recorder=recorder
         )
+        self.controller: Controller[Key] = Controller("slurmclusters", guarded, metrics=metrics, workers=_WORKERS)
         world.clusters.on_change(self._cluster_changed)
         world.nebius_nodesets.on_change(self._nodeset_changed)
         world.jailed_configs.on_change(self._config_changed)
@@ -138,14 +142,15 @@ class ClusterSync:
         if cluster.status.name_prefix is None:
             # Written before anything is called after it: whoever comes next has to find it decided.
             await self._report(cluster, parts, prefix=prefix)
-        stale: frozenset[str] = frozenset()
-        refused = ""
+        made = Outcome()
         if not parts.problems:
-            stale = await self._apply(cluster, parts)
+            made = await self._apply(cluster, parts)
             await self._remove_others(cluster, parts, prefix)
             if parts.filling is not None:
                 refused = await self._root.keep(cluster, parts.filling, self._family(cluster, parts, prefix))
-        await self._report(cluster, parts, prefix=prefix, stale=stale, refused=refused)
+                made = msgspec.structs.replace(made, root_refused=refused)
+        await self._report(cluster, parts, prefix=prefix, made=made)
+        made.raise_what_failed()
 
     # Gathering
 
@@ -182,15 +187,11 @@ class ClusterSync:
         )
 
     def _family(
-        self,
-        cluster: SlurmCluster,
-        parts: Parts | None,
-        prefix: str,
-        *,
-        stale: frozenset[str] = frozenset(),
-        refused: str = "",
+        self, cluster: SlurmCluster, parts: Parts | None, prefix: str, *, made: Outcome | None = None
     ) -> Family:
         key = cluster.metadata.key
+        made = made or Outcome()
+        refused = made.root_refused.line if made.root_refused else ""
         writer = self._world.deployments.get(Key(key.namespace, sconfig.name(prefix)))
         return Family(
             controller=self._world.controllers.get(key),
@@ -201,7 +202,8 @@ class ClusterSync:
             root=self._root.view(cluster, parts.filling, refused=refused) if parts and parts.filling else None,
             writer=self._writer(key, writer) if parts and parts.filling else None,
             ready_writers=writer.status.ready_replicas if writer else 0,
-            stale=stale,
+            stale=made.stale,
+            unmade=made.trouble(is_new=is_new(cluster, parts_.utc_now())),
         )
 
     def _writer(self, cluster: Key, deployment: Workload | None) -> View:
@@ -227,23 +229,20 @@ class ClusterSync:
             # Perhaps by a status of our own, of which nobody wakes us.
             self.controller.queue.add(meta.key, after=_SOON)
 
-    async def _apply(self, cluster: SlurmCluster, parts: Parts) -> frozenset[str]:
-        """Apply everything, what others refer to first; tell which kinds of parts the caches do not show yet.
-
-        A child that fails keeps no other from being applied: the errors of all are raised in the end.
-        """
+    async def _apply(self, cluster: SlurmCluster, parts: Parts) -> Outcome:
+        """Apply everything, what others refer to first. A child that fails keeps no other from being applied."""
         owners = (owner_reference(SLURM_CLUSTERS, cluster),)
         stale = frozenset(it.kind.name for it in parts.children if it.kind in _PARTS and not self._shown(it))
         # What outlives the cluster was made by it, or by somebody else before: either way it is left alone.
         children = [it for it in parts.children if not (it.kept and it.key in self._stores[it.kind])]
         sent: list[bool] = []
-        errors: list[Exception] = []
+        errors: list[IsthmusError] = []
 
         async def attempt(applying: Awaitable[bool]) -> None:
             try:
                 sent.append(await applying)
-            except Exception as error:  # noqa: BLE001 - raised below, with those of the others
-                errors.append(error)
+            except IsthmusError as error:
+                errors.append(error)  # raised when it has been told, with those of the others
 
         async with asyncio.TaskGroup() as together:
             for child in parts.secrets:
@@ -255,16 +254,15 @@ class ClusterSync:
         async with asyncio.TaskGroup() as together:
             for child in (it for it in children if it.kind not in _REFERRED_TO):
                 together.create_task(attempt(self._apply_child(child, owners)))
-        if errors:
-            raise ExceptionGroup(f"not all parts of {cluster.metadata.key} could be applied", errors)
         if any(sent):
             self.controller.queue.add(cluster.metadata.key, after=_CATCH_UP)
-        return stale
+        return Outcome(stale=stale, errors=tuple(errors))
 
     async def _apply_child(self, child: Child, owners: tuple[Mapping[str, Any], ...]) -> bool:
-        return await self._applier.apply(
-            child.kind, child.manifest, there=self._stores[child.kind], owners=() if child.kept else owners
-        )
+        there = self._stores[child.kind]
+        if child.kept:
+            return await self._applier.make_once(child.kind, child.manifest, there=there)
+        return await self._applier.apply(child.kind, child.manifest, there=there, owners=owners)
 
     def _shown(self, child: Child) -> bool:
         """Whether the cache shows a part as it is wanted: if not, what it tells is about something else."""
@@ -318,15 +316,9 @@ class ClusterSync:
         await self._set_finalizers(cluster, [it for it in meta.finalizers if it != names.SLURM_CLUSTER_FINALIZER])
 
     async def _report(
-        self,
-        cluster: SlurmCluster,
-        parts: Parts,
-        *,
-        prefix: str,
-        stale: frozenset[str] = frozenset(),
-        refused: str = "",
+        self, cluster: SlurmCluster, parts: Parts, *, prefix: str, made: Outcome | None = None
     ) -> None:
-        family = self._family(cluster, parts, prefix, stale=stale, refused=refused)
+        family = self._family(cluster, parts, prefix, made=made)
         if family.root is not None and family.root.missing:
             # Whether a pod that finds no node has been given time enough to find one.
             self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
@@ -335,6 +327,8 @@ class ClusterSync:
         accepted = condition(before.conditions, ACCEPTED)
         if parts.problems and (accepted is None or accepted.message != "; ".join(parts.problems)):
             self._tell(cluster, "CannotBeMade", "; ".join(parts.problems), warning=True)
+        elif (wrong := family.unmade.wrong) and wrong not in _message(before.conditions, DEGRADED):
+            self._tell(cluster, "PartsRefused", wrong, warning=True)
         elif fields["phase"] == AVAILABLE and not holds(before.conditions, "Ready"):
             self._tell(cluster, "Available", f"the cluster is ready: {fields['workers']} workers")
         if family.root is not None:
@@ -374,6 +368,11 @@ class ClusterSync:
             cluster = Key(key.namespace, found.metadata.labels.get(names.CLUSTER_LABEL, "")) if found else key
             if cluster in self._world.clusters:
                 self.controller.queue.add(cluster)
+
+
+def _message(held: Iterable[Condition], type_: str) -> str:
+    found = condition(held, type_)
+    return found.message if found else ""
 
 
 def _with_key(child: Child) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from isthmus.domain.operator.nodeset.records import records
 from isthmus.domain.operator.nodeset.shape import shape_of
 from isthmus.domain.operator.nodeset.victims import chosen_before
 from isthmus.domain.operator.nodeset.view import View
-from isthmus.errors import IsthmusError, Terminal
+from isthmus.errors import Terminal
 from isthmus.kube import errors
 from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
@@ -42,7 +42,7 @@ from isthmus.model.meta import Key, Partial
 from isthmus.model.objects import BUDGETS, SERVICES
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.nodesets.acting import Hands
 from isthmus.operator.nodesets.gathering import Gatherer
@@ -104,7 +104,8 @@ class NodeSetSync:
         self._hands = Hands(world.kube, recorder, clock=clock)
         self._slurm_side = SlurmSide(recorder, clock=clock)
         self._memories: dict[str, Memory] = {}
-        self.controller: Controller[Key] = Controller("nodesets", self.reconcile, metrics=metrics, workers=_WORKERS)
+        guarded = refusals.told(NODESETS, world.nodesets, self.reconcile, reporter=reporter, recorder=recorder)
+        self.controller: Controller[Key] = Controller("nodesets", guarded, metrics=metrics, workers=_WORKERS)
         self.mirror = PodMirror(world, metrics=metrics)
         Waker(world, self.controller.queue.add)
 
@@ -134,8 +135,9 @@ class NodeSetSync:
             await self._share(controller)
             await self._settle(nodeset, controller, template, memory)
         except Terminal as error:
-            await self._report_wrong(nodeset, _told(error))
-            raise
+            await self._report_wrong(nodeset, error.line)
+            if failure := refusals.again(error):
+                raise failure from error
 
     def _template(self, nodeset: NodeSet, controller: ControllerPart) -> worker.Template | None:
         """Make the template of pods; one that cannot be made must not keep a NodeSet from going."""
@@ -363,7 +365,3 @@ class NodeSetSync:
         fields.setdefault("nodeSetHash", "")
         await self._reporter.report(NODESETS, nodeset, fields, status.hopeless(wrong))
         self._recorder.event(NODESETS, nodeset, "SyncFailed", wrong, warning=True)
-
-
-def _told(error: IsthmusError) -> str:
-    return f"{error.what} ({error.remedy})" if error.remedy else error.what

@@ -29,7 +29,7 @@ from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STA
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
-from isthmus.operator import parts
+from isthmus.operator import parts, refusals
 from isthmus.operator.applying import Applier, owner_reference
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.slurmctld.delivering import Deliverer, Revision, is_ready
@@ -87,9 +87,10 @@ class ControllerSync:
         self._rotation = Rotation(world, recorder)
         self._deliverer = Deliverer(world, now)
         self._delivering: set[Key] = set()
-        self.controller: Controller[Key] = Controller(
-            "controllers", self.reconcile, metrics=metrics, workers=_WORKERS
+        guarded = refusals.told(
+            CONTROLLERS, world.controllers, self.reconcile, reporter=reporter, recorder=recorder
         )
+        self.controller: Controller[Key] = Controller("controllers", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.controllers.on_change(lambda key, *_: wake(key))
         for store in (world.statefulsets, world.services, world.configmaps, world.secrets, world.daemonsets):
@@ -127,7 +128,9 @@ class ControllerSync:
             verdict = await self._deliverer.deliver(controller, revision)
         except Terminal as error:
             # The cluster goes on with the files and keys that it has.
-            verdict = Verdict("rejected", str(error))
+            verdict = Verdict("rejected", error.line)
+            if refusals.again(error):
+                self.controller.queue.add(key, after=refusals.AGAIN_S)
         tell_config(self._recorder, controller, verdict)
         await self._make_workload(controller)
         await self._report(controller, revision, verdict, problems=problems)

@@ -7,6 +7,7 @@ import msgspec
 
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.conditions import no, yes
+from isthmus.domain.kube.podtrouble import Trouble
 from isthmus.domain.operator.clusterparts.cluster import Parts
 from isthmus.domain.operator.clusterparts.daemons import resting
 from isthmus.domain.operator.clusterparts.rootjobs import OVERWRITE
@@ -61,6 +62,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     ready_writers: int = 0
     stale: frozenset[str] = frozenset()
     """Kinds of parts that were changed just now, and that the cache still shows as they were."""
+    unmade: Trouble = Trouble()
+    """Parts that could not be applied."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -125,7 +128,8 @@ def cluster_status(
         return fields | {"phase": NOT_AVAILABLE}, [*held, *_at_rest(cluster, family)]
     views = _views(cluster, family)
     held += [view.as_condition(type_) for type_, view in views.items()]
-    shown = [*views.values(), *([_root(family.root)] if family.root else [])]
+    unmade = View("every part", ready=family.unmade == Trouble(), **family.unmade._asdict())
+    shown = [unmade, *views.values(), *([_root(family.root)] if family.root else [])]
     summary = _summary(shown, settled=f"{ready} of {parts.workers} workers are ready")
     available = conditions.holds(summary, conditions.READY)
     return fields | {"phase": AVAILABLE if available else NOT_AVAILABLE}, [*held, *summary]
@@ -213,7 +217,7 @@ def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
     text = f"maintenance is {mode}: {doing}"
     if mode == OVERWRITE and family.root is not None and not left:
         text = f"{text}; {family.root.text}"
-    wrong = family.root.wrong if family.root else ""
+    wrong = "; ".join(it for it in (family.unmade.wrong, family.root.wrong if family.root else "") if it)
     types = ["CommonAvailable", "ControllersAvailable", "LoginAvailable", "WorkersAvailable"]
     if cluster.spec.slurm_nodes.accounting.enabled:
         types.append("AccountingAvailable")

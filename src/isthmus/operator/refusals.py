@@ -1,0 +1,89 @@
+"""What Kubernetes refuses stands in the status of the object that it was done for, and is tried again.
+
+A refusal that no repetition helps against (`Terminal`) needs somebody: the object is Degraded, with the reason and
+an Event. What was in the way may go without a word to us, such as a quota or somebody else's Service, so it is
+tried again every few seconds.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from isthmus.domain.kube import conditions
+from isthmus.domain.kube.podtrouble import Trouble
+from isthmus.errors import IsthmusError, Retry, Terminal, Wait
+from isthmus.kube.errors import AlreadyExists, ApiError, NotFound, Taken, Unavailable
+from isthmus.kube.recorder import Recorder
+from isthmus.kube.store import Store
+from isthmus.model.base import Kind
+from isthmus.model.meta import Key
+from isthmus.operator import parts
+from isthmus.operator.applying import Foreign, ReferenceMissing
+from isthmus.operator.reporting import Reported, Reporter
+from isthmus.runtime.controller import leaves, most_urgent
+
+T = TypeVar("T", bound=Reported)
+
+Reconcile = Callable[[Key], Awaitable[None]]
+
+AGAIN_S: Final = 10.0
+"""So many seconds later it is seen whether what was refused is taken now."""
+
+
+def again(error: IsthmusError) -> Wait | None:
+    """Make what to raise once a refusal has been told; None if what was wrong wakes us when it changes."""
+    return Wait(error.what, after=AGAIN_S) if isinstance(error, ApiError | Foreign) else None
+
+
+async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:
+    """Make something; tell what is wrong with it, and what to raise when that has been told.
+
+    The API server answers some mistakes in pod templates as if the fault were its own: those are told, too, and
+    tried again; and so are a port that somebody else has, and an object that is referred to and is missing.
+    """
+    try:
+        return await making, None
+    except Terminal as error:
+        return Trouble(wrong=error.line), again(error)
+    except (Unavailable, Taken, ReferenceMissing) as error:
+        return Trouble(wrong=error.line), error
+
+
+def told(
+    kind: Kind[T], there: Store[T], reconcile: Reconcile, *, reporter: Reporter, recorder: Recorder
+) -> Reconcile:
+    """Make a reconcile function that tells in the status of its object what it was refused."""
+    races: set[Key] = set()
+
+    async def reconcile_and_tell(key: Key) -> None:
+        try:
+            await reconcile(key)
+        except Exception as error:
+            refused = [it for it in leaves(error) if isinstance(it, Terminal)]
+            if not refused:
+                raise
+            if key not in races and all(isinstance(it, NotFound | AlreadyExists) for it in refused):
+                # Somebody was faster. What a second look meets, too, is more than that.
+                races.add(key)
+                raise Retry(str(refused[0])) from error
+            races.discard(key)
+            if (about := there.get(key)) is not None:
+                await _tell(kind, about, "; ".join(it.line for it in refused), reporter=reporter, recorder=recorder)
+            if isinstance(most_urgent(error), Terminal):
+                raise Wait(refused[0].what, after=AGAIN_S) from error
+            raise
+        races.discard(key)
+
+    return reconcile_and_tell
+
+
+async def _tell(kind: Kind[T], about: T, wrong: str, *, reporter: Reporter, recorder: Recorder) -> None:
+    """Say that something is wrong; what was told before of anything else stays."""
+    before: dict[str, Any] = msgspec.to_builtins(about.status)
+    fields = {name: value for name, value in before.items() if name not in {"conditions", "observedGeneration"}}
+    summary = conditions.summary(wrong=wrong, settled="")
+    types = {it.type for it in summary}
+    held = [*(it for it in about.status.conditions if it.type not in types), *summary]
+    parts.tell(recorder, kind, about, held)
+    await reporter.report(kind, about, fields, held)
