@@ -56,8 +56,10 @@ from isthmus.runtime.references import References
 T = TypeVar("T", bound=HasMeta)
 
 _COMPONENTS: Final = "controller,worker,login,accounting,restapi,database,token,jail,sconfigcontroller"
-# Other products have components of these names, too, and their Secrets are none of our business.
-_OURS: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL} in ({_COMPONENTS})"
+# Pods of slurm-operator count, too: a NodeSet that moves over to us has some.
+_OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
+_MADE_BY_US: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{_OURS}"
+"""Other products have components of these names as well, and what is in their Secrets is none of our business."""
 
 
 class _Manager(Protocol):
@@ -120,8 +122,8 @@ class World:
         self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
         self.daemonsets = self._follow(DAEMONSETS, labels=_OURS, indexes=owned)
         self.services = self._follow(SERVICES, labels=_OURS, indexes=owned)
-        self.configmaps = self._follow(CONFIGMAPS, labels=_OURS, indexes=owned)
-        self.secrets = self._follow(SECRETS, labels=_OURS, indexes=owned)
+        self.configmaps = self._follow(CONFIGMAPS, labels=_MADE_BY_US, indexes=owned)
+        self.secrets = self._follow(SECRETS, labels=_MADE_BY_US, indexes=owned)
         self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
         self.jobs = self._follow(OWN_JOBS, labels=_OURS, indexes=owned)
         self.service_accounts = self._follow(SERVICE_ACCOUNTS, labels=_OURS, indexes=owned)

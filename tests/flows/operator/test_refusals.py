@@ -195,7 +195,7 @@ PARTS = {
     "LoginSet": Part(LoginSetSync, LOGINSETS, lambda it: it.loginsets, "p", OF_SLURM),
     "RestApi": Part(RestApiSync, RESTAPIS, lambda it: it.restapis, "p-restapi", OF_SLURM),
     "Accounting": Part(AccountingSync, ACCOUNTINGS, lambda it: it.accountings, "p-accounting", KEYS),
-    "NodeSet": Part(NodeSetSync, NODESETS, lambda it: it.nodesets, "slurm-workers", OF_SLURM),
+    "NodeSet": Part(NodeSetSync, NODESETS, lambda it: it.nodesets, "slurm-workers-slurm", OF_SLURM),
 }
 
 
