@@ -157,6 +157,26 @@ def test_what_has_no_effect_is_said_after_the_install(helm: Helm) -> None:
     assert "No effect: nodeExporter, cudaVersion, slurmScripts, images.munge" in done.stdout
 
 
+PROMETHEUS = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}"
+
+
+def test_daemons_can_be_closed_to_others_and_login_nodes_stay_open(
+    helm: Helm, control_plane: ControlPlaneBed, namespace: str
+) -> None:
+    assert "NetworkPolicy" not in {it["kind"] for it in rendered(helm)}
+    made = rendered(helm, values=f"networkPolicy: {{enabled: true, from: [{PROMETHEUS}]}}")
+    daemons, login = (it for it in made if it["kind"] == "NetworkPolicy")
+    everything = {"app.kubernetes.io/managed-by": "isthmus"}
+    assert daemons["spec"]["podSelector"]["matchLabels"] == everything
+    (rule,) = daemons["spec"]["ingress"]
+    assert rule["from"][0] == {"podSelector": {"matchLabels": everything}}
+    assert rule["from"][2] == yaml.safe_load(PROMETHEUS)
+    assert login["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 22}]}]
+    for policy in (daemons, login):
+        policy["metadata"]["namespace"] = namespace
+        control_plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(policy))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
