@@ -208,14 +208,13 @@ class JailedConfigSync:
         memory.owing = updates.owing(dict(slurm.nodes))
         memory.noticed = None
         try:
-            await slurm.client.reconfigure()
+            await slurm.reconfigure(now=memory.told_at)
         except IsthmusError as error:
             # Told in the status at the next look, which follows soon.
             memory.refusal = error.what
             log.warning("Slurm does not read its configuration again", error=error.what)
             return
         memory.refusal = ""
-        slurm.hurry()
 
     async def _tell(self, config: JailedConfig, told: updates.Told) -> None:
         self._record(config, told)

@@ -76,6 +76,8 @@ class Slurm:
         self.client = client
         self.accounting = Accounting(client.calls)
         self.watch = NodeWatch(client)
+        self.asked_at = 0.0
+        """When we last told slurmctld to read its files again, in seconds since 1970."""
 
     @property
     def nodes(self) -> Store[str, Node]:
@@ -100,6 +102,12 @@ class Slurm:
     def hurry(self) -> None:
         """Look again at once, and often for some seconds."""
         self.watch.hurry()
+
+    async def reconfigure(self, *, now: float) -> None:
+        """Let slurmctld and all nodes read their files again."""
+        self.asked_at = now
+        await self.client.reconfigure()
+        self.hurry()
 
 
 class _Following:

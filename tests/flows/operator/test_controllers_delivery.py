@@ -129,6 +129,22 @@ async def test_a_node_that_has_not_taken_it_is_named(
         await applied(bed, "True")
 
 
+async def test_a_node_that_started_before_slurmctld_read_it_has_not_taken_it(
+    bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PUSH_AGAIN", 3600.0)
+    async with following(bed, slurm_here):
+        await make(bed)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        await next_second()
+        await asyncio.to_thread(slurm_here.restart, "slurmd-n1")  # with what slurmctld has: the files of before
+        await next_second()
+        await asyncio.to_thread(slurm_here.restart, "slurmctld")
+        await applied(bed, "False", saying="1 of 1 nodes have not taken it yet: n1")
+        await asyncio.to_thread(slurm_here.restart, "slurmd-n1")
+        await applied(bed, "True")
+
+
 async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
     bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

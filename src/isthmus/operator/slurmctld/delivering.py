@@ -12,7 +12,7 @@ from isthmus import names
 from isthmus.domain.operator.manifests import controller as manifests
 from isthmus.domain.operator.nodeset import identity
 from isthmus.domain.operator.slurmfiles import delivery
-from isthmus.domain.operator.slurmfiles.delivery import Delivery, Verdict
+from isthmus.domain.operator.slurmfiles.delivery import Delivery, Progress, Verdict
 from isthmus.errors import IsthmusError
 from isthmus.kube.errors import NotFound
 from isthmus.model.meta import Key, condition
@@ -54,6 +54,11 @@ class Deliverer:
     def __init__(self, world: World, now: Callable[[], datetime]) -> None:
         self._world = world
         self._now = now
+        self._progress: dict[Key, Progress] = {}
+
+    def forget(self, controller: Key) -> None:
+        """Drop what is remembered of a Controller that is gone."""
+        self._progress.pop(controller, None)
 
     async def deliver(self, controller: Controller, revision: Revision) -> Verdict:
         """Do what brings a revision nearer to everybody, and tell how far it has come."""
@@ -63,13 +68,15 @@ class Deliverer:
             told = condition(controller.status.conditions, CONFIG_APPLIED)
             kept = told.message if told and told.status == "True" else ""
             return Verdict("applied", kept or f"every daemon runs with revision {revision.both}")
+        key = controller.metadata.key
         await self._nudge(controller, revision)
-        verdict = delivery.judge(await self._seen(controller, revision))
-        slurm = self._world.slurms.of(controller.metadata.key)
+        seen = await self._seen(controller, revision)
+        progress = self._progress[key] = delivery.advance(self._progress.get(key, Progress()), seen)
+        verdict = delivery.judge(seen, progress)
+        slurm = self._world.slurms.of(key)
         if verdict.push and slurm is not None:
-            log.info("letting all daemons read their files again", controller=str(controller.metadata.key))
-            await slurm.client.reconfigure()
-            slurm.hurry()
+            log.info("letting all daemons read their files again", controller=str(key))
+            await slurm.reconfigure(now=self._now().timestamp())
         return verdict
 
     def slurmctld_pods(self, controller: Controller) -> list[Pod]:
@@ -121,6 +128,7 @@ class Deliverer:
             nodes=tuple(slurm.nodes.values()) if slurm else (),
             with_pod=frozenset(identity.slurm_name(it) for it in self._workers(key) if is_ready(it)),
             refusals={it.metadata.name: _refusal(it) for it in self.slurmctld_pods(controller)},
+            asked_at=slurm.asked_at if slurm else 0.0,
         )
 
 

@@ -4,7 +4,7 @@
     decide    files (`slurmfiles`), the next set of keys (`rotation`), whether everybody has them (`delivering`)
     act       apply objects, nudge kubelets, let Slurm read again, report
 
-Nothing is remembered between two passes: which revision there is, and since when, stands on the objects.
+What counts is not remembered between two passes: which revision there is, and since when, stands on the objects.
 """
 
 from collections.abc import Callable
@@ -111,6 +111,7 @@ class ControllerSync:
         controller = self._world.controllers.get(key)
         if controller is None:
             self._delivering.discard(key)
+            self._deliverer.forget(key)
             return
         if not self._world.in_touch:
             raise Wait("Kubernetes does not answer", after=_SOON)

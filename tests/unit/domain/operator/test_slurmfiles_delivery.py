@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.operator.slurmfiles.delivery import KEYS_SETTLE, Delivery, Verdict, counting_since, judge
+from isthmus.domain.operator.slurmfiles.delivery import (
+    KEYS_SETTLE,
+    Delivery,
+    Progress,
+    Verdict,
+    advance,
+    counting_since,
+    judge,
+)
 from isthmus.model.slurm import Node, Number, Statistics
 
 CHANGED = 1000.4
@@ -33,6 +41,45 @@ def test_it_is_applied_when_slurmctld_and_all_nodes_have_read_since() -> None:
 
 def test_a_slurmctld_that_has_not_read_since_is_waited_for() -> None:
     assert judge(seen(counting_since=999.0)) == Verdict("delivering", "slurmctld has not read it yet")
+
+
+def test_a_slurmd_that_started_before_slurmctld_read_it_was_given_what_was_before() -> None:
+    early = node("w-0", started=1003)
+    assert judge(seen(counting_since=1005.0, nodes=(early,))).state == "delivering"
+    # slurmctld begins to count a second after it has told nodes to read.
+    assert judge(seen(counting_since=1005.0, nodes=(node("w-0", started=1004),))).state == "applied"
+
+
+def test_a_slurmctld_that_reads_once_more_does_not_make_nodes_late() -> None:
+    first = seen(counting_since=1005.0, nodes=(node("w-0", started=1005),))
+    known = advance(Progress(), first)
+    again = seen(counting_since=1050.0, now=1051.0, nodes=first.nodes)
+    assert judge(again, known).state == "applied"
+    # Of another revision, nothing is known.
+    assert judge(seen(revision="c d", counting_since=1050.0, nodes=first.nodes), known).state == "delivering"
+
+
+def test_a_reading_in_the_very_second_of_the_change_is_one_of_what_was_before() -> None:
+    """Two changes at once: the second may be refused, and must not count as taken when the first was."""
+    same = {"counting_since": 1000.0, "nodes": (node("w-0", started=1000),)}
+    assert judge(seen(**same)) == Verdict("delivering", "slurmctld has not read it yet")
+    # Clocks may differ: after a while everybody reads once more.
+    assert judge(seen(**same, now=CHANGED + 15)).push
+
+
+def test_a_reading_that_we_asked_for_is_no_proof_until_the_side_car_had_its_time() -> None:
+    """Files of a JailedConfig are read while new settings are on their way, which may yet be refused."""
+    ours = {"asked_at": CHANGED + 1, "counting_since": 1003.0, "nodes": (node("w-0", started=1003),)}
+    assert judge(seen(**ours)) == Verdict("delivering", "slurmctld has not read it yet")
+    assert judge(seen(**ours, now=CHANGED + 15)).state == "applied"
+    known = advance(Progress(), seen(counting_since=1001.0))
+    assert judge(seen(**ours), known).state == "applied", "it had read it before"
+
+
+def test_slurmctld_is_not_told_again_before_it_can_have_answered() -> None:
+    keys: dict[str, Any] = {"due": CHANGED + KEYS_SETTLE, "asked_at": CHANGED + KEYS_SETTLE}
+    assert not judge(seen(**keys, now=CHANGED + KEYS_SETTLE + 1)).push
+    assert judge(seen(**keys, now=CHANGED + KEYS_SETTLE + 6)).push
 
 
 def test_nodes_that_lag_are_named_and_after_a_while_told_again() -> None:

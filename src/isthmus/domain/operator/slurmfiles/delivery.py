@@ -2,10 +2,11 @@
 
     changed ──► mounted in every pod (`due`) ──► slurmctld has read them ──► every node has
 
-slurmctld begins to count anew when it reads its files; slurmd tells when it was started, which is when it read
-them. Both are compared with the time of the change. Files reach slurmctld's pod first, and its side-car makes it
-read them. Keys have to be mounted in the pods of all nodes before, so for them everybody is made to read again a
-little later.
+slurmctld begins to count anew a second after it has read its files; slurmd tells when it was started, and that
+is when it read them. slurmctld is compared with the time of the change, and nodes with the time at which slurmctld
+was first seen to have read it: a slurmd that started between the two was given the files of before. Files reach
+slurmctld's pod first, and its side-car makes it read them. Keys have to be mounted in the pods of all nodes before,
+so for them everybody is made to read again a little later.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,10 @@ from isthmus.model.slurm import Node, Statistics
 KEYS_SETTLE: Final = 10.0
 """Seconds in which kubelet brings a changed Secret into a pod that was told of it."""
 _PUSH_AGAIN: Final = 15.0
+_ANSWERS_WITHIN: Final = 5.0
+"""Seconds in which slurmctld, told to read again, begins to count anew; it need not be told twice before."""
+_COUNTS_LATE: Final = 1
+"""Seconds after which slurmctld begins to count when it has read its files and told nodes."""
 _SHOWN: Final = 200
 
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
@@ -42,6 +47,18 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """Names of nodes whose pod runs: they have to take it though slurmctld may not reach them."""
     refusals: Mapping[str, str] = {}
     """What the side-cars of slurmctld's pods said last when they gave up, by pod."""
+    asked_at: float = 0.0
+    """When we last told slurmctld to read again, for whatever reason; 0 if never."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """What was seen of a revision so far. Without it everything is found again, only later."""
+
+    revision: str = ""
+    taken: bool = False
+    """slurmctld has read files since they changed, and not because of us: it is the side-car that brought them."""
+    read_at: float | None = None
+    """When it was first seen to have read files and keys that all pods had."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -53,25 +70,44 @@ class Verdict(msgspec.Struct, frozen=True):
     """Let slurmctld and all nodes read their files again."""
 
 
-def judge(seen: Delivery) -> Verdict:
+_NOTHING: Final = Progress()
+
+
+def advance(known: Progress, seen: Delivery) -> Progress:
+    """Remember what is seen now, beside what was known."""
+    since = seen.counting_since
+    progress = known if known.revision == seen.revision else Progress(seen.revision)
+    if since is None:
+        return progress
+    taken = progress.taken or (since > int(seen.changed_at) and not _is_answer(seen, since))
+    read_at = progress.read_at
+    if read_at is None and taken and since >= int(seen.due):
+        read_at = since
+    return Progress(seen.revision, taken, read_at)
+
+
+def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
     """Tell how far a revision has come, and what to do about it."""
     for pod, said in sorted(seen.refusals.items()):
         revision, _, why = said.partition("\n")
         if revision.strip() == seen.revision:
             return Verdict("rejected", f"slurmctld in {pod} refuses it: {_one_line(why)}")
-    since = seen.counting_since
+    since, progress = seen.counting_since, advance(known, seen)
     if since is None:
         return Verdict("unknown", "slurmctld cannot be asked whether it has taken it")
-    if since < int(seen.changed_at):
-        return Verdict("delivering", "slurmctld has not read it yet")
-    if since < int(seen.due):
-        return Verdict("delivering", "new keys are being mounted in all pods", push=seen.now >= seen.due)
-    if behind := _behind(seen):
+    if not progress.taken:
+        # One that began to count in the very second of the change has mostly read what was there before.
+        unclear = since >= int(seen.changed_at) - _COUNTS_LATE and seen.now - seen.changed_at >= _PUSH_AGAIN
+        return Verdict("delivering", "slurmctld has not read it yet", push=unclear and not _is_asked(seen))
+    if progress.read_at is None:
+        due = seen.now >= seen.due and not _is_asked(seen)
+        return Verdict("delivering", "new keys are being mounted in all pods", push=due)
+    if behind := _behind(seen, progress.read_at):
         shown = hostlist.fold(behind)[:_SHOWN]
         return Verdict(
             "delivering",
             f"{len(behind)} of {len(seen.nodes)} nodes have not taken it yet: {shown}",
-            push=seen.now - max(since, seen.due) >= _PUSH_AGAIN,
+            push=seen.now - max(since, seen.due) >= _PUSH_AGAIN and not _is_asked(seen),
         )
     return Verdict("applied", f"slurmctld and {len(seen.nodes)} nodes run with revision {seen.revision}")
 
@@ -85,10 +121,24 @@ def counting_since(statistics: Statistics, *, now: float) -> float | None:
     return began + round(now - its_now) if abs(now - its_now) >= 1.5 else began  # noqa: PLR2004 - seconds
 
 
-def _behind(seen: Delivery) -> list[str]:
-    """List nodes that run but have not been started, and so have not read anything, since it was due."""
-    due = int(seen.due)
-    return [node.name for node in seen.nodes if _runs(node, seen) and (node.slurmd_start_time.value or 0) < due]
+def _is_asked(seen: Delivery) -> bool:
+    """Whether slurmctld has just been told to read, and need not have done so yet."""
+    return seen.now - seen.asked_at < _ANSWERS_WITHIN
+
+
+def _is_answer(seen: Delivery, since: float) -> bool:
+    """Whether slurmctld may have read because of us, and so what it had, as the side-car was not there yet.
+
+    Given time, the side-car has brought the new files, or has said why slurmctld refuses them.
+    """
+    by_us = int(seen.asked_at) <= since <= seen.asked_at + _ANSWERS_WITHIN and seen.asked_at >= seen.changed_at
+    return by_us and seen.now - seen.changed_at < _PUSH_AGAIN
+
+
+def _behind(seen: Delivery, read_at: float) -> list[str]:
+    """List nodes that run but have not been started, and so have not read anything, since slurmctld has."""
+    since = max(int(seen.due), read_at - _COUNTS_LATE)
+    return [node.name for node in seen.nodes if _runs(node, seen) and (node.slurmd_start_time.value or 0) < since]
 
 
 def _runs(node: Node, seen: Delivery) -> bool:
