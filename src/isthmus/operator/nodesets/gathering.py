@@ -13,7 +13,8 @@ from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.domain.operator.nodeset.identity import mode_of, ordinal_of, slurm_name
-from isthmus.domain.operator.nodeset.view import PodView
+from isthmus.domain.operator.nodeset.repair import registration
+from isthmus.domain.operator.nodeset.view import PodView, Registration
 from isthmus.errors import Wait
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import Node
@@ -77,6 +78,15 @@ class Gatherer:
     def owned(self, nodeset: NodeSet) -> tuple[Pod, ...]:
         """Find the pods of a NodeSet."""
         return self._world.pods.by("owner", nodeset.metadata.uid)
+
+    def elsewhere(self, nodeset: NodeSet, *, slurm: Slurm | None, now: datetime) -> Registration:
+        """Count the nodes of the cluster's other NodeSets, and those of them that Slurm does not know."""
+        controller = self._world.controller_key(nodeset)
+        if controller is None or slurm is None:
+            return Registration()
+        others = (it for it in self._world.nodesets_of(controller) if it.metadata.uid != nodeset.metadata.uid)
+        pods = (pod for other in others for pod in self.owned(other))
+        return registration(pods, known=slurm.nodes, now=now)
 
     def nodes(self) -> Mapping[str, Node]:
         """Look at all nodes of Kubernetes by their names."""

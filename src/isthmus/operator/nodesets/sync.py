@@ -33,7 +33,7 @@ from isthmus.domain.operator.nodeset.plan import Plan, plan
 from isthmus.domain.operator.nodeset.records import records
 from isthmus.domain.operator.nodeset.shape import shape_of
 from isthmus.domain.operator.nodeset.victims import chosen_before
-from isthmus.domain.operator.nodeset.view import View
+from isthmus.domain.operator.nodeset.view import Registration, View
 from isthmus.errors import Terminal
 from isthmus.kube import errors
 from isthmus.kube.recorder import Recorder
@@ -207,6 +207,7 @@ class NodeSetSync:
         demand = template.demand if template else demand_of({})
         planned = plan(nodeset, pods, nodes=nodes, demand=demand, now=now, made=unseen)
         fresh = slurm is not None and slurm.in_touch and (slurm.as_of or 0.0) > memory.wrote_slurm_at
+        unknown = fresh and any(pod.ready and pod.slurm is None for pod in pods)
         view = View(
             nodeset=nodeset,
             pods=pods,
@@ -216,6 +217,7 @@ class NodeSetSync:
             kube_nodes=nodes,
             slurm_in_touch=fresh,
             slurm_nodes=slurm.nodes if slurm else {},
+            elsewhere=self._gatherer.elsewhere(nodeset, slurm=slurm, now=now) if unknown else Registration(),
             coming=frozenset({*unseen.values(), *(slot.hostname for slot in planned.create)}),
             unwanted=planned.unwanted,
         )

@@ -4,12 +4,13 @@
     the record does not fit           INVALID_REG: slurmd is not what the record says, and is turned away
     down, although its pod is ready   slurmctld gave it up; not where a person set it down
 
-If most nodes are unknown at once, slurmctld has lost its state, and to restart slurmd everywhere would end every
-job that still runs. Then nothing is done, and people are told. Pods that ended are replaced by `plan`; a slurmd
-that never registers is restarted by its startup probe.
+If most nodes of the whole cluster are unknown at once, slurmctld has lost its state, and to restart slurmd
+everywhere would end every job that still runs. Then nothing is done, and people are told. Pods that ended are
+replaced by `plan`; a slurmd that never registers is restarted by its startup probe.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Container, Iterable
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -20,8 +21,11 @@ from isthmus.domain.operator.nodeset.drains import (
     is_ours,
     seconds_since_start,
 )
+from isthmus.domain.operator.nodeset.identity import slurm_name
 from isthmus.domain.operator.nodeset.rollout import budget, staying
-from isthmus.domain.operator.nodeset.view import PodView, View
+from isthmus.domain.operator.nodeset.view import PodView, Registration, View
+from isthmus.model.meta import condition
+from isthmus.model.pod import Pod
 
 STUCK_GRACE: Final = 120.0
 """A node that is down gets so many seconds to come back by itself."""
@@ -48,15 +52,33 @@ def to_repair(view: View, departing: Collection[str]) -> Repair:
     unknown = {pod.name for pod in settled if pod.ready and pod.slurm is None}
     wrong = {pod.name: why for pod in settled if (why := _what_is_wrong(view, pod))}
     complaint = ""
-    if len(unknown) > 1 and 2 * len(unknown) > len(settled):
+    lost, nodes = len(unknown) + view.elsewhere.unknown, len(settled) + view.elsewhere.settled
+    if unknown and lost > 1 and 2 * lost > nodes:
         complaint = (
-            f"Slurm does not know {len(unknown)} of {len(settled)} nodes, as if it had lost its state; they are "
+            f"Slurm does not know {lost} of {nodes} nodes of the cluster, as if it had lost its state; they are "
             "left alone, for jobs may run there: restore slurmctld's state, or delete pods to register them anew"
         )
         wrong = {name: why for name, why in wrong.items() if name not in unknown}
     room = budget(view, departing, besides=wrong).room
     pauses = [left for pod in placed if (left := _time_left(view, pod)) is not None]
     return Repair(dict(list(wrong.items())[:room]), complaint, min(pauses, default=None))
+
+
+def registration(pods: Iterable[Pod], *, known: Container[str], now: datetime) -> Registration:
+    """Count pods of other NodeSets; `known` are the nodes that Slurm knows."""
+    present = (it for it in pods if it.spec.node_name and not it.leaving and not it.finished)
+    settled = [it for it in present if _has_had_time(it, now)]
+    return Registration(len(settled), sum(_is_ready(it) and slurm_name(it) not in known for it in settled))
+
+
+def _has_had_time(pod: Pod, now: datetime) -> bool:
+    started = pod.status.start_time
+    return started is not None and (now - started).total_seconds() >= UNREGISTERED_GRACE
+
+
+def _is_ready(pod: Pod) -> bool:
+    held = condition(pod.status.conditions, "Ready")
+    return held is not None and held.status == "True"
 
 
 def _what_is_wrong(view: View, pod: PodView) -> str:

@@ -117,6 +117,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
         return self.draining and not self.busy
 
 
+class Registration(msgspec.Struct, frozen=True):
+    """How many nodes should have registered by now, and how many of them Slurm does not know."""
+
+    settled: int = 0
+    unknown: int = 0
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A NodeSet, and everything that bears on it."""
 
@@ -133,6 +140,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what is said here of Slurm holds now."""
     slurm_nodes: Mapping[str, SlurmNode] = {}
     """Every node that Slurm knows, also those of others."""
+    elsewhere: Registration = Registration()
+    """Of the cluster's other NodeSets; counted only where Slurm does not know a node of this one."""
     jobs: tuple[Job, ...] | None = None
     """The jobs of Slurm; None unless they were read for this, which costs and is done only where needed."""
     jobs_in: float = 0.0

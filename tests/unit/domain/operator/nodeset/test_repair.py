@@ -1,10 +1,13 @@
 """Which pods are restarted because their nodes do not come into service, and how many at a time."""
 
+import msgspec
 import pytest
 
-from isthmus.domain.operator.nodeset.repair import to_repair
-from isthmus.domain.operator.nodeset.view import PodView
-from tests.unit.domain.operator.nodeset.views import nodeset, pod, view
+from isthmus.domain.operator.nodeset.repair import registration, to_repair
+from isthmus.domain.operator.nodeset.view import PodView, Registration
+from isthmus.model.meta import Condition
+from isthmus.model.pod import Pod
+from tests.unit.domain.operator.nodeset.views import NOW, nodeset, pod, view
 
 HEALTHY = tuple(map(pod, range(1, 8)))
 
@@ -71,6 +74,37 @@ def test_when_slurm_knows_hardly_any_node_nothing_is_restarted() -> None:
     found = to_repair(view(*(pod(n, known=False) for n in range(3)), pod(3)), ())
     assert not found.pods
     assert "3 of 4" in found.complaint
+
+
+def test_whether_slurm_has_lost_its_state_is_judged_over_the_whole_cluster() -> None:
+    lonely = view(pod(0, known=False), elsewhere=Registration(settled=3, unknown=2))
+    assert not to_repair(lonely, ()).pods
+    assert "3 of 4" in to_repair(lonely, ()).complaint
+    # Where all others are known, it is this NodeSet that has trouble.
+    troubled = view(*(pod(n, known=False) for n in range(3)), pod(3), elsewhere=Registration(settled=9))
+    assert list(to_repair(troubled, ()).pods) == ["worker-0"]
+    assert not to_repair(troubled, ()).complaint
+    # A NodeSet that Slurm knows has nothing to complain of.
+    assert not to_repair(view(pod(0), elsewhere=Registration(settled=3, unknown=3)), ()).complaint
+
+
+def test_of_other_nodesets_those_count_that_should_have_registered() -> None:
+    ready = Condition(type="Ready", status="True")
+
+    def status(it: PodView, *, ready_: bool = True) -> Pod:
+        held = (ready,) if ready_ else ()
+        return msgspec.structs.replace(it.pod, status=msgspec.structs.replace(it.pod.status, conditions=held))
+
+    pods = [
+        status(pod(0)),
+        status(pod(1)),
+        status(pod(2), ready_=False),
+        status(pod(3, age=59)),
+        status(pod(4, leaving=True)),
+        status(pod(5, bound=False)),
+        status(pod(6, phase="Failed")),
+    ]
+    assert registration(pods, known={"worker-0"}, now=NOW) == Registration(settled=3, unknown=1)
 
 
 def test_a_lonely_node_is_restarted() -> None:
