@@ -7,7 +7,7 @@ is refused with their words. Everything is found at once, not one error at a tim
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,9 +93,38 @@ def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
     else:
         return found  # rules of the API server say it
     for where, value in after.items():
-        if before.get(where, value) != value:
-            found.refuse(where, f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; make another one instead")
+        if (was := before.get(where, value)) != value:
+            why = f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; make another one instead"
+            found.refuse(where, (_move(was, value) if isinstance(was, _State) else "") or why)
     return found
+
+
+class _State(NamedTuple):
+    """Where slurmctld keeps its state."""
+
+    enabled: bool
+    claim: str
+    """Empty where its pod has a claim of its own, and can only be alone."""
+
+
+def _move(was: _State, now: object) -> str:
+    """Say what to do where another number of slurmctld needs the state in another place."""
+    if not isinstance(now, _State) or not (was.enabled and now.enabled):
+        return ""
+    if now.claim and not was.claim:
+        return (
+            "slurmctld's state is on the claim statesave-… of its one pod, and several slurmctld need one that all"
+            " their nodes can mount. Let jobs end, delete the cluster (claims stay), copy that claim to one with"
+            " ReadWriteMany, name it in volumes.spool, and make the cluster again with this size; see"
+            " docs/operator.md, From one slurmctld to several"
+        )
+    if was.claim and not now.claim:
+        return (
+            f"slurmctld's state is on the claim {was.claim}; to keep it there, name it: volumeSources: [{{name:"
+            f" state, persistentVolumeClaim: {{claimName: {was.claim}}}}}], and"
+            " slurmNodes.controller.volumes.spool.volumeSourceName: state"
+        )
+    return ""
 
 
 _FIXED: Final = {
@@ -111,7 +140,8 @@ def _fixed(children: Iterable[clusterparts.Child]) -> dict[str, object]:
         spec = child.manifest.get("spec", {})
         if child.kind is slinky.CONTROLLERS:
             given = spec.get("persistence", {})
-            found[f"{child.key.name} persistence"] = (given.get("enabled", True), given.get("existingClaim", ""))
+            state = _State(given.get("enabled", True), given.get("existingClaim", ""))
+            found[f"{child.key.name} persistence"] = state
         elif child.kind is slinky.NODESETS:
             found[f"{child.key.name} volumeClaimTemplates"] = spec.get("volumeClaimTemplates", [])
     return found

@@ -287,6 +287,18 @@ def test_what_a_part_could_not_change_is_refused_for_the_whole() -> None:
     assert "the claims that each worker has" in problem
 
 
+def test_who_wants_another_number_of_slurmctld_is_told_what_to_do() -> None:
+    one, two = (cluster(slurmNodes={"controller": {"size": size}}) for size in (1, 2))
+    (problem,) = judge(soperator.SLURM_CLUSTERS, two, one).problems
+    assert "delete the cluster (claims stay), copy that claim to one with ReadWriteMany" in problem
+    (problem,) = judge(soperator.SLURM_CLUSTERS, one, two).problems
+    assert "volumes.spool.volumeSourceName: state" in problem
+    sources = [{"name": "state", "persistentVolumeClaim": {"claimName": "controller-spool"}}]
+    volumes = {"spool": {"volumeSourceName": "state"}}
+    as_told = cluster(volumeSources=sources, slurmNodes={"controller": {"size": 1, "volumes": volumes}})
+    assert judge(soperator.SLURM_CLUSTERS, as_told, two).problems == []
+
+
 def test_scaling_is_no_change_of_what_is_fixed() -> None:
     few, many = (cluster(slurmNodes={"worker": {"size": size}}) for size in (2, 15))
     assert judge(soperator.SLURM_CLUSTERS, many, few).problems == []
