@@ -212,6 +212,18 @@ def test_no_key_is_written_to_the_volume_of_the_state(pods: ControllerPods) -> N
     assert not {it for it in kept if it.endswith((".key", ".jwks"))}
 
 
+def test_a_pod_reaches_itself_by_its_own_address(slurm_version: str, slurm_bed: Factory) -> None:
+    made = ControllerPods(slurm_bed(slurm_version, nodes=0, accounting=False), settings={})
+    hosts = made.bed.path("/etc/hosts")
+    before = hosts.read_text()
+    made.publish(made.conf.replace("SlurmctldHost=ctl-0", "SlurmctldHost=ctl-0(ctl-0.ns.svc)"))
+    made.start("ctl-0")
+    wait_until(lambda: answers(made.bed), what="slurmctld finds itself", within=LIMIT)
+    assert "127.0.0.1 ctl-0.ns.svc\n" in hosts.read_text()
+    hosts.write_text(before)  # as kubelet does when it starts another container
+    wait_until(lambda: "127.0.0.1 ctl-0.ns.svc\n" in hosts.read_text(), what="the name is back", within=LIMIT)
+
+
 # Crashes and standbys
 
 

@@ -56,6 +56,19 @@ deliver() {
 in_charge() { od -An -tu8 --endian=big -j8 -N8 "$state/heartbeat" 2> /dev/null | tr -d ' ' || true; }
 
 revision() { cat "$1"/revision.* 2> /dev/null | tr '\n' ' ' || true; }
+
+# By the name of its own Service, a pod would reach itself from an address that is not its own, to which nobody can
+# answer later. Kubelet writes this file anew for each container that it starts.
+know_itself() {
+    local own address names
+    own=$(sed -n "s/^SlurmctldHost=$HOSTNAME(\(.*\))\$/\1/p" "$1/slurm.conf" 2> /dev/null || true)
+    [[ -n $own && ! $(< /etc/hosts) =~ [[:space:]]"$own"($|[[:space:]]) ]] || return 0
+    while read -r address names; do
+        [[ " $names " == *" $HOSTNAME "* ]] || continue
+        { echo "$address $own" >> /etc/hosts; } 2> /dev/null || true
+        return
+    done < /etc/hosts
+}
 """
 
 START: Final = (
@@ -68,6 +81,7 @@ if (( EUID == 0 )); then
         [[ $(stat -c %U "$directory") == slurm ]] || chown slurm:slurm "$directory" || true
     done
 fi
+know_itself "$place"
 [[ -e $etc/slurm.conf ]] || deliver "$place" "$etc"
 if [[ -e $corner/good && -e $corner/tried && $(< "$corner/tried") == "$(revision "$etc")" ]]; then
     echo 'slurmctld did not start with its newest files; it goes back to those that it last ran with'
@@ -281,6 +295,7 @@ trap 'exit 0' TERM INT
 before=''
 until [[ -e $etc/slurm.conf && -p $run/orders ]]; do sleep 0.1; done
 while :; do
+    know_itself "$etc"
     make_way
     wanted=$(revision "$place")
     if [[ $wanted != "$(revision "$etc")" && ! ( -e $run/rejected && $(< "$run/rejected") == "$wanted" ) ]]; then
