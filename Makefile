@@ -47,7 +47,7 @@ e2e: prepare ## Test on the whole local cluster with real pods (minutes).
 .PHONY: soak
 soak: prepare ## Run what is random for long: a hundred times the examples, hundreds of seeds of kills, long outages, hold-ups (three hours).
 	ISTHMUS_SEEDS=60 $(PYTEST) tests/e2e/test_leaving_nothing.py
-	ISTHMUS_SLURM_VERSIONS=26.05,24.11 $(PYTEST) tests/e2e/test_operator_controller.py
+	ISTHMUS_SLURM_VERSIONS=26.05,24.11 ISTHMUS_AWAY_SECONDS=300 $(PYTEST) tests/e2e/test_operator_controller.py
 	ISTHMUS_SEEDS=200 $(PYTEST) tests/flows/bridge/test_crashes.py
 	ISTHMUS_SEEDS=150 $(PYTEST) tests/flows/operator/test_creation_faults.py
 	ISTHMUS_SEEDS=200 $(PYTEST) tests/flows/sharedroot/test_killed.py tests/flows/sharedroot/test_populate.py

@@ -146,8 +146,12 @@ PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
 CONFIG_HASH_ANNOTATION = "isthmus.dev/config-hash"
 """On a pod: the configuration that it should have; writing it makes kubelet bring volumes up to date at once."""
 
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+"""On an EndpointSlice: the Service that it is of, and who writes it; Kubernetes leaves ours alone."""
+
 FILES_HASH_ANNOTATION = "isthmus.dev/files-hash"
-"""On a login pod: the files that it should have, for the same reason; apart, because others write the other."""
+"""On a pod: users and, on a login pod, all other files that it should have, for the same reason."""
 
 WISHES_ANNOTATION = "isthmus.dev/wishes"
 MADE_ANNOTATION = "isthmus.dev/made"

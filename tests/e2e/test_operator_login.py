@@ -79,8 +79,13 @@ def test_a_user_who_comes_later_needs_no_restart(site: Site, ssh: Ssh) -> None:
     site.patch("controller/slurm", {"spec": {"users": users(ssh, bob)}})
     groups = site.eventually(lambda: ssh.run("id -Gn", user="bob"), "bob to log in")
     assert "physics" in groups
-    # Workers hear of bob's name within a minute or two; his jobs need not wait for that.
-    assert ssh.run("srun -N2 id -u", user="bob").split() == ["2002", "2002"]
+    # Kubelet alone would take a minute or more to bring his name to workers.
+    site.eventually(
+        lambda: ssh.run("srun -N2 id -un", user="bob").split(),
+        "workers to know bob",
+        holds=lambda it: it == ["bob", "bob"],
+        within=20,
+    )
     assert ssh.attempt("sudo -n true", user="bob").returncode != 0
     assert ssh.run("sudo -n whoami").strip() == "root"
     assert site.pods() == before

@@ -24,6 +24,7 @@ from isthmus.model.objects import (
     CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
@@ -122,6 +123,9 @@ class World:
         self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
         self.daemonsets = self._follow(DAEMONSETS, labels=_OURS, indexes=owned)
         self.services = self._follow(SERVICES, labels=_OURS, indexes=owned)
+        # Kubernetes gives the labels of a Service to the slices that it makes itself.
+        by_us = f"{names.SLICE_MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
+        self.endpoint_slices = self._follow(ENDPOINT_SLICES, labels=by_us, indexes=owned)
         self.configmaps = self._follow(CONFIGMAPS, labels=_MADE_BY_US, indexes=owned)
         self.secrets = self._follow(SECRETS, labels=_MADE_BY_US, indexes=owned)
         self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)

@@ -11,14 +11,16 @@ import pytest
 from isthmus import names
 from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.errors import Wait
+from isthmus.kube.errors import NotFound
 from isthmus.model.meta import Key
-from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, NODESETS
+from isthmus.operator.applying import owner_reference
 from isthmus.operator.slurmctld import ControllerSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.parts_bed import JWT_KEY, JWT_KEY_REF, SLURM_KEY, SLURM_KEY_REF, Bed, working
+from tests.flows.operator.parts_bed import JWT_KEY, JWT_KEY_REF, LIMIT, SLURM_KEY, SLURM_KEY_REF, Bed, working
 
 
 @pytest.fixture
@@ -71,6 +73,31 @@ async def test_services_of_standbys_come_and_go_with_them(bed: Bed) -> None:
     for service in ("slurm-controller-0", "slurm-controller-1"):
         await bed.gone(SERVICES, service)
     assert await bed.there(bed.world.services, "slurm-controller")
+
+
+async def test_what_refuses_for_a_slurmctld_that_is_away_follows_the_others(bed: Bed) -> None:
+    await bed.keys()
+    await make(bed, ha={"enabled": True}, persistence={"existingClaim": "shared"})
+
+    async def standby_is_at(address: str) -> None:
+        await bed.there(bed.world.pods, "slurm-controller-1")
+        status = {"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}}
+        await bed.kube.merge_patch(PODS, bed.key("slurm-controller-1"), status, subresource="status")
+
+        async def refuses_there() -> bool:
+            with suppress(NotFound):
+                made = await bed.raw(ENDPOINT_SLICES, "slurm-controller-0-away")
+                return bool(made["endpoints"][0]["addresses"] == [address])
+            return False
+
+        while not await refuses_there():  # noqa: ASYNC110 - its content is in no cache
+            await asyncio.sleep(0.02)
+
+    async with asyncio.timeout(LIMIT):
+        await standby_is_at("10.1.2.3")
+        await standby_is_at("10.1.2.4")
+    await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"ha": {"enabled": False}}})
+    await bed.gone(ENDPOINT_SLICES, "slurm-controller-0-away")
 
 
 async def test_nothing_is_written_when_nothing_changes(bed: Bed) -> None:
@@ -282,6 +309,33 @@ async def test_pods_that_were_there_before_a_change_are_told_to_look_at_their_vo
         return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "").startswith(revision)
 
     await eventually(told)
+
+
+async def test_new_users_are_brought_to_slurmctld_and_workers_that_run(bed: Bed) -> None:
+    await bed.keys()
+    await make(bed, users=[{"name": "alice", "uid": 2001}])
+    await bed.there(bed.world.pods, "slurm-controller-0")
+    nodeset = await bed.make(NODESETS, "w", controllerRef={"name": "slurm"})
+    marks = {names.COMPONENT_LABEL: "worker", names.CLUSTER_LABEL: "slurm"}
+    owners = [owner_reference(NODESETS, nodeset)]
+    worker = {
+        "metadata": bed.meta("w-0", labels=marks, ownerReferences=owners),
+        "spec": {"containers": [{"name": "slurmd", "image": "x"}]},
+    }
+    await bed.kube.create(PODS, worker)
+    await bed.there(bed.world.pods, "w-0")
+    more = [{"name": "alice", "uid": 2001}, {"name": "bob", "uid": 2002}]
+    await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"users": more}})
+
+    def told(name: str) -> bool:
+        pod, people = bed.world.pods.get(bed.key(name)), bed.world.configmaps.get(bed.key("slurm-users"))
+        assert pod
+        assert people
+        has = pod.metadata.annotations.get(names.FILES_HASH_ANNOTATION)
+        return "bob:" in people.data["passwd"] and has == people.metadata.annotations[names.CONFIG_HASH_ANNOTATION]
+
+    for pod in ("slurm-controller-0", "w-0"):
+        await eventually(lambda name=pod: told(name))  # type: ignore[misc]
 
 
 async def test_what_the_side_car_of_slurmctld_says_is_told_to_people(bed: Bed) -> None:

@@ -404,6 +404,7 @@ WRITTEN = [
     *(("apps", it) for it in ("statefulsets", "deployments", "daemonsets")),
     ("batch", "jobs"),
     ("policy", "poddisruptionbudgets"),
+    ("discovery.k8s.io", "endpointslices"),
 ]
 IN_ITS_NAMESPACES = [
     *((verb, *it) for it in WRITTEN for verb in ("get", "list", "watch", "create", "patch", "delete")),

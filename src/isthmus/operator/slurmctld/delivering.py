@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -22,6 +22,9 @@ from isthmus.operator.slurmctld.telling import CONFIG_APPLIED
 from isthmus.operator.world import World
 
 log = structlog.get_logger()
+
+_HEARD_WITHIN: Final = 0.5
+"""Seconds in which a kubelet hears of a changed object; one that is told to look before may find what was there."""
 
 
 class Revision(NamedTuple):
@@ -94,37 +97,57 @@ class Deliverer:
                 if self._world.controller_key(loginset) == controller:
                     yield from self._world.pods.by("part", ("login", loginset.metadata.key))
 
+    async def refresh_users(self, controller: Controller, revision: str, changed: float) -> float:
+        """Bring changed users to slurmctld and all workers; return in how many seconds to try again, if not yet.
+
+        Login pods are told by their LoginSet, with all else that they mount.
+        """
+        if (wait := changed + _HEARD_WITHIN - self._now().timestamp()) > 0:
+            return wait
+        pods = (*self.slurmctld_pods(controller), *self._workers(controller.metadata.key))
+        await self._annotate_all(names.FILES_HASH_ANNOTATION, ((pod, revision, changed) for pod in pods))
+        return 0.0
+
     async def _nudge(self, controller: Controller, revision: Revision) -> None:
-        """Let kubelet bring volumes up to date in pods that were made before the change; others have it already."""
+        """Let kubelets bring files and keys into pods that run."""
         key = controller.metadata.key
+        if self._now().timestamp() < revision.keys_changed + _HEARD_WITHIN:
+            return  # it is looked again soon
         wanted = [
             *((pod, revision.both.replace(" ", "-"), revision.changed) for pod in self.slurmctld_pods(controller)),
             *((pod, revision.keys, revision.keys_changed) for pod in (*self._workers(key), *self._logins(key))),
         ]
+        await self._annotate_all(names.CONFIG_HASH_ANNOTATION, wanted)
+
+    async def _annotate_all(self, annotation: str, wanted: Iterable[tuple[Pod, str, float]]) -> None:
+        """Write a revision on pods that were made before its change; kubelet then looks at their volumes.
+
+        Others have it already.
+        """
         async with asyncio.TaskGroup() as tasks:
             for pod, value, since in wanted:
-                if _was_there(pod, since) and pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION) != value:
-                    tasks.create_task(self._annotate(pod, value))
+                if _was_there(pod, since) and pod.metadata.annotations.get(annotation) != value:
+                    tasks.create_task(self._annotate(pod, annotation, value))
 
-    async def _annotate(self, pod: Pod, value: str) -> None:
-        annotations = {names.CONFIG_HASH_ANNOTATION: value}
-        patch: dict[str, Any] = {"metadata": {"annotations": annotations, "uid": pod.metadata.uid}}
+    async def _annotate(self, pod: Pod, annotation: str, value: str) -> None:
+        patch: dict[str, Any] = {"metadata": {"annotations": {annotation: value}, "uid": pod.metadata.uid}}
         with suppress(NotFound):
             await self._world.kube.merge_patch(PODS, pod.metadata.key, patch)
 
     async def _seen(self, controller: Controller, revision: Revision) -> Delivery:
         key, now = controller.metadata.key, self._now().timestamp()
         slurm = self._world.slurms.of(key)
-        counting = None
+        told = None
         if slurm is not None and slurm.in_touch:
             with suppress(IsthmusError):
-                counting = delivery.counting_since(await slurm.client.diagnose(), now=now)
+                told = await slurm.client.diagnose()
         return Delivery(
             revision=revision.both,
             now=now,
             changed_at=revision.changed,
             due=revision.due,
-            counting_since=counting,
+            counting_since=delivery.counting_since(told, now=now) if told else None,
+            began=(told.since.value or None) if told else None,
             nodes=tuple(slurm.nodes.values()) if slurm else (),
             with_pod=frozenset(identity.slurm_name(it) for it in self._workers(key) if is_ready(it)),
             refusals={it.metadata.name: _refusal(it) for it in self.slurmctld_pods(controller)},

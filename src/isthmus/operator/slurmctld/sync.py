@@ -7,10 +7,12 @@
 What counts is not remembered between two passes: which revision there is, and since when, stands on the objects.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
+
+import structlog
 
 from isthmus import names
 from isthmus.domain.kube import conditions
@@ -22,10 +24,10 @@ from isthmus.domain.operator.manifests import controller as manifests
 from isthmus.domain.operator.slurmfiles import files
 from isthmus.domain.operator.slurmfiles.delivery import Verdict
 from isthmus.errors import IsthmusError, Terminal, Wait
-from isthmus.kube.errors import NotFound
+from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Condition, HasMeta, Key
-from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
@@ -42,6 +44,8 @@ from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import Asker
+
+log = structlog.get_logger()
 
 _WORKERS: Final = 4
 _SOON: Final = 1.0
@@ -93,7 +97,14 @@ class ControllerSync:
         self.controller: Controller[Key] = Controller("controllers", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.controllers.on_change(lambda key, *_: wake(key))
-        for store in (world.statefulsets, world.services, world.configmaps, world.secrets, world.daemonsets):
+        for store in (
+            world.statefulsets,
+            world.services,
+            world.endpoint_slices,
+            world.configmaps,
+            world.secrets,
+            world.daemonsets,
+        ):
             store.on_change(parts.wakes_owner(CONTROLLERS, wake))
         world.pods.on_change(self._pod_changed)
         world.nodesets.on_change(self._nodeset_changed)
@@ -138,10 +149,11 @@ class ControllerSync:
         self._look_again(key, verdict)
 
     def _has_heard(self, key: Key) -> bool:
-        """Whether the caches show the files and keys that we left: since when they are so stands on them alone."""
-        config, auth = Key(key.namespace, partnames.config(key.name)), Key(key.namespace, partnames.auth(key.name))
-        return self._applier.is_shown(CONFIGMAPS, config, there=self._world.configmaps) and self._applier.is_shown(
-            SECRETS, auth, there=self._world.secrets
+        """Whether the caches show files, keys and users we left: since when they are so stands on these alone."""
+        files = (Key(key.namespace, name(key.name)) for name in (partnames.config, partnames.users))
+        auth = Key(key.namespace, partnames.auth(key.name))
+        return self._applier.is_shown(SECRETS, auth, there=self._world.secrets) and all(
+            self._applier.is_shown(CONFIGMAPS, it, there=self._world.configmaps) for it in files
         )
 
     # Beginning and end
@@ -196,9 +208,40 @@ class ControllerSync:
             of_slurmctld = found.metadata.labels.get(names.COMPONENT_LABEL) == manifests.COMPONENT
             if of_slurmctld and found.metadata.name not in wanted:
                 await self._applier.remove(SERVICES, found.metadata.key, there=self._world.services)
-        keys = gatherer.ssh_keys()
+        await self._make_refusing(controller)
+        return await self._make_users(controller, gatherer.ssh_keys())
+
+    async def _make_refusing(self, controller: ControllerPart) -> None:
+        """Let connections to a slurmctld that is away be refused at once."""
+        owners, slices = (owner_reference(CONTROLLERS, controller),), self._world.endpoint_slices
+        pods = () if controller.spec.external else self._deliverer.slurmctld_pods(controller)
+        addresses = {it.metadata.name: it.status.pod_ip for it in pods if not it.leaving and not it.finished}
+        wanted = manifests.refusing(controller, addresses)
+        try:
+            for manifest in wanted:
+                await self._applier.apply(ENDPOINT_SLICES, manifest, there=slices, owners=owners)
+        except Forbidden as error:
+            # Some kinds of Kubernetes keep this right to themselves. Without it, commands only take longer.
+            log.warning("connections to a slurmctld that is away cannot be refused at once", error=error.what)
+        kept = {it["metadata"]["name"] for it in wanted}
+        for found in slices.by("owner", controller.metadata.uid):
+            if found.metadata.name not in kept:
+                await self._applier.remove(ENDPOINT_SLICES, found.metadata.key, there=slices)
+
+    async def _make_users(self, controller: ControllerPart, keys: Mapping[str, str | None]) -> tuple[str, ...]:
+        """Bring users to every daemon; return what is wrong with them."""
+        meta = controller.metadata
         people = users.users_configmap(controller, keys)
+        there = self._world.configmaps.get(Key(meta.namespace, partnames.users(meta.name)))
+        revision = common.hash_of(people["data"])
+        changed_at = _changed_at(there, revision, self._now())
+        people = common.dated(people, revision=revision, changed_at=changed_at)
+        owners = (owner_reference(CONTROLLERS, controller),)
         await self._applier.apply(CONFIGMAPS, people, there=self._world.configmaps, owners=owners)
+        if there is not None:
+            wait = await self._deliverer.refresh_users(controller, revision, _seconds(changed_at))
+            if wait > 0:
+                self.controller.queue.add(meta.key, after=wait)
         return users.roster(controller.spec.users, keys).problems
 
     async def _make_config(self, controller: ControllerPart, gatherer: Gatherer) -> Revision:

@@ -65,6 +65,9 @@ def test_a_reading_in_the_very_second_of_the_change_is_one_of_what_was_before() 
     assert judge(seen(**same)) == Verdict("delivering", "slurmctld has not read it yet")
     # Clocks may differ: after a while everybody reads once more.
     assert judge(seen(**same, now=CHANGED + 15)).push
+    # Another reading than the one that we found has to be one of the change.
+    found = advance(Progress(), seen(counting_since=999.0, began=5999.0))
+    assert judge(seen(**same, began=6000.0), found).state == "applied"
 
 
 def test_a_reading_that_we_asked_for_is_no_proof_until_the_side_car_had_its_time() -> None:

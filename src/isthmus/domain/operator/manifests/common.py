@@ -119,6 +119,12 @@ def service(
     }
 
 
+def dated(made: Manifest, *, revision: str, changed_at: str) -> Manifest:
+    """Write on an object which revision of its content it holds, and since when."""
+    marks = {names.CONFIG_HASH_ANNOTATION: revision, names.CHANGED_AT_ANNOTATION: changed_at}
+    return {**made, "metadata": {**made["metadata"], "annotations": marks}}
+
+
 def pod_template(
     spec: Mapping[str, Any],
     marks: Mapping[str, str],

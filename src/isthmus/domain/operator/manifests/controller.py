@@ -26,6 +26,8 @@ PLACEHOLDER: Final = "slurmctld-placeholder"
 SIDE_CAR: Final = "reconfigure"
 REVISION_FILE: Final = controller_scripts.REVISION
 
+_CLOSED_PORT: Final = 1
+"""A port on which nobody listens in a pod of slurmctld."""
 _STATE_VOLUME: Final = "statesave"
 _STATE_SIZE: Final = "1Gi"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -80,32 +82,54 @@ def services(controller: Controller) -> tuple[Manifest, ...]:
     return internal, any_of_them, *each
 
 
+def refusing(controller: Controller, addresses: Mapping[str, str]) -> tuple[Manifest, ...]:
+    """Make what refuses connections to a slurmctld whose pod is away; `addresses` are those of pods that are there.
+
+    A Service without a pod refuses them, too, but by ICMP, of which Linux sends one a second: whoever is not told
+    tries again a second later, in every request. An endpoint that "terminates" is taken where there is no other.
+    This one is a closed port of another slurmctld, whose kernel refuses each connection at once.
+    """
+    meta, pods = controller.metadata, partnames.controller_pods(controller)
+    made = []
+    for away in pods if len(pods) > 1 else ():
+        there = next((addresses[it] for it in pods if it != away and addresses.get(it)), "")
+        if not there:
+            continue
+        marks = {names.SERVICE_NAME_LABEL: away, names.SLICE_MANAGED_BY_LABEL: names.FIELD_MANAGER}
+        conditions = {"ready": False, "serving": True, "terminating": True}
+        made.append(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": common.metadata(f"{away}-away", meta.namespace, {**labels(controller), **marks}),
+                "addressType": "IPv6" if ":" in there else "IPv4",
+                "endpoints": [{"addresses": [there], "conditions": conditions}],
+                "ports": [{"name": APP, "port": _CLOSED_PORT, "protocol": "TCP"}],
+            }
+        )
+    return tuple(made)
+
+
 def config(controller: Controller, files: Mapping[str, str], *, revision: str, changed_at: str) -> Manifest:
     """Make the ConfigMap with all files, and with what tells this revision of them from others."""
     meta = controller.metadata
     data = {**files, controller_scripts.REVISION: f"{revision}\n"}
     made = common.configmap(partnames.config(meta.name), meta.namespace, labels(controller), data)
-    made["metadata"]["annotations"] = {
-        names.CONFIG_HASH_ANNOTATION: revision,
-        names.CHANGED_AT_ANNOTATION: changed_at,
-    }
-    return made
+    return common.dated(made, revision=revision, changed_at=changed_at)
 
 
 def auth(controller: Controller, files: Mapping[str, bytes], *, revision: str, changed_at: str) -> Manifest:
     """Make the Secret with the keys that daemons mount."""
     meta = controller.metadata
     data = {**files, controller_scripts.KEYS_REVISION: f"{revision}\n".encode()}
-    annotations = {names.CONFIG_HASH_ANNOTATION: revision, names.CHANGED_AT_ANNOTATION: changed_at}
-    return {
+    made: Manifest = {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "Opaque",
-        "metadata": common.metadata(
-            partnames.auth(meta.name), meta.namespace, labels(controller), annotations=annotations
-        ),
+        "metadata": common.metadata(partnames.auth(meta.name), meta.namespace, labels(controller)),
         "data": {name: b64encode(content).decode() for name, content in data.items()},
     }
+    return common.dated(made, revision=revision, changed_at=changed_at)
 
 
 def statefulset(controller: Controller, settings: Settings) -> Manifest:

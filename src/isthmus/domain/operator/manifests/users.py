@@ -3,7 +3,8 @@
     /var/lib/extrausers/passwd, group, shadow    read by the name service, at each look-up
     /var/lib/extrausers/NAME.authorized_keys     read by sshd of login pods, at each login
 
-So a user who is added can log in and run jobs as soon as kubelet has refreshed the files: nothing is restarted.
+So a user who is added can log in and run jobs as soon as kubelet has refreshed the files, which it is told to do at
+once: nothing is restarted.
 Passwords are locked; people come in by key.
 """
 

@@ -2,7 +2,7 @@
 
     changed ──► mounted in every pod (`due`) ──► slurmctld has read them ──► every node has
 
-slurmctld begins to count anew a second after it has read its files; slurmd tells when it was started, and that
+slurmctld begins to count anew soon after it has read its files; slurmd tells when it was started, and that
 is when it read them. slurmctld is compared with the time of the change, and nodes with the time at which slurmctld
 was first seen to have read it: a slurmd that started between the two was given the files of before. Files reach
 slurmctld's pod first, and its side-car makes it read them. Keys have to be mounted in the pods of all nodes before,
@@ -17,13 +17,13 @@ import msgspec
 from isthmus.domain.languages import hostlist
 from isthmus.model.slurm import Node, Statistics
 
-KEYS_SETTLE: Final = 10.0
+KEYS_SETTLE: Final = 5.0
 """Seconds in which kubelet brings a changed Secret into a pod that was told of it."""
 _PUSH_AGAIN: Final = 15.0
 _ANSWERS_WITHIN: Final = 5.0
 """Seconds in which slurmctld, told to read again, begins to count anew; it need not be told twice before."""
 _COUNTS_LATE: Final = 1
-"""Seconds after which slurmctld begins to count when it has read its files and told nodes."""
+"""Seconds: slurmctld begins to count with the second that follows its reading, nodes have been told by then."""
 _SHOWN: Final = 200
 
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
@@ -42,6 +42,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """From when on all pods surely have the files and keys."""
     counting_since: float | None = None
     """When slurmctld last read its files; None while it cannot be asked."""
+    began: float | None = None
+    """The same on its own clock, by which one reading is told from another."""
     nodes: tuple[Node, ...] = ()
     with_pod: frozenset[str] = frozenset()
     """Names of nodes whose pod runs: they have to take it though slurmctld may not reach them."""
@@ -55,6 +57,8 @@ class Progress(msgspec.Struct, frozen=True):
     """What was seen of a revision so far. Without it everything is found again, only later."""
 
     revision: str = ""
+    began: float | None = None
+    """When slurmctld had read its files, on its own clock, as we looked first."""
     taken: bool = False
     """slurmctld has read files since they changed, and not because of us: it is the side-car that brought them."""
     read_at: float | None = None
@@ -76,14 +80,17 @@ _NOTHING: Final = Progress()
 def advance(known: Progress, seen: Delivery) -> Progress:
     """Remember what is seen now, beside what was known."""
     since = seen.counting_since
-    progress = known if known.revision == seen.revision else Progress(seen.revision)
+    progress = known if known.revision == seen.revision else Progress(seen.revision, seen.began)
     if since is None:
         return progress
-    taken = progress.taken or (since > int(seen.changed_at) and not _is_answer(seen, since))
+    # What was read in the very second of the change is mostly what was there before.
+    again = since > int(seen.changed_at) or progress.began not in {None, seen.began}
+    taken = progress.taken or (again and not _is_answer(seen, since))
     read_at = progress.read_at
     if read_at is None and taken and since >= int(seen.due):
         read_at = since
-    return Progress(seen.revision, taken, read_at)
+    began = seen.began if progress.began is None else progress.began
+    return Progress(seen.revision, began, taken, read_at)
 
 
 def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
@@ -96,7 +103,6 @@ def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
     if since is None:
         return Verdict("unknown", "slurmctld cannot be asked whether it has taken it")
     if not progress.taken:
-        # One that began to count in the very second of the change has mostly read what was there before.
         unclear = since >= int(seen.changed_at) - _COUNTS_LATE and seen.now - seen.changed_at >= _PUSH_AGAIN
         return Verdict("delivering", "slurmctld has not read it yet", push=unclear and not _is_asked(seen))
     if progress.read_at is None:

@@ -62,6 +62,25 @@ def test_standbys_have_names_that_stay_while_their_pods_are_away() -> None:
     assert partnames.controller_hosts(pair) == ("slurm-controller-0.ns.svc", "slurm-controller-1.ns.svc")
 
 
+def test_a_slurmctld_that_is_away_refuses_by_a_closed_port_of_another() -> None:
+    pair = controller(ha={"enabled": True}, persistence={"existingClaim": "s"})
+    there = {"slurm-controller-0": "10.0.0.5", "slurm-controller-1": "fd00::6"}
+    first, second = manifests.refusing(pair, there)
+    assert first["metadata"]["labels"]["kubernetes.io/service-name"] == "slurm-controller-0"
+    assert (first["addressType"], second["addressType"]) == ("IPv6", "IPv4")
+    (endpoint,) = first["endpoints"]
+    assert endpoint["addresses"] == ["fd00::6"]
+    # Only where the Service has no endpoint that is ready.
+    assert endpoint["conditions"] == {"ready": False, "serving": True, "terminating": True}
+    (port,) = first["ports"]
+    assert port["name"] == "slurmctld"
+    assert port["port"] != partnames.SLURMCTLD_PORT
+    assert [it["metadata"]["name"] for it in manifests.refusing(pair, {"slurm-controller-1": "10.0.0.6"})] == [
+        "slurm-controller-0-away"
+    ]
+    assert not manifests.refusing(controller(), {"slurm-controller-0": "10.0.0.5"})
+
+
 def test_services_have_a_slurmctld_whatever_the_operator_does() -> None:
     """W2: no label that only a running operator writes decides whether slurmctld is found."""
     internal, any_of_them = manifests.services(controller(service={"port": 7000, "spec": {"type": "NodePort"}}))
