@@ -13,8 +13,8 @@ from isthmus.model.slinky import CONTROLLERS, Controller
 from isthmus.operator.slurmctld.telling import CONFIG_APPLIED
 from isthmus.operator.world import World
 
-_MARGIN: Final = 10.0
-"""Seconds by which clocks of nodes may be apart, and in which slurmctld may still sign with the key that it had."""
+_MARGIN: Final = 5.0
+"""Seconds by which clocks of nodes may be apart; slurmctld last signed with the old key before that."""
 _PATIENCE: Final = 120.0
 """Seconds in which every node should have taken a new key into use; else the old one is used again."""
 

@@ -64,7 +64,7 @@ know_itself() {
     own=$(sed -n "s/^SlurmctldHost=$HOSTNAME(\(.*\))\$/\1/p" "$1/slurm.conf" 2> /dev/null || true)
     [[ -n $own && ! $(< /etc/hosts) =~ [[:space:]]"$own"($|[[:space:]]) ]] || return 0
     while read -r address names; do
-        [[ " $names " == *" $HOSTNAME "* ]] || continue
+        [[ " ${names//$'\t'/ } " == *" $HOSTNAME "* ]] || continue
         { echo "$address $own" >> /etc/hosts; } 2> /dev/null || true
         return
     done < /etc/hosts
