@@ -69,6 +69,9 @@ JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 STATEFUL_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 """On a pod of a StatefulSet: its ordinal."""
 
+RETURNED_REASON = "SlurmNodeRejected"
+"""The reason of Events and conditions of pods whose node went back to Slurm: Kubernetes could not use it."""
+
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 """On a claim that waits for its first consumer: the node on which the volume is to be made."""
 
@@ -225,6 +228,10 @@ STEP_SECONDS = MetricName(
 )
 DECISIONS = MetricName("isthmus_bridge_decisions_total", "What was decided about groups of pods, by step.")
 WAITING_GROUPS = MetricName("isthmus_bridge_waiting_groups", "Groups of pods that wait to be placed.")
+RETURNED = MetricName(
+    "isthmus_bridge_returned_allocations_total",
+    "Allocations that went back to Slurm because Kubernetes could not use the node; 0 where all is well.",
+)
 NODE_ACTIONS = MetricName(
     "isthmus_bridge_node_actions_total", "What was done to keep nodes of both sides in step, by action."
 )

@@ -67,6 +67,8 @@ class Config(msgspec.Struct, frozen=True):
     """The effect of the taint that keeps other pods away from nodes of Slurm; None for no taint."""
     gres: Mapping[str, str] = EMPTY
     """What extended resources are in Slurm: `nvidia.com/gpu` → `gpu`."""
+    feature_labels: tuple[str, ...] = ()
+    """Labels of Kubernetes nodes whose values are features of their external nodes in Slurm."""
     features: Features = Features()
 
     @property
@@ -91,6 +93,7 @@ _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
     "niceFromPriorityClass": ("nice_from_priority_class", values.boolean),
     "taint": ("taint", values.taint),
     "gres": ("gres", values.gres),
+    "featureLabels": ("feature_labels", values.label_keys),
     "features.enableLeaderElection": ("features.enable_leader_election", values.boolean),
     "features.enableHTTP2": ("features.enable_http2", values.boolean),
     "features.secureMetrics": ("features.secure_metrics", values.boolean),

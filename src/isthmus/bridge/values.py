@@ -96,6 +96,11 @@ def gres(value: object) -> dict[str, str]:
     }
 
 
+def label_keys(value: object) -> tuple[str, ...]:
+    """Read a list of keys of labels."""
+    return tuple(dict.fromkeys(_label_key(_text(one)) for one in _list(value)))
+
+
 def selector(value: object) -> LabelSelector | None:
     """Read a selector of namespaces: a LabelSelector as in manifests, or a text as kubectl takes it."""
     if isinstance(value, str):

@@ -135,6 +135,10 @@ def status(
         raise typer.Exit(1)
 
 
+_NAMED = 5
+"""So many of a kind are named."""
+
+
 def _lines(found: "Status") -> "Iterator[str]":
     from isthmus.domain.bridge.explain import ago
 
@@ -149,6 +153,9 @@ def _lines(found: "Status") -> "Iterator[str]":
     yield f"Pods: {found.bound} have a node, {sum(it.pods for it in found.waiting)} wait"
     for it in found.waiting:
         yield f"  {it.pods:>6} {it.reason}, the longest for {ago(it.longest)}: isthmus explain {_words(it.example)}"
+    if found.returned:
+        yield f"Returned: ✗ {len(found.returned)} allocations that Kubernetes could not use, in the last hour"
+        yield from (f"  {it.pod}, {ago(it.ago)} ago: {it.why}" for it in found.returned[:_NAMED])
     yield f"Policies: {found.policies or 'none'}"
     yield from (f"  ! {warning}" for warning in found.warnings)
     yield from (f"✗ {what} cannot be read: {why}" for what, why in found.troubles.items())

@@ -8,10 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from isthmus.domain.diagnosis import Facts, Finding, diagnose
-from isthmus.domain.diagnosis.facts import KindFact, OperatorFact
+from isthmus.domain.diagnosis.facts import KindFact, OperatorFact, ReturnedFact
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
 from isthmus.inspect.clusterfacts import Reading
+from isthmus.inspect.returned import returned
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind
@@ -56,6 +57,9 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         kinds = tasks.create_task(_kinds(reading))
         operators = tasks.create_task(_operators(Reading(client), now))
         nodes = tasks.create_task(reading.list(NODES, "nodes"))
+        gone_back = tasks.create_task(
+            reading.attempt("Events", returned(client, namespace=namespace, now=now)),
+        )
     chosen = [it for it in clusterfacts.clusters_of(found.result(), now=now) if not name or it.key.name == name]
     if name and not chosen:
         raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
@@ -67,6 +71,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         clusters=tuple(task.result() for task in looking),
         taints=_taints(nodes.result()),
         unready=tuple(it.metadata.name for it in nodes.result() if not _is_ready(it)),
+        returned=tuple(ReturnedFact(pod=it.pod, why=it.why) for it in gone_back.result() or ()),
         troubles=reading.troubles,
     )
 

@@ -160,9 +160,13 @@ def _volumes(world: World, pod: Pod) -> volumes.Volumes:
 def _nodes(world: World, constraints: feasibility.Constraints, *, blind: bool) -> tuple[int, str]:
     """Tell how many nodes fit and why others do not: of Slurm's, or of Kubernetes' where Slurm is away."""
     if not blind:
-        excluded = FeasibleNodes(world.nodes, world.map, world.slurm_nodes).excluded(constraints)
+        excluded = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity).excluded(constraints)
         return excluded.feasible, excluded.why
-    misfits = Counter(filter(None, (feasibility.misfit(constraints, node) for node in world.nodes.values())))
+    looked = (
+        feasibility.misfit(constraints, node) or world.capacity.misfit(constraints, node)
+        for node in world.nodes.values()
+    )
+    misfits = Counter(filter(None, looked))
     return len(world.nodes) - misfits.total(), feasibility.summary(misfits, len(world.nodes))
 
 

@@ -13,6 +13,7 @@ from isthmus.bridge.cache.world import World
 from isthmus.bridge.config import Config
 from isthmus.domain.kube import selectors
 from isthmus.errors import IsthmusError
+from isthmus.inspect.returned import Returned, returned
 from isthmus.inspect.snapshot import Snapshot
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
@@ -83,6 +84,8 @@ class Status(msgspec.Struct, frozen=True):
     policies: int
     warnings: tuple[str, ...]
     troubles: Mapping[str, str]
+    returned: tuple[Returned, ...] = ()
+    """Allocations of the last hour that Kubernetes could not use."""
 
     @property
     def well(self) -> bool:
@@ -99,6 +102,11 @@ async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
     except IsthmusError as error:
         leaders = ()
         troubles["leases"] = error.what
+    try:
+        gone_back = await returned(world.kube, now=now)
+    except IsthmusError as error:
+        gone_back = ()
+        troubles["events"] = error.what
     ours = [pod for pod in world.pods.values() if world.ours(pod) and not pod.finished]
     return Status(
         scheduler=world.scheduler_name,
@@ -108,6 +116,7 @@ async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
         bound=sum(1 for pod in ours if pod.bound),
         jobs=Counter(it.job.job_state[0] if it.job.job_state else "UNKNOWN" for it in world.jobs),
         nodes=_nodes(world),
+        returned=gone_back,
         policies=len(world.policies),
         warnings=() if "policies" in troubles else tuple(_warnings(world, config, ours)),
         troubles={what: why for what, why in troubles.items() if what != "slurm"},

@@ -207,7 +207,13 @@ def _workers(
 
 
 def _node_rules(world: World, config: Config) -> Rules:
-    return Rules(cluster=world.cluster, scheduler_name=config.scheduler_name, taint=config.taint, gres=config.gres)
+    return Rules(
+        cluster=world.cluster,
+        scheduler_name=config.scheduler_name,
+        taint=config.taint,
+        gres=config.gres,
+        feature_labels=config.feature_labels,
+    )
 
 
 def _defaults(config: Config) -> Defaults:

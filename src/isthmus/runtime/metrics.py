@@ -74,6 +74,7 @@ class SchedulingMetrics(msgspec.Struct, frozen=True):
     steps: Callable[[str], Histogram]
     decisions: Callable[[str], Counter]
     waiting: Gauge
+    returned: Counter
 
 
 class Metrics:
@@ -114,6 +115,7 @@ class Metrics:
         self._step_seconds = self._histogram(names.STEP_SECONDS, "step", buckets=_CALL_BUCKETS)
         self._decisions = self._counter(names.DECISIONS, "step")
         self._waiting_groups = self._gauge(names.WAITING_GROUPS)
+        self._returned = self._counter(names.RETURNED)
         self._node_actions = self._counter(names.NODE_ACTIONS, "action")
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
@@ -161,6 +163,7 @@ class Metrics:
             steps=self._step_seconds.labels,
             decisions=self._decisions.labels,
             waiting=self._waiting_groups,
+            returned=self._returned,
         )
 
     def leading(self, name: str) -> Gauge:

@@ -137,6 +137,7 @@ def settings(tmp_path: Path, scheduler_name: str, slurm_with_external_nodes: Slu
         f"slurmRestApi: {slurm_with_external_nodes.rest_url}\n"
         f"slurmJwtFile: {tmp_path}/auth-token\n"
         f"partition: {PARTITION}\n"
+        "featureLabels: [zone]\n"
     )
     return file
 
@@ -245,7 +246,7 @@ async def test_all_in_one_admits_pods_while_slurm_is_away(
         assert await running.end() == 0
 
 
-async def test_controllers_register_nodes(
+async def test_controllers_register_nodes_with_the_features_that_were_chosen(
     settings: Path,
     tmp_path: Path,
     control_plane: ControlPlaneBed,
@@ -254,7 +255,7 @@ async def test_controllers_register_nodes(
 ) -> None:
     (tmp_path / "auth-token").write_text(slurm_with_external_nodes.token("slurm"))
     name = f"n{uuid4().hex[:8]}"
-    await make_node(client, name, labels={names.EXTERNAL_NODE_LABEL: ""})
+    await make_node(client, name, labels={names.EXTERNAL_NODE_LABEL: "", "zone": "east"})
     address = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
     await client.merge_patch(NODES, name, {"status": address}, subresource="status")
     words = ("controllers", f"--config={settings}", f"--kubeconfig={control_plane.kubeconfig}")
@@ -263,6 +264,7 @@ async def test_controllers_register_nodes(
         with process(*words, lease, log=tmp_path / "log") as running:
             await running.until_ready(lambda status, _: status == 200)
             await until_known(slurm_with_external_nodes, name)
+            assert slurm_with_external_nodes.command("sinfo", "-h", "-n", name, "-o", "%f").strip() == "east"
             await client.delete(NODES, name)
             await until_known(slurm_with_external_nodes, name, known=False)
             assert await running.end() == 0

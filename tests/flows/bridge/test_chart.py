@@ -508,6 +508,7 @@ NEEDS = {
     "scheduler": [
         *CACHES,
         *EVENTS,
+        ("list", "events.k8s.io", "events"),
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
         ("patch", "", "persistentvolumeclaims"),

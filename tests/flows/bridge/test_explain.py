@@ -13,11 +13,14 @@ import pytest
 
 from isthmus import names
 from isthmus.domain.bridge import jobstates
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
 from isthmus.model.meta import Key
+from isthmus.model.pod import PODS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import SLURMRESTD_PORT
-from tests.flows.bridge.conftest import Bridge, pod, until
+from tests.flows.bridge.conftest import Bridge, pod, running, until
 
 pytestmark = pytest.mark.long
 
@@ -170,3 +173,34 @@ async def test_the_status_shows_what_waits_and_what_is_amiss(
     away = await isthmus("bridge", "status", SLURM_REST_API=f"http://{address}:{SLURMRESTD_PORT}")
     assert away.returncode == 1
     assert "Slurm: ✗ does not answer: no slurmrestd answers" in away.stdout
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_an_allocation_that_went_back_is_counted_and_named(
+    config: Config, client: Client, namespace: str, slurm_with_external_nodes: SlurmBed, isthmus: Command
+) -> None:
+    """A node is filled by others while nobody looks, and Slurm gives it to a waiting job."""
+    slurm = slurm_with_external_nodes
+    async with running(config, slurm) as bridge:
+        placed, left = await waiting(bridge, namespace)
+        (waits,) = [it for it in bridge.world.jobs if left in it.marker.keys and not it.job.nodes]
+        filler = bridge.world.pods.get(placed)
+        assert filler
+    node = filler.spec.node_name
+    await client.create(PODS, pod(namespace, "daemon", cpu="4", schedulerName="somebody-else", nodeName=node))
+    await client.delete(PODS, placed, grace=0)
+    slurm.command("scancel", filler.metadata.labels[names.JOB_ID_LABEL])
+    await until(lambda: slurm.command("squeue", "-h", "-j", str(waits.job_id), "-o", "%T").strip() == "RUNNING")
+    async with running(config, slurm) as bridge:
+        await until(lambda: bridge.metrics.scheduling().returned._value.get() == 1)
+        line = f"  {left}, "
+
+        async def told() -> bool:
+            shown = (await isthmus("bridge", "status")).stdout.splitlines()
+            return any(
+                it.startswith(line) and f"Slurm gave node {node}, but {node} is too small" in it for it in shown
+            )
+
+        async with asyncio.timeout(60):
+            while not await told():  # noqa: ASYNC110 - Events are written by themselves
+                await asyncio.sleep(0.1)

@@ -24,6 +24,7 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import Bridge, make_node, pod, running, until
 from tests.flows.bridge.whole import whole
 
+DAEMONS = {"e1": "300m", "e2": "100m", "e3": "1", "e4": "4"}
 SHARED = {f"{names.JOB_ANNOTATIONS}exclusive": "false"}
 RAW_CLAIMS: Kind[dict[str, Any]] = Kind(dict[str, Any], "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
@@ -89,6 +90,47 @@ async def test_a_pod_that_no_node_fits_says_so_and_starts_when_one_does(placing:
     await label(placing, "e2", disk="fast")
     (found,) = await placing.bound(key)
     assert found.spec.node_name == "e2"
+
+
+async def daemon(bridge: Bridge, namespace: str, node: str, cpu: str) -> Key:
+    """Put a pod on a node that Slurm did not place there."""
+    body = pod(namespace, f"daemon-{node}", cpu=cpu, schedulerName="somebody-else", nodeName=node)
+    key = await bridge.create(body)
+    await until(lambda: bridge.world.pods.get(key))
+    return key
+
+
+def returned(bridge: Bridge) -> int:
+    return int(bridge.metrics.scheduling().returned._value.get())
+
+
+async def test_a_node_is_left_out_that_could_not_take_the_pod_even_when_empty(
+    placing: Bridge, namespace: str
+) -> None:
+    for node in ("e1", "e2", "e4"):
+        await daemon(placing, namespace, node, "300m")
+    (found,) = await placing.bound(await placing.create(pod(namespace, "large", cpu="4")))
+    assert found.spec.node_name == "e3"
+    (job, *_) = await placing.world.slurm.job(int(found.metadata.labels[names.JOB_ID_LABEL]))
+    assert set(expand(job.excluded_nodes or "")) == {"e1", "e2", "e4", "n1"}
+    fits = [await placing.create(pod(namespace, f"small-{number}", cpu="3700m")) for number in range(3)]
+    assert {it.spec.node_name for it in await placing.bound(*fits)} == {"e1", "e2", "e4"}
+    assert returned(placing) == 0
+
+
+async def test_a_pod_that_is_too_large_for_every_node_is_told_the_largest_and_takes_nothing(
+    placing: Bridge, namespace: str
+) -> None:
+    keys = {node: await daemon(placing, namespace, node, cpu) for node, cpu in DAEMONS.items()}
+    large = await placing.create(pod(namespace, "large", cpu="4"))
+    told = await placing.told(large, "Unschedulable")
+    assert "0 of 5 nodes fit: 4 are too small" in told
+    assert "The largest, e2, does not do even without other pods of Slurm: needs 4 CPUs, 3.9 are free" in told
+    assert not [it for it in placing.world.jobs if it.marker.keys == (large,)], "it was submitted"
+    await placing.world.kube.delete(PODS, keys["e3"], grace=0)
+    (found,) = await placing.bound(large)
+    assert found.spec.node_name == "e3"
+    assert returned(placing) == 0
 
 
 async def test_a_waiting_job_learns_of_nodes_that_fit_now(placing: Bridge, namespace: str) -> None:

@@ -66,6 +66,12 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+def test_labels_that_become_features_are_listed_by_their_keys(write: Write) -> None:
+    text = "slurmRestApi: http://s:6820\nfeatureLabels: [topology.kubernetes.io/zone, gpu]\n"
+    assert load(write(text), environ={}).feature_labels == ("topology.kubernetes.io/zone", "gpu")
+    assert "'a b' is not the key of a label" in refused(write('featureLabels: ["a b"]'))
+
+
 def test_the_documented_file_is_read(write: Write) -> None:
     assert load(write(DOCUMENTED), environ={}) == Config(
         scheduler_name="slurm-bridge",

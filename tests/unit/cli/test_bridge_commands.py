@@ -15,6 +15,7 @@ from isthmus.cli import bridge as command
 from isthmus.cli import explain, levels
 from isthmus.cli.main import app
 from isthmus.errors import Terminal
+from isthmus.inspect.returned import Returned
 from isthmus.inspect.status import Leader, Nodes, Slurm, Status, Waiting
 from isthmus.processes import bridge
 from isthmus.runtime import addresses
@@ -212,6 +213,7 @@ def test_the_status_reads_well() -> None:
         policies=0,
         warnings=("no BridgePolicy holds for namespace batch",),
         troubles={"nodes": "forbidden"},
+        returned=(Returned("batch/train-1", 180.0, "Slurm gave node w3, but w3 is too small"),),
     )
     assert not found.well
     assert "\n".join(command._lines(found)) == (
@@ -225,6 +227,8 @@ def test_the_status_reads_well() -> None:
         "       2 drained or down in Slurm: w[1-2]\n"
         "Pods: 3 have a node, 12 wait\n"
         "      12 SlurmPending, the longest for 2 h: isthmus explain pod/train-0 -n batch\n"
+        "Returned: ✗ 1 allocations that Kubernetes could not use, in the last hour\n"
+        "  batch/train-1, 3 min ago: Slurm gave node w3, but w3 is too small\n"
         "Policies: none\n"
         "  ! no BridgePolicy holds for namespace batch\n"
         "✗ nodes cannot be read: forbidden"

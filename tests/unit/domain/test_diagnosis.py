@@ -17,6 +17,7 @@ from isthmus.domain.diagnosis.facts import (
     OperatorFact,
     PartFact,
     PodFact,
+    ReturnedFact,
     SlurmNodeFact,
 )
 from isthmus.domain.diagnosis.reading import read_answers, read_inside, read_jobs, read_nodes
@@ -85,6 +86,13 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 
 
 # What every cluster depends on
+
+
+def test_allocations_that_went_back_are_worth_knowing_with_pod_and_node() -> None:
+    returned = ReturnedFact(pod="batch/train-1", why="Slurm gave node w3, but w3 is too small")
+    (told,) = diagnose(Facts(returned=(returned,)))
+    assert (told.area, told.where, told.grave) == ("bridge", "pod batch/train-1", False)
+    assert "node w3" in told.why
 
 
 def test_kinds_that_are_not_installed() -> None:

@@ -1,11 +1,12 @@
 """Which Slurm nodes a pod must not get, ready to be sent with its job.
 
 Slurm is told the nodes to leave out, never those to use: a job that requires nodes fails when one of them goes.
-Left out is every Slurm node behind which there is no Kubernetes node that fits the pod.
+Left out is every Slurm node behind which there is no Kubernetes node that fits the pod, and every one that could
+not take it even if it were empty.
 
 Pods of one template share an answer. It is made once, in O(nodes), and later only what changed is looked at again:
 every change of a node is written into a log, and an answer remembers how far it has read. Heartbeats change
-nothing.
+nothing, and neither does a DaemonSet's pod that comes or goes without making a node too small for somebody.
 """
 
 from collections import Counter, OrderedDict
@@ -13,7 +14,9 @@ from collections.abc import Callable
 from sys import intern
 from typing import Final
 
-from isthmus.bridge.cache.nodemap import NodeMap
+from isthmus.bridge.cache.capacity import TOO_SMALL, Capacity
+from isthmus.bridge.cache.ledger import sentence
+from isthmus.bridge.cache.nodemap import NodeMap, is_external
 from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.feasibility import Constraints
 from isthmus.domain.languages.hostlist import fold, natural_key
@@ -31,6 +34,8 @@ _LOG: Final = 4096
 """Changes remembered; an answer that is further behind is made anew."""
 
 _NOT_THERE: Final = "is no node of this Kubernetes"
+_COUNTED_ELSEWHERE: Final = "is a worker on an external node, which counts as that one"
+_MIB: Final = 1 << 20
 
 
 class Excluded(Data, frozen=True):
@@ -60,10 +65,12 @@ class FeasibleNodes:
         nodes: Store[Node],
         map: NodeMap,  # noqa: A002 - what else
         slurm_nodes: SlurmStore[str, slurm.Node],
+        capacity: Capacity,
     ) -> None:
         self._nodes = nodes
         self._map = map
         self._slurm_nodes = slurm_nodes
+        self._capacity = capacity
         self._order: list[str] | None = None
         self._log: list[str] = []
         self._log_from = 0
@@ -73,10 +80,11 @@ class FeasibleNodes:
         nodes.on_change(self._node_changed)
         map.on_change(self._changed)
         slurm_nodes.on_change(self._slurm_node_changed)
+        capacity.on_change(self._capacity_changed)
 
     @property
     def version(self) -> int:
-        """Another number whenever labels, taints, cordon, existence or mapping of a node became another."""
+        """Another number whenever something became another that decides for whom a node fits."""
         return self._log_from + len(self._log)
 
     def on_change(self, hook: Callable[[], None]) -> None:
@@ -100,14 +108,16 @@ class FeasibleNodes:
         """Say why a Kubernetes node does not fit, or None if it does."""
         self._told = False
         node = self._nodes.get(Key("", kube_node))
-        return _NOT_THERE if node is None else feasibility.misfit(constraints, node)
+        if node is None:
+            return _NOT_THERE
+        return feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
 
     def _answer(self, constraints: Constraints) -> _Answer:
         misfits = {}
         for name in self._slurm_nodes:
             if reason := self._reason(constraints, name):
                 misfits[name] = reason
-        return _Answer(misfits, self._excluded(misfits), self.version)
+        return _Answer(misfits, self._excluded(constraints, misfits), self.version)
 
     def _catch_up(self, constraints: Constraints, answer: _Answer) -> None:
         for name in set(self._log[answer.version - self._log_from :]):
@@ -116,24 +126,56 @@ class FeasibleNodes:
                 answer.misfits[name] = reason
             else:
                 answer.misfits.pop(name, None)
-        answer.excluded = self._excluded(answer.misfits)
+        answer.excluded = self._excluded(constraints, answer.misfits)
         answer.version = self.version
 
     def _reason(self, constraints: Constraints, slurm_node: str) -> str | None:
         kube_node = self._map.kube_name(slurm_node)
         node = self._nodes.get(Key("", kube_node)) if kube_node else None
-        reason = feasibility.misfit(constraints, node) if node else _NOT_THERE
+        if node is None:
+            return _NOT_THERE
+        if self._counts_elsewhere(slurm_node, node):
+            return _COUNTED_ELSEWHERE
+        reason = feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
+        if reason is None and _outgrows(constraints, self._slurm_nodes.get(slurm_node)):
+            reason = TOO_SMALL
         # Interned, because thousands of nodes share a reason.
         return reason and intern(reason)
 
-    def _excluded(self, misfits: dict[str, str]) -> Excluded:
+    def _counts_elsewhere(self, slurm_node: str, node: Node) -> bool:
+        """Whether a worker's machine is itself a node of Slurm, which gives away what the worker does not have."""
+        if slurm_node == node.metadata.name or not is_external(node):
+            return False
+        external = self._map.slurm_name(node.metadata.name)
+        return external != slurm_node and external in self._slurm_nodes
+
+    def _excluded(self, constraints: Constraints, misfits: dict[str, str]) -> Excluded:
         total = len(self._slurm_nodes)
         if not total:
             return Excluded("", 0, "Slurm has no nodes")
         if self._order is None:
             self._order = sorted(self._slurm_nodes, key=natural_key)
         hostlist = fold(name for name in self._order if name in misfits)
-        return Excluded(hostlist, total - len(misfits), feasibility.summary(Counter(misfits.values()), total))
+        feasible, why = total - len(misfits), feasibility.summary(Counter(misfits.values()), total)
+        if not feasible and TOO_SMALL in misfits.values():
+            why = f"{why}. {self._largest(constraints, misfits)}"
+        return Excluded(hostlist, feasible, why)
+
+    def _largest(self, constraints: Constraints, misfits: dict[str, str]) -> str:
+        """Name the node that comes nearest to what a pod needs, and what is missing there."""
+
+        def free(name: str) -> list[tuple[str, int, int]]:
+            node, known = self._nodes.get(Key("", self._map.kube_name(name) or "")), self._slurm_nodes.get(name)
+            return [
+                (resource, need, min(self._capacity.free(node, resource), _size(known, resource, need)))
+                for resource, need in constraints.needs
+                if node
+            ]
+
+        small = [name for name, reason in misfits.items() if reason == TOO_SMALL]
+        nearest = max(small, key=lambda name: min((has / need for _, need, has in free(name)), default=0.0))
+        lacking = [sentence(*it) for it in free(nearest) if it[1] > it[2]]
+        return f"The largest, {nearest}, does not do even without other pods of Slurm: {'; '.join(lacking)}"
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         # That a node appears, goes, or has another name in Slurm, the map tells.
@@ -147,6 +189,27 @@ class FeasibleNodes:
         if old is None or new is None:
             self._order = None
             self._changed(name)
+            # Workers on the machine of an external node are left out for as long as that one is there.
+            kube_node = self._map.kube_name(name)
+            for other in self._map.slurm_names(kube_node) - {name} if kube_node else ():
+                self._changed(other)
+        elif (old.cpus, old.real_memory) != (new.cpus, new.real_memory):
+            self._size_changed(name)
+
+    def _capacity_changed(self, kube_node: str) -> None:
+        for name in self._map.slurm_names(kube_node):
+            self._size_changed(name)
+
+    def _size_changed(self, slurm_node: str) -> None:
+        """Look whether it matters: everybody who waits is woken by a change."""
+        if slurm_node not in self._slurm_nodes:
+            return
+        if len(self._answers) == _ANSWERS or any(
+            (self._reason(constraints, slurm_node) is None) == (slurm_node in answer.misfits)
+            for constraints, answer in self._answers.items()
+            if constraints.needs
+        ):
+            self._changed(slurm_node)
 
     def _changed(self, slurm_node: str) -> None:
         self._log.append(slurm_node)
@@ -158,3 +221,17 @@ class FeasibleNodes:
             self._told = True
             for hook in self._hooks:
                 hook()
+
+
+def _outgrows(constraints: Constraints, node: slurm.Node | None) -> bool:
+    """Whether Slurm has the node as smaller than a pod that it could give it to."""
+    return any(need > _size(node, resource, need) for resource, need in constraints.needs)
+
+
+def _size(node: slurm.Node | None, resource: str, need: int) -> int:
+    """Tell how much of a resource Slurm thinks that a node has; as much as is needed where it does not say."""
+    if node and node.cpus and resource == "cpu":
+        return node.cpus * 1000
+    if node and node.real_memory and resource == "memory":
+        return node.real_memory * _MIB
+    return need

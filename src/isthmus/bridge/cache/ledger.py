@@ -9,17 +9,16 @@ counts at once (`assume`), not only when the watch shows it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
-from isthmus.domain.kube.podshape import measure, requests_of
+from isthmus.domain.kube.podshape import Port, clashes, host_ports, measure, requests_of
 from isthmus.kube.store import Store
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 
-_ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - nothing is bound here: it is what the API calls all addresses
 _PODS: Final = "pods"
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 _GIB: Final = 1 << 30
@@ -27,22 +26,14 @@ _NAMED: Final = 2
 """So many leaving pods are named in a sentence."""
 
 
-class _Port(NamedTuple):
-    """A port of a node."""
-
-    protocol: str
-    number: int
-    address: str
-
-
-class _Taken:
+class Taken:
     """What the pods on one node take together."""
 
     __slots__ = ("amounts", "leaving", "ports")
 
     def __init__(self) -> None:
         self.amounts: dict[str, int] = {}
-        self.ports: Counter[_Port] = Counter()
+        self.ports: Counter[Port] = Counter()
         self.leaving = 0
 
     def add(self, pod: Pod, sign: int) -> None:
@@ -54,16 +45,16 @@ class _Taken:
                 amounts[name] = left
             else:
                 amounts.pop(name, None)
-        for port in _ports(pod):
+        for port in host_ports(pod):
             self.ports[port] += sign
             if not self.ports[port]:
                 del self.ports[port]
         if pod.leaving:
             self.leaving += sign
 
-    def beside(self, pods: Sequence[Pod]) -> "_Taken":
+    def beside(self, pods: Sequence[Pod]) -> "Taken":
         """Tell what would be taken if these pods were there, too."""
-        together = _Taken()
+        together = Taken()
         together.amounts = dict(self.amounts)
         together.ports = Counter(self.ports)
         for pod in pods:
@@ -82,7 +73,7 @@ class Ledger:
     def __init__(self, pods: Store[Pod], nodes: Store[Node]) -> None:
         self._pods = pods
         self._nodes = nodes
-        self._taken: dict[str, _Taken] = {}
+        self._taken: dict[str, Taken] = {}
         self._assumed: dict[Key, tuple[str, Pod]] = {}
         self._waiting: dict[str, dict[Callable[[], None], None]] = {}
         pods.on_change(self._pod_changed)
@@ -106,11 +97,11 @@ class Ledger:
         for name, need in _needs(pod).items():
             free = measure(name, allocatable.get(name, "0")) - taken.amounts.get(name, 0)
             if 0 < need > free:
-                lacking.append(_sentence(name, need, max(free, 0)))
+                lacking.append(sentence(name, need, max(free, 0)))
         lacking += [
             f"host port {port.number}/{port.protocol} is taken"
-            for port in _ports(pod)
-            if _clashes(port, taken.ports)
+            for port in host_ports(pod)
+            if clashes(port, taken.ports)
         ]
         return "; ".join([*lacking, *self._leaving_pods(node)]) if lacking else None
 
@@ -179,7 +170,7 @@ class Ledger:
     def _count(self, node: str, pod: Pod, sign: int) -> None:
         taken = self._taken.get(node)
         if taken is None:
-            taken = self._taken[node] = _Taken()
+            taken = self._taken[node] = Taken()
         taken.add(pod, sign)
         if taken.nothing:
             del self._taken[node]
@@ -198,7 +189,7 @@ class Ledger:
         return [*named, f"{more} more are leaving"] if more else named
 
 
-_NOTHING: Final = _Taken()
+_NOTHING: Final = Taken()
 
 
 def _place(pod: Pod | None) -> str | None:
@@ -216,24 +207,8 @@ def _needs(pod: Pod) -> dict[str, int]:
     return needs
 
 
-def _ports(pod: Pod) -> Iterator[_Port]:
-    spec = pod.spec
-    for container in (*(it for it in spec.init_containers if it.restart_policy == "Always"), *spec.containers):
-        for port in container.ports:
-            if port.host_port:
-                yield _Port(port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
-
-
-def _clashes(port: _Port, taken: Counter[_Port]) -> bool:
-    """Tell whether a port is taken: by the same address, or where either means all addresses."""
-    if not taken:
-        return False
-    if port.address == _ANY_ADDRESS:
-        return any(it.number == port.number and it.protocol == port.protocol for it in taken)
-    return port in taken or port._replace(address=_ANY_ADDRESS) in taken
-
-
-def _sentence(name: str, need: int, free: int) -> str:
+def sentence(name: str, need: int, free: int) -> str:
+    """Say what a node lacks of a resource."""
     if name == _PODS:
         return "it has as many pods as it can"
     if name == "cpu":

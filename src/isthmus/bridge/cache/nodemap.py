@@ -18,7 +18,7 @@ has no name in Slurm. Where two claim one name, every process decides alike: the
 oldest of the pods.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeVar
 
@@ -92,7 +92,7 @@ class NodeMap:
         if named := self._named.get(slurm_node):
             return min(named)
         node = self._nodes.get(Key("", slurm_node))
-        if node is not None and _is_external(node) and self._name_of(node) == slurm_node:
+        if node is not None and is_external(node) and self._name_of(node) == slurm_node:
             return slurm_node
         workers = self._workers_of_slurm.get(slurm_node)
         if workers and Key("", found := min(workers).kube_node) in self._nodes:
@@ -113,18 +113,22 @@ class NodeMap:
         node = self._nodes.get(Key("", kube_node))
         return found | {kube_node, _carried_name(node) if node else kube_node} - {""}
 
+    def workers_on(self, kube_node: str) -> Iterator[tuple[str, Key]]:
+        """Name the Slurm nodes whose slurmd runs on a Kubernetes node, each with its pod."""
+        return ((worker.slurm_node, worker.key) for worker in self._workers_on_kube.get(kube_node, ()))
+
     def _name_of(self, node: Node) -> str:
         own = node.metadata.name
         if name := _carried_name(node):
             return name
         workers = self._workers_on_kube.get(own)
-        if not workers or _is_external(node):
+        if not workers or is_external(node):
             return own
         return min((worker.slurm_node for worker in workers), key=natural_key)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         was, now = (_carried_name(node) if node else "" for node in (old, new))
-        if old and new and was == now and _is_external(old) == _is_external(new):
+        if old and new and was == now and is_external(old) == is_external(new):
             return
         if was:
             _discard(self._named, was, key.name)
@@ -186,7 +190,8 @@ def _carried_name(node: Node) -> str:
     return meta.labels.get(names.NODE_NAME_LABEL) or meta.annotations.get(names.NODE_NAME_LABEL) or ""
 
 
-def _is_external(node: Node) -> bool:
+def is_external(node: Node) -> bool:
+    """Whether a node is to be registered in Slurm as an external node."""
     return names.EXTERNAL_NODE_LABEL in node.metadata.labels
 
 

@@ -3,7 +3,7 @@
     Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
                  owners of worker pods, where there are such kinds
     Slurm        jobs, job states, nodes                                                  (one poller)
-    between      our jobs by id and by group, which node is which
+    between      our jobs by id and by group, which node is which, what is left for Slurm on each
 
 Everything that decides reads from here; nothing lists jobs, nodes or pods for the sake of one pod.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, Protocol
 
 from isthmus import names
+from isthmus.bridge.cache.capacity import Capacity
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.bridge.cache.reading import Reading
@@ -109,6 +110,7 @@ class World:
         self.poller.on_restart(self._slurm_restarted)
         self.slurm_nodes = self.poller.nodes
         self.map = NodeMap(self.nodes, self.pods, self.worker_owners)
+        self.capacity = Capacity(self.nodes, self.pods, placed=self.placed)
 
     def register(self, manager: _Manager) -> None:
         """Let a manager keep the caches up to date, and count them as part of its readiness."""
@@ -124,6 +126,10 @@ class World:
     def ours(self, pod: Pod) -> bool:
         """Whether Slurm is to place this pod."""
         return pod.spec.scheduler_name == self.scheduler_name
+
+    def placed(self, pod: Pod) -> bool:
+        """Whether Slurm has placed this pod, so that a job accounts for what it takes."""
+        return self.ours(pod) and bool(job_ids(pod))
 
     def members(self, group: GroupKey) -> tuple[Pod, ...]:
         """The pods of a group, in any state.

@@ -5,15 +5,23 @@ nothing that we read has changed; and whoever is woken sends nothing unless ther
 does not answer, nothing is done at all.
 """
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
+import msgspec
+
 from isthmus import names
+from isthmus.bridge.cache.nodemap import is_external
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.nodes.acting import Actor
 from isthmus.bridge.nodes.side import Side
+from isthmus.domain.bridge import noderecord
+from isthmus.domain.bridge.held import Held
+from isthmus.domain.bridge.noderecord import NO_RESERVE, Reserve
 from isthmus.domain.bridge.noderules import COMPLAINT_PAUSE, Complaint, Rules, decide, kube_facts, slurm_facts
+from isthmus.domain.kube.podshape import requests_of
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
@@ -51,10 +59,13 @@ class NodeSync:
         recorder: Recorder,
         metrics: Metrics,
         now: Callable[[], datetime] = _utc_now,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
         self._rules = rules
         self._now = now
+        self._clock = clock
+        self._held = Held()
         self._side = Side(world.slurm)
         self._actor = Actor(world.kube, world.slurm, recorder=recorder, metrics=metrics)
         self.controller: Controller[NodeKey] = Controller(
@@ -63,6 +74,7 @@ class NodeSync:
         world.nodes.on_change(self._kube_changed)
         world.map.on_change(self._wake)
         world.slurm_nodes.on_change(self._slurm_changed)
+        world.capacity.on_change(self._capacity_changed)
         for name in world.slurm_nodes:
             self._wake(name)
 
@@ -85,7 +97,15 @@ class NodeSync:
         side = await self._side.of(kube)
         # Read after the last await: the decision is about what is known now.
         slurm = self._world.slurm_nodes.get(name)
-        decision = decide(kube, slurm, name=name, rules=self._rules, now=self._now(), side=side)
+        decision = decide(
+            kube,
+            slurm,
+            name=name,
+            rules=self._rules,
+            now=self._now(),
+            side=side,
+            reserved=self._reserved(key) if kube else NO_RESERVE,
+        )
         self._actor.complain(kube, decision.complaints)
         if decision.look_again is not None:
             self._look_again(key, decision.look_again)
@@ -108,14 +128,35 @@ class NodeSync:
             return None, None
         return node, name
 
+    def _reserved(self, key: NodeKey) -> Reserve:
+        """Add up what others hold on a Kubernetes node. That it became less is believed after a while only."""
+        world = self._world
+        workers = [
+            (node, requests_of(pod))
+            for name, pod_key in world.map.workers_on(key.name)
+            if (node := world.slurm_nodes.get(name)) and (pod := world.pods.get(pod_key))
+        ]
+        found = noderecord.reserve(world.capacity.reserved(key.name), workers)
+        held, wait = self._held.settle(key.name, found.amounts, now=self._clock())
+        if wait:
+            self._look_again(key, wait)
+        return msgspec.structs.replace(found, amounts=held)
+
     def _look_again(self, key: NodeKey, after: float) -> None:
         self.controller.queue.add(key, after=after)
 
     # What wakes a node
 
     def _kube_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        if new is not None and (old is None or kube_facts(old) != kube_facts(new)):
+        if new is None:
+            self._held.forget(key.name)
+        elif old is None or kube_facts(old) != kube_facts(new):
             self.controller.queue.add(NodeKey("kubernetes", key.name))
+
+    def _capacity_changed(self, name: str) -> None:
+        node = self._world.nodes.get(Key("", name))
+        if node is not None and is_external(node):
+            self.controller.queue.add(NodeKey("kubernetes", name))
 
     def _slurm_changed(self, name: str, old: SlurmNode | None, new: SlurmNode | None) -> None:
         if old is None or new is None or slurm_facts(old) != slurm_facts(new):

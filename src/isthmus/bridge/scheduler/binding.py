@@ -49,7 +49,7 @@ class Binder:
     def constraints(self, pods: Sequence[Pod]) -> Constraints:
         """Tell which nodes these pods may run on. Those of one gang are alike but for their volumes."""
         terms = tuple(term for pod in pods for term in self._volumes(pod).terms)
-        return feasibility.constraints_of(pods[0], terms)
+        return feasibility.constraints_of(pods[0], terms, beside=pods[1:])
 
     def require_volumes(self, pods: Sequence[Pod]) -> None:
         """Raise `Hold` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
@@ -93,6 +93,7 @@ class Binder:
         if node is None or self._world.nodes.get(Key("", node)) is None:
             raise GiveBack(
                 f"Slurm gave node {slurm_node}, which is no node of this Kubernetes",
+                pod=pod,
                 job_id=seat.job_id,
                 slurm_node=slurm_node,
             )
@@ -105,7 +106,10 @@ class Binder:
         )
         if misfit:
             raise GiveBack(
-                f"Slurm gave node {slurm_node}, but {node} {misfit}", job_id=seat.job_id, slurm_node=slurm_node
+                f"Slurm gave node {slurm_node}, but {node} {misfit}",
+                pod=pod,
+                job_id=seat.job_id,
+                slurm_node=slurm_node,
             )
         beside = [other.pod for other, place in others if place == node]
         self._require_room(seat, node, wake, beside=beside)
@@ -125,7 +129,7 @@ class Binder:
             self._ledger.on_room(node, wake)
             raise Hold(told, reason="WaitingForRoom")
         del self._no_room[place]
-        raise GiveBack(told, job_id=seat.job_id, slurm_node=seat.slurm_node)
+        raise GiveBack(told, pod=seat.pod, job_id=seat.job_id, slurm_node=seat.slurm_node)
 
     def _volumes(self, pod: Pod) -> Volumes:
         world = self._world

@@ -3,6 +3,7 @@
 from typing import Final
 
 from isthmus.errors import Terminal, Wait
+from isthmus.model.pod import Pod
 
 _LOOK_AGAIN: Final = 2.0
 """Most of what is waited for wakes its group by itself; this is for the rest."""
@@ -17,9 +18,10 @@ class Hold(Wait):
 
 
 class GiveBack(Terminal):
-    """Slurm gave a node that Kubernetes cannot use."""
+    """Slurm gave a node that Kubernetes cannot use for this pod."""
 
-    def __init__(self, what: str, *, job_id: int, slurm_node: str) -> None:
+    def __init__(self, what: str, *, pod: Pod, job_id: int, slurm_node: str) -> None:
         super().__init__(what)
+        self.pod = pod
         self.job_id = job_id
         self.slurm_node = slurm_node

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from isthmus import names
 from isthmus.bridge import withdrawal
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.jobs import OurJob
@@ -39,7 +40,7 @@ from isthmus.domain.languages import hostlist
 from isthmus.errors import Retry, Terminal, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
-from isthmus.model.pod import Pod
+from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -93,8 +94,9 @@ class Scheduler:
         self._clock = clock
         self._owners = Owners(world.kube)
         self._ledger = Ledger(world.pods, world.nodes)
-        self._feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes)
+        self._feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity)
         self._binder = Binder(world, self._ledger, self._feasible, clock=clock)
+        self._recorder = recorder
         self._teller = Teller(world.kube, recorder, clock=clock)
         self._sent: dict[GroupKey, list[_Sent]] = {}
         self._waiting: dict[GroupKey, float] = {}
@@ -330,13 +332,15 @@ class Scheduler:
 
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
         """Give a node back that Kubernetes cannot use, and ask Slurm again without it."""
+        self._metrics.returned.inc()
+        self._recorder.event(PODS, error.pod, names.RETURNED_REASON, error.what, warning=True, action="Scheduling")
         log.warning("giving a node back", group=str(group), job=error.job_id, why=error.what)
         unfit = self._feasible.excluded(self._binder.constraints(pods)).hostlist if pods else ""
         if error.slurm_node not in hostlist.expand(unfit):
             self._avoided.setdefault(group, {})[error.slurm_node] = self._clock() + _AVOIDED
             self.controller.queue.add(group, after=_AVOIDED, priority=-1)
         await withdrawal.take_back(self._world, error.job_id, error.what)
-        await self._tell(group, pods, "SlurmNodeRejected", error.what, warning=True)
+        await self._tell(group, pods, names.RETURNED_REASON, error.what, warning=True)
 
     # Telling
 

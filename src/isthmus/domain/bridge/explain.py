@@ -214,7 +214,7 @@ def _nodes(facts: Facts) -> Gate:
         "nodes",
         Mark.REFUSED,
         facts.nodes or "there is no node",
-        "change what the pod asks of nodes, or the nodes: label, untaint, uncordon or register them in Slurm",
+        "change what the pod asks of nodes, or the nodes: label, untaint, uncordon, free or register them in Slurm",
     )
 
 

@@ -1,5 +1,10 @@
 """What a Kubernetes node is in Slurm: the line that it is made from, and the record that says whose it is.
 
+Its size is what Kubernetes can really give there: its allocatable, less a reserve for all pods that Slurm did not
+place. Slurm changes the size of a node only by making it anew, which needs an idle node. So the reserve is rounded
+up: to whole CPUs, and to hundredths of the memory. A pod of a DaemonSet that comes or goes then seldom matters, and
+nodes on which the same pods run stay alike.
+
 The record stands in the Slurm node's `extra` field. It names our cluster, because several may share one Slurm, and
 holds what we asked for. A node has changed its size when it is no longer what we asked for then; what Slurm made of
 it does not matter, since Slurm leaves out GRES that its `GresTypes` does not name, and we would ask for ever.
@@ -10,7 +15,8 @@ Slurm makes a node without that field, which is set a moment later. Until then t
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,6 +37,11 @@ OURS: Final = "slurm-bridge:"
 _NEW: Final = f"{OURS} registered by Kubernetes cluster "
 _VERSION: Final = 1
 _MIB: Final = 1 << 20
+_STEPS: Final = 100
+"""Into so many steps of memory a node is divided for its reserve."""
+
+_SMALL: Final = 20
+"""A change of size by at most this part (a twentieth) is small."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}", re.ASCII)
 _FEATURE = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
 _BEST_ADDRESSES: Final = ("InternalIP", "ExternalIP")
@@ -46,6 +57,14 @@ class Record(msgspec.Struct, frozen=True):
     features: tuple[str, ...] = ()
     topology: str = ""
     isthmus: int = _VERSION
+
+    def close_to(self, other: "Record") -> bool:
+        """Whether two sizes differ so little that nobody has to leave the node for it."""
+        return (
+            self.gres == other.gres
+            and abs(self.cpus - other.cpus) * _SMALL <= self.cpus
+            and abs(self.memory - other.memory) * _SMALL <= self.memory
+        )
 
     @property
     def size(self) -> tuple[int, int, str]:
@@ -65,6 +84,21 @@ class Wanted(msgspec.Struct, frozen=True):
     """The node's name in Kubernetes."""
     address: str
     record: Record
+
+
+class Reserve(msgspec.Struct, frozen=True):
+    """What is not Slurm's to give on a node, as `podshape.requests_of` counts it."""
+
+    amounts: Mapping[str, int] = MappingProxyType({})
+    workers: tuple[str, ...] = ()
+    """The Slurm nodes whose slurmd runs there."""
+
+
+NO_RESERVE: Final = Reserve()
+
+
+class NothingLeftError(Terminal):
+    """A node has nothing left to give."""
 
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -111,16 +145,35 @@ def partitions(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
+def reserve(requests: Mapping[str, int], workers: Iterable[tuple[SlurmNode, Mapping[str, int]]]) -> Reserve:
+    """Add up what is not Slurm's to give: the requests of all pods that it did not place, `workers` among them.
+
+    Those come with the Slurm node that runs in them, and what they request. The machine is counted once: what Slurm
+    has of it by the worker is not given a second time, also where the worker requests less than that.
+    """
+    amounts = dict(requests)
+    found = []
+    for node, asked in workers:
+        found.append(node.name)
+        for resource, has in (("cpu", node.cpus * 1000), ("memory", node.real_memory * _MIB)):
+            amounts[resource] = amounts.get(resource, 0) + max(0, has - asked.get(resource, 0))
+    return Reserve(amounts, tuple(sorted(found)))
+
+
 def describe(
-    node: Node, name: str, *, cluster: str, gres: Mapping[str, str] = EMPTY, feature_labels: Sequence[str] = ()
+    node: Node,
+    name: str,
+    *,
+    cluster: str,
+    gres: Mapping[str, str] = EMPTY,
+    feature_labels: Sequence[str] = (),
+    reserved: Reserve = NO_RESERVE,
 ) -> Wanted:
     """Say what a Kubernetes node should be in Slurm. Raises `Terminal` with what is wrong with the node."""
     allocatable = node.status.allocatable
-    # Rounded down, as opposed to what pods ask for: what is promised must be there.
-    cpus = quantity.parse(allocatable.get("cpu", "0")) // quantity.ONE
-    memory = quantity.parse(allocatable.get("memory", "0")) // quantity.ONE // _MIB
+    cpus, memory = _cpus(allocatable, reserved), _memory(allocatable, reserved)
     if cpus < 1 or memory < 1:
-        raise Terminal(f"it has {cpus} whole CPUs and {memory} MiB of memory to give", remedy="see its allocatable")
+        raise _nothing_left(cpus, memory, reserved)
     features = (*partitions(node), *(node.metadata.labels.get(label, "") for label in feature_labels))
     wanted = Wanted(
         name=_checked(name, _NAME, "the name of a Slurm node"),
@@ -130,7 +183,7 @@ def describe(
             cluster=cluster,
             cpus=cpus,
             memory=memory,
-            gres=_gres_text(_devices(allocatable, gres)),
+            gres=_gres_text(_devices(allocatable, gres, reserved)),
             features=tuple(_checked(it, _FEATURE, "a feature") for it in dict.fromkeys(features) if it),
             topology=node.metadata.annotations.get(names.NODE_TOPOLOGY_ANNOTATION, "").strip(),
         ),
@@ -168,12 +221,41 @@ def line(nodes: Sequence[Wanted]) -> Directive:
     return Directive.of(settings)
 
 
-def _devices(allocatable: Mapping[str, str], table: Mapping[str, str]) -> Counter[str]:
+def _cpus(allocatable: Mapping[str, str], reserved: Reserve) -> int:
+    # Rounded down, as opposed to what pods ask for: what is promised must be there.
+    milli = quantity.parse(allocatable.get("cpu", "0")) * 1000 // quantity.ONE
+    return (milli - reserved.amounts.get("cpu", 0)) // 1000
+
+
+def _memory(allocatable: Mapping[str, str], reserved: Reserve) -> int:
+    has = quantity.parse(allocatable.get("memory", "0")) // quantity.ONE // _MIB
+    step = max(1, has // _STEPS)
+    return has - -(-reserved.amounts.get("memory", 0) // (step * _MIB)) * step
+
+
+def _nothing_left(cpus: int, memory: int, reserved: Reserve) -> Terminal:
+    left = f"{max(0, cpus)} whole CPUs and {max(0, memory)} MiB of memory"
+    if reserved.workers:
+        workers = ", ".join(reserved.workers)
+        return NothingLeftError(
+            f"Slurm has this machine already as {workers}, and {left} are left beside that",
+            remedy=f"remove its label {names.EXTERNAL_NODE_LABEL}: Slurm places pods on {workers} without it; or "
+            "set resources of the NodeSet, so that its workers leave something",
+        )
+    if reserved.amounts:
+        return NothingLeftError(
+            f"pods that Slurm did not place hold it all: {left} are left",
+            remedy="see kubectl describe node; config.taint keeps other pods away",
+        )
+    return Terminal(f"it has {left} to give", remedy="see its allocatable")
+
+
+def _devices(allocatable: Mapping[str, str], table: Mapping[str, str], reserved: Reserve) -> Counter[str]:
     found: Counter[str] = Counter()
     for resource, amount in allocatable.items():
         gres = gres_of(resource, table)
         if gres:
-            found[gres] += quantity.parse(amount) // quantity.ONE
+            found[gres] += max(0, quantity.parse(amount) // quantity.ONE - reserved.amounts.get(resource, 0))
     return found
 
 

@@ -1,8 +1,9 @@
 """What to do about one node, from what Kubernetes and Slurm say of it.
 
     Kubernetes                                          Slurm
-    label external-node                           ──►   an external node of that size
-    label or node gone, size changed              ──►   drained, and deleted as soon as it is idle
+    label external-node                           ──►   an external node, as large as what is left for Slurm there
+    label or node gone, nothing left, resized     ──►   drained, and deleted as soon as it is idle
+    resized a little                              ──►   made anew as soon as it is idle
     cordoned by people, or not ready for a while  ──►   drained, with a reason of ours
     cordoned by us, with a mark of ours           ◄──   drained, down or failing, with a reason of somebody else's
 
@@ -22,7 +23,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.bridge import noderecord
-from isthmus.domain.bridge.noderecord import OURS, Record, Wanted
+from isthmus.domain.bridge.noderecord import NO_RESERVE, OURS, NothingLeftError, Record, Reserve, Wanted
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
 from isthmus.model.meta import condition
@@ -48,7 +49,7 @@ class Rules(msgspec.Struct, frozen=True):
     taint: str | None = None
     gres: Mapping[str, str] = EMPTY
     feature_labels: tuple[str, ...] = ()
-    """Labels of Kubernetes nodes whose values become features in Slurm."""
+    """Labels of Kubernetes nodes whose values become features of external nodes."""
     grace: float = 10.0
     """For how many seconds a node may be not ready before it is drained."""
 
@@ -141,7 +142,14 @@ NOTHING: Final = Decision()
 
 
 def decide(
-    kube: Node | None, slurm: SlurmNode | None, *, name: str, rules: Rules, now: datetime, side: SlurmSide
+    kube: Node | None,
+    slurm: SlurmNode | None,
+    *,
+    name: str,
+    rules: Rules,
+    now: datetime,
+    side: SlurmSide,
+    reserved: Reserve = NO_RESERVE,
 ) -> Decision:
     """Decide about the node that Slurm calls, or would call, `name`. Only to be asked while both sides answer."""
     if kube is None:
@@ -150,14 +158,15 @@ def decide(
         placed = _leave(slurm, rules) if slurm and noderecord.cluster_of(slurm) == rules.cluster else None
         plan = placed or _follow(kube, slurm, rules, now)
     else:
-        plan = _external(kube, slurm, name=name, rules=rules, now=now, side=side)
+        plan = _external(kube, slurm, name=name, rules=rules, now=now, side=side, reserved=reserved)
     taints = _taints(kube, rules, managed=slurm is not None and not _foreign(slurm, rules))
     return msgspec.structs.replace(plan, actions=(*plan.actions, *taints))
 
 
 def slurm_facts(node: SlurmNode) -> tuple[object, ...]:
     """Everything that decisions read of a Slurm node: neither load nor free memory, which change all the time."""
-    return node.state, node.reason, node.extra, node.features, node.address, node.hostname, node.topology
+    size = node.cpus, node.real_memory
+    return node.state, node.reason, node.extra, node.features, node.address, node.hostname, node.topology, size
 
 
 def kube_facts(node: Node) -> tuple[object, ...]:
@@ -166,7 +175,14 @@ def kube_facts(node: Node) -> tuple[object, ...]:
 
 
 def _external(
-    kube: Node, slurm: SlurmNode | None, *, name: str, rules: Rules, now: datetime, side: SlurmSide
+    kube: Node,
+    slurm: SlurmNode | None,
+    *,
+    name: str,
+    rules: Rules,
+    now: datetime,
+    side: SlurmSide,
+    reserved: Reserve,
 ) -> Decision:
     if slurm and (_foreign(slurm, rules) or not _made_by_us_or_like_it(slurm)):
         if _foreign(slurm, rules):
@@ -174,12 +190,15 @@ def _external(
         return _follow(kube, slurm, rules, now)  # A node of slurm.conf: not ours to make or delete.
     try:
         wanted = noderecord.describe(
-            kube, name, cluster=rules.cluster, gres=rules.gres, feature_labels=rules.feature_labels
+            kube,
+            name,
+            cluster=rules.cluster,
+            gres=rules.gres,
+            feature_labels=rules.feature_labels,
+            reserved=reserved,
         )
     except Terminal as error:
-        remedy = f" ({error.remedy})" if error.remedy else ""
-        plan = _complain("CannotRegister", f"cannot be registered in Slurm: {error.what}{remedy}")
-        return _also(plan, _follow(kube, slurm, rules, now)) if slurm else plan
+        return _cannot_be(kube, slurm, error, rules, now)
     unknown = [it for it in noderecord.partitions(kube) if it not in side.partitions]
     if unknown:
         note = f"Slurm has no partition {', '.join(unknown)}: correct {names.NODE_PARTITIONS_ANNOTATION}"
@@ -188,6 +207,19 @@ def _external(
     if slurm is None:
         return _register(kube, wanted, rules, now, side=side)
     return _keep(kube, slurm, wanted, rules, now)
+
+
+def _cannot_be(kube: Node, slurm: SlurmNode | None, error: Terminal, rules: Rules, now: datetime) -> Decision:
+    """Say why a node cannot be in Slurm. One with nothing left is removed there; other faults can wait."""
+    remedy = f" ({error.remedy})" if error.remedy else ""
+    plan = _complain("CannotRegister", f"cannot be registered in Slurm: {error.what}{remedy}")
+    if slurm is None:
+        return plan
+    follow = _follow(kube, slurm, rules, now)
+    if isinstance(error, NothingLeftError) and not _otherwise_shut(kube, slurm, rules, now):
+        reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has nothing left for Slurm"
+        follow = _also(Decision(actions=_remove(slurm, reason)), _marks_only(follow))
+    return _also(plan, follow)
 
 
 def _register(kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, side: SlurmSide) -> Decision:
@@ -210,15 +242,20 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
         record = noderecord.actual(slurm, rules.cluster)
     update = _update(slurm, wanted, record)
     follow = _follow(kube, slurm, rules, now)
-    otherwise_shut = _shut_reason(kube, rules, now) or _their_word(slurm)
-    if record.size != wanted.record.size and not otherwise_shut and _ready(kube):
-        # A node that is shut for another reason is resized afterwards: it would come back open.
+    # Whoever runs there does not make room for a small change: too large pods are kept off by the scheduler.
+    waits = _is_busy(slurm) and record.close_to(wanted.record)
+    if record.size != wanted.record.size and not waits and not _otherwise_shut(kube, slurm, rules, now):
         reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has changed its size"
         plan = Decision(actions=_remove(slurm, reason))
         if not _is_busy(slurm):
             return _also(plan, _marks_only(follow))
         follow = _also(plan, _marks_only(follow))
     return _also(follow, Decision(actions=update))
+
+
+def _otherwise_shut(kube: Node, slurm: SlurmNode, rules: Rules, now: datetime) -> bool:
+    """Whether a node is shut for another reason than its size: made anew, it would come back open."""
+    return bool(_shut_reason(kube, rules, now) or _their_word(slurm)) or not _ready(kube)
 
 
 def _update(slurm: SlurmNode, wanted: Wanted, record: Record) -> tuple[Update, ...]:

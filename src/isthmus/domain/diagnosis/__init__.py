@@ -7,6 +7,7 @@ and with which command to go on. What follows from something that was found is n
 be placed is not also reported as missing in Slurm.
 """
 
+from isthmus.domain.diagnosis.bridging import check_bridging
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts
 from isthmus.domain.diagnosis.finding import Finding
 from isthmus.domain.diagnosis.rooting import check_root
@@ -24,4 +25,5 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         found += check_root(cluster)
         found += check_starting(cluster, facts)
         found += check_running(cluster)
+    found += check_bridging(facts)
     return tuple(found)

@@ -167,6 +167,13 @@ class ClusterFacts(Fact, frozen=True):
     """A fingerprint of the slurm.conf that the cluster should run with."""
 
 
+class ReturnedFact(Fact, frozen=True):
+    """A pod whose node went back to Slurm because Kubernetes could not use it, and why."""
+
+    pod: str
+    why: str
+
+
 class Facts(Fact, frozen=True):
     """Everything that was found out."""
 
@@ -177,5 +184,7 @@ class Facts(Fact, frozen=True):
     """Taints that keep pods away, by Kubernetes node."""
     unready: tuple[str, ...] = ()
     """Kubernetes nodes that are not ready."""
+    returned: tuple[ReturnedFact, ...] = ()
+    """Of the last hour."""
     troubles: Mapping[str, str] = EMPTY
     """What could not be read, and why."""

@@ -22,6 +22,7 @@ Area = Literal[
     "nodes",
     "accounting",
     "rest",
+    "bridge",
 ]
 
 

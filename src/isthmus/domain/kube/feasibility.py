@@ -1,17 +1,19 @@
-"""Which nodes a pod may run on, decided as kube-scheduler does; room is not looked at here.
+"""Which nodes a pod may run on, decided as kube-scheduler does. Whether there is room now is not looked at here.
 
     NodeUnschedulable   the node is not cordoned, or the pod tolerates that
     TaintToleration     each taint with effect NoSchedule or NoExecute is tolerated
     NodeAffinity        the node selector and the required node affinity hold
     VolumeBinding       each volume can be reached from the node
+    NodeResourcesFit    it would fit if Slurm had placed nothing else there (bridge.cache.capacity)
 
-Pods of one template have equal `Constraints`, so the question is answered once for all of them (bridge.feasible).
+Pods of one template have equal `Constraints`, so the question is answered once for all (bridge.cache.feasible).
 `spec.nodeName` is not among them: a pod that has one is not waiting for us.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from isthmus.domain.kube.podshape import Port, host_ports, largest_requests
 from isthmus.domain.kube.selectors import compares, holds, matches
 from isthmus.model.base import Data
 from isthmus.model.node import Node, Taint
@@ -28,16 +30,24 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Constraints(Data, frozen=True, cache_hash=True):
-    """Everything about a pod that decides which nodes fit, apart from room."""
+    """Everything about a pod that decides which nodes fit."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
     volumes: tuple[NodeSelector, ...] = ()
+    needs: tuple[tuple[str, int], ...] = ()
+    """What a node must be able to give, as `podshape.requests_of` counts it."""
+    ports: tuple[Port, ...] = ()
 
 
-def constraints_of(pod: Pod, volume_terms: Sequence[NodeSelector] = ()) -> Constraints:
-    """Read a pod; `volume_terms` say from where its volumes can be reached (`domain.volumes`)."""
+def constraints_of(
+    pod: Pod, volume_terms: Sequence[NodeSelector] = (), *, beside: Iterable[Pod] = ()
+) -> Constraints:
+    """Read a pod; `volume_terms` say from where its volumes can be reached (`domain.kube.volumes`).
+
+    `beside` are pods for which the answer is to hold as well: each of them has to fit by itself.
+    """
     spec = pod.spec
     affinity = spec.affinity and spec.affinity.node_affinity
     return Constraints(
@@ -45,6 +55,8 @@ def constraints_of(pod: Pod, volume_terms: Sequence[NodeSelector] = ()) -> Const
         affinity=affinity.required if affinity else None,
         tolerations=spec.tolerations,
         volumes=tuple(dict.fromkeys(volume_terms)),
+        needs=tuple(sorted((name, need) for name, need in largest_requests((pod, *beside)).items() if need > 0)),
+        ports=tuple(host_ports(pod)),
     )
 
 

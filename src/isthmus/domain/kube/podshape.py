@@ -7,9 +7,10 @@ of the pod as a whole stand for the sum of its containers. Requests decide, and 
 Slurm is asked for this (`jobspec`), and the room that is left on a node is counted with it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from isthmus.domain.languages import quantity
 from isthmus.model.base import Data
@@ -17,7 +18,17 @@ from isthmus.model.pod import Container, Pod, Resources
 
 NO_DEVICES: Final[Mapping[str, int]] = MappingProxyType({})
 
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - nothing is bound here: it is what the API calls all addresses
+
 _Amounts = dict[str, int]
+
+
+class Port(NamedTuple):
+    """A port of a node."""
+
+    protocol: str
+    number: int
+    address: str
 
 
 class Shape(Data, frozen=True):
@@ -52,6 +63,32 @@ def shape_of(pod: Pod) -> Shape:
     # What has no slash is Kubernetes' own (ephemeral-storage, hugepages-2Mi): Slurm keeps no account of it.
     devices = {name: count for name, count in amounts.items() if count and "/" in name}
     return Shape(cpu, memory, devices or NO_DEVICES)
+
+
+def largest_requests(pods: Iterable[Pod]) -> dict[str, int]:
+    """Tell what a node needs to have so that it could take each of these pods, one at a time."""
+    amounts: _Amounts = {}
+    for pod in pods:
+        _raise_to(amounts, requests_of(pod))
+    return amounts
+
+
+def host_ports(pod: Pod) -> Iterator[Port]:
+    """Name the ports of its node that a pod takes for as long as it runs."""
+    spec = pod.spec
+    for container in (*(it for it in spec.init_containers if it.restart_policy == "Always"), *spec.containers):
+        for port in container.ports:
+            if port.host_port:
+                yield Port(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)
+
+
+def clashes(port: Port, taken: Counter[Port]) -> bool:
+    """Tell whether a port is taken: by the same address, or where either means all addresses."""
+    if not taken:
+        return False
+    if port.address == ANY_ADDRESS:
+        return any(it.number == port.number and it.protocol == port.protocol for it in taken)
+    return port in taken or port._replace(address=ANY_ADDRESS) in taken
 
 
 def largest(shapes: Iterable[Shape]) -> Shape:

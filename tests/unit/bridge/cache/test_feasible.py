@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
+from isthmus.bridge.cache.capacity import Capacity
 from isthmus.bridge.cache.feasible import Excluded, FeasibleNodes
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.domain.kube.feasibility import Constraints
@@ -14,11 +15,12 @@ from isthmus.kube.store import Store
 from isthmus.model import slurm
 from isthmus.model.meta import Condition, Key, ObjectMeta, OwnerReference, Partial
 from isthmus.model.node import Node, NodeSpec, NodeStatus, Taint
-from isthmus.model.pod import Pod, PodSpec, Toleration
+from isthmus.model.pod import Container, Pod, PodSpec, Resources, Toleration
 from isthmus.slurm.store import Store as SlurmStore
 
 ANYWHERE = Constraints()
 SSD = Constraints(node_selector=(("disk", "ssd"),))
+JOB = names.JOB_ID_LABEL
 GPU = Taint("gpu", "NoSchedule", "yes")
 
 
@@ -34,7 +36,8 @@ class Bed:
             self.node(name)
             self.slurm_node(name)
         self.map = NodeMap(self.nodes, self.pods, self.owners)
-        self.feasible = FeasibleNodes(self.nodes, self.map, self.slurm)
+        self.capacity = Capacity(self.nodes, self.pods, placed=lambda pod: JOB in pod.metadata.labels)
+        self.feasible = FeasibleNodes(self.nodes, self.map, self.slurm, self.capacity)
 
     def node(self, name: str, *taints: Taint, cordoned: bool = False, ready: bool = True, **labels: str) -> None:
         spelled = {names.NODE_NAME_LABEL if key == "slurm_name" else key: value for key, value in labels.items()}
@@ -46,7 +49,7 @@ class Bed:
 
     def fresh(self, constraints: Constraints) -> Excluded:
         """What somebody answers who has never been asked before."""
-        return FeasibleNodes(self.nodes, self.map, self.slurm).excluded(constraints)
+        return FeasibleNodes(self.nodes, self.map, self.slurm, self.capacity).excluded(constraints)
 
 
 def test_nothing_is_left_out_where_every_node_fits() -> None:
@@ -211,3 +214,85 @@ def test_weakness_9_no_node_is_ever_required_but_others_are_left_out(large: Bed)
     large.nodes.remove(Key("", "n0"))
     assert "n0" not in excluded
     assert "n0" in expand(large.feasible.excluded(SSD).hostlist)
+
+
+def sized(bed: Bed, name: str, cpu: str, *, slurm_cpus: int = 0, external: bool = False) -> None:
+    status = NodeStatus(allocatable={"cpu": cpu, "memory": "8Gi"})
+    labels = {names.EXTERNAL_NODE_LABEL: ""} if external else {}
+    bed.nodes.put(Node(ObjectMeta(name=name, labels=labels), status=status))
+    bed.slurm.put(name, slurm.Node(name, cpus=slurm_cpus))
+
+
+def daemon(bed: Bed, name: str, node: str, cpu: str, **labels: str) -> None:
+    containers = (Container(name="c", resources=Resources(requests={"cpu": cpu})),)
+    spelled = {JOB if key == "job" else key: value for key, value in labels.items()}
+    meta = ObjectMeta(name=name, namespace="ns", labels=spelled)
+    bed.pods.put(Pod(meta, PodSpec(node_name=node, containers=containers)))
+
+
+TWO_CPUS = Constraints(needs=(("cpu", 2000),))
+
+
+def test_a_node_that_could_not_take_a_pod_even_when_empty_is_left_out() -> None:
+    bed = Bed()
+    sized(bed, "n1", "2")
+    sized(bed, "n2", "2")
+    daemon(bed, "placed", "n1", "2", job="7")
+    assert bed.feasible.excluded(TWO_CPUS) == Excluded("", 2, "2 of 2 nodes fit")
+    daemon(bed, "proxy", "n2", "300m")
+    assert bed.feasible.excluded(TWO_CPUS) == Excluded("n2", 1, "1 of 2 nodes fits: 1 is too small")
+    bed.pods.remove(Key("ns", "proxy"))
+    assert bed.feasible.excluded(TWO_CPUS) == Excluded("", 2, "2 of 2 nodes fit")
+
+
+def test_a_pod_that_fits_nowhere_is_told_of_the_largest_node() -> None:
+    bed = Bed()
+    for name, others in (("n1", "1500m"), ("n2", "300m"), ("n3", "900m")):
+        sized(bed, name, "2")
+        daemon(bed, f"proxy-{name}", name, others)
+    assert bed.feasible.excluded(TWO_CPUS) == Excluded(
+        "n[1-3]",
+        0,
+        "0 of 3 nodes fit: 3 are too small. The largest, n2, does not do even without other pods of Slurm: "
+        "needs 2 CPUs, 1.7 are free",
+    )
+
+
+def test_a_node_is_no_larger_than_slurm_has_it() -> None:
+    bed = Bed()
+    sized(bed, "n1", "4", slurm_cpus=1)
+    assert bed.feasible.excluded(TWO_CPUS).why.endswith("needs 2 CPUs, 1 are free")
+    sized(bed, "n1", "4", slurm_cpus=3)
+    assert bed.feasible.excluded(TWO_CPUS).feasible == 1
+
+
+def test_nobody_is_woken_for_a_daemon_that_makes_no_node_too_small() -> None:
+    bed = Bed()
+    sized(bed, "n1", "4")
+    woken: list[int] = []
+    bed.feasible.excluded(TWO_CPUS)
+    bed.feasible.on_change(lambda: woken.append(1))
+    daemon(bed, "first", "n1", "500m")
+    daemon(bed, "second", "n1", "500m")
+    assert not woken
+    daemon(bed, "third", "n1", "1500m")
+    assert woken
+    assert bed.feasible.excluded(TWO_CPUS).hostlist == "n1"
+
+
+def test_a_worker_on_an_external_node_counts_as_that_one() -> None:
+    bed = Bed()
+    sized(bed, "k1", "8", external=True)
+    owner = OwnerReference("slinky.slurm.net/v1beta1", "NodeSet", "w", "u", controller=True)
+    bed.owners[0].put(Partial(ObjectMeta(name="w", namespace="ns", uid="u")))
+    bed.pods.put(Pod(ObjectMeta(name="w-0", namespace="ns", owner_references=(owner,)), PodSpec(node_name="k1")))
+    bed.slurm_node("w-0")
+    assert bed.feasible.excluded(ANYWHERE).hostlist == "w-0"
+    bed.slurm.drop("k1")
+    assert bed.feasible.excluded(ANYWHERE).hostlist == ""
+    bed.slurm_node("k1")
+    assert (
+        bed.feasible.excluded(ANYWHERE)
+        == bed.fresh(ANYWHERE)
+        == Excluded("w-0", 1, "1 of 2 nodes fits: 1 is a worker on an external node, which counts as that one")
+    )

@@ -290,6 +290,78 @@ def test_features_topology_and_address_change_in_place_and_those_of_others_stay(
     )
 
 
+# What others hold
+
+MIB = 1 << 20
+BUSY = ("MIXED", "EXTERNAL", "DYNAMIC_NORM")
+LARGE = {"cpu": "64", "memory": "100000Mi"}
+
+
+def described(allocatable: Mapping[str, str], **held: int) -> tuple[int, int, str]:
+    amounts = {"nvidia.com/gpu" if key == "gpu" else key: amount for key, amount in held.items()}
+    reserved = noderecord.Reserve(amounts)
+    return noderecord.describe(kube(allocatable=allocatable), "s1", cluster="c1", reserved=reserved).record.size
+
+
+def test_a_node_is_as_large_as_what_others_leave() -> None:
+    assert described({"cpu": "4", "memory": "4000Mi", "nvidia.com/gpu": "4"}) == (4, 4000, "gpu:4")
+    given = {"cpu": "4", "memory": "4000Mi", "nvidia.com/gpu": "4"}
+    assert described(given, cpu=300, memory=100 * MIB, gpu=1) == (3, 3880, "gpu:3")
+    assert described({"cpu": "3900m", "memory": "4000Mi"}, cpu=900) == (3, 4000, "")
+
+
+def test_the_reserve_is_rounded_up_so_that_little_changes_change_nothing() -> None:
+    sizes = {
+        described(LARGE, cpu=cpu, memory=memory * MIB) for cpu in (100, 900, 1000) for memory in (1, 500, 1000)
+    }
+    assert sizes == {(63, 99000, "")}
+
+
+def decided_with(k: Node, s: SlurmNode | None, reserved: noderecord.Reserve) -> Decision:
+    return decide(k, s, name="s1", rules=RULES, now=NOW, side=SIDE, reserved=reserved)
+
+
+def large(state: tuple[str, ...] = IDLE, reason: str = "") -> SlurmNode:
+    return slurm(state, reason, extra=wanted(kube(allocatable=LARGE)).record.write())
+
+
+def test_a_busy_node_is_not_drained_for_a_small_change_and_an_idle_one_is_made_anew() -> None:
+    node, small = kube(allocatable=LARGE), noderecord.Reserve({"cpu": 2500, "memory": 2000 * MIB})
+    assert decided_with(node, large(BUSY), small).actions == ()
+    assert [type(it) for it in decided_with(node, large(), small).actions] == [Drain, Delete]
+    much = noderecord.Reserve({"cpu": 8000})
+    assert [type(it) for it in decided_with(node, large(BUSY), much).actions] == [Drain]
+    draining = large((*BUSY, "DRAIN"), "slurm-bridge: Corresponding Kubernetes node (k1) has changed its size")
+    assert decided_with(node, draining, small).actions == (Undrain("s1"),)
+
+
+def test_a_machine_that_slurm_has_by_a_worker_is_counted_once() -> None:
+    worker = SlurmNode("worker-0", cpus=3, real_memory=1000)
+    reserved = noderecord.reserve(
+        {"cpu": 1300, "memory": 612 * MIB}, [(worker, {"cpu": 1000, "memory": 512 * MIB})]
+    )
+    assert reserved == noderecord.Reserve({"cpu": 3300, "memory": 1100 * MIB}, ("worker-0",))
+    # A worker that requests more than it gives to Slurm holds what it requests.
+    modest = SlurmNode("worker-0", cpus=1, real_memory=100)
+    assert noderecord.reserve({"cpu": 2000}, [(modest, {"cpu": 2000, "memory": 200 * MIB})]).amounts["cpu"] == 2000
+
+
+def test_a_machine_of_which_nothing_is_left_is_refused_with_a_remedy_and_leaves_slurm() -> None:
+    reserved = noderecord.Reserve({"cpu": 4000}, ("worker-0",))
+    refused = decided_with(kube(), None, reserved)
+    assert refused.actions == ()
+    (complaint,) = refused.complaints
+    assert complaint.reason == "CannotRegister"
+    assert "Slurm has this machine already as worker-0, and 0 whole CPUs and 4000 MiB" in complaint.note
+    assert f"remove its label {names.EXTERNAL_NODE_LABEL}" in complaint.note
+    reason = "slurm-bridge: Corresponding Kubernetes node (k1) has nothing left for Slurm"
+    assert decided_with(kube(), slurm(BUSY), reserved).actions == (Drain("s1", reason),)
+    assert decided_with(kube(), slurm(drained(), reason), reserved).actions == (Delete("s1"),)
+    assert decided_with(kube(), slurm(drained(), "disk"), reserved).actions == (Cordon("drained in Slurm: disk"),)
+    others = decided_with(kube(), None, noderecord.Reserve({"cpu": 4000}))
+    assert "pods that Slurm did not place hold it all" in others.complaints[0].note
+
+
 # Going
 
 
