@@ -7,6 +7,8 @@
     init ─┬─ mariadbd ◄── slurmdbd ◄── slurmctld ◄─┬─ slurmd-n1, slurmd-n2 …
           └─ (a box, see slurm_box)                └─ slurmrestd ◄── TCP and UNIX socket
 
+`isthmus-complete`, which ends jobs as their pods ended, is started and stopped by the tests that want it.
+
 Any number of beds run side by side, and none leaves anything behind, however it ends.
 """
 
@@ -14,6 +16,7 @@ import http.client
 import json
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +30,8 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import host
-from isthmus.local.images import rootfs
+from isthmus.local.images import layers, rootfs
+from isthmus.local.images.recipes import COMPLETE
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, slurm_conf, slurm_database
 from tests.bed.slurm_box import Box, Daemon, listens, wait_until
@@ -133,6 +137,11 @@ class SlurmBed:
     def rest_url(self) -> str:
         """slurmrestd over TCP."""
         return f"http://{self.address}:{slurm_conf.SLURMRESTD_PORT}"
+
+    @property
+    def completer_url(self) -> str:
+        """`isthmus-complete`, once it is started."""
+        return f"http://{self.address}:{slurm_conf.COMPLETER_PORT}"
 
     @property
     def rest_socket(self) -> Path:
@@ -323,6 +332,11 @@ class SlurmBed:
                         "SLURMRESTD_SECURITY": "disable_unshare_files,disable_unshare_sysv",
                     },
                 )
+            case ["isthmus", "complete"]:
+                self._install_completer()
+                # A user without any right, key or group, and no configuration but Slurm's.
+                nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs")
+                daemon = self._box.spawn([*nobody, name, self.address, str(slurm_conf.COMPLETER_PORT)], log=log)
             case ["slurmd", node]:
                 daemon = self._box.spawn(
                     ["slurmd", "-D", "-N", node],
@@ -334,6 +348,10 @@ class SlurmBed:
             case _:
                 raise ValueError(f"the bed has no daemon {name}, only {', '.join(self._expected())}")
         self._daemons[name] = daemon
+
+    def _install_completer(self) -> None:
+        built = layers.ensure(f"spank-{self.version}", PlainProgress()).path
+        shutil.copy(built / COMPLETE, self.path(COMPLETE))
 
     def _await(self, name: str) -> None:
         """Wait until a daemon is ready; if it died instead, say why."""
@@ -355,8 +373,9 @@ class SlurmBed:
         match name.split("-"):
             case ["mariadbd"]:
                 return slurm_database.is_ready(self._box)
-            case ["slurmdbd"]:
-                return listens((self.address, slurm_conf.SLURMDBD_PORT))
+            case ["slurmdbd"] | ["isthmus", "complete"]:
+                port = slurm_conf.SLURMDBD_PORT if name == "slurmdbd" else slurm_conf.COMPLETER_PORT
+                return listens((self.address, port))
             case ["slurmrestd"]:
                 return listens((self.address, slurm_conf.SLURMRESTD_PORT)) and listens(self.rest_socket)
             case ["slurmctld"]:

@@ -43,7 +43,8 @@ def bridge(bridge_ground: BridgeGround) -> Iterator[Bridge]:
     """The bridge, with all workers as external nodes."""
     workers = bridge_ground.cluster.workers
     bridge_ground.kubectl("label", "node", *workers, f"{names.EXTERNAL_NODE_LABEL}=")
-    with installed(bridge_ground, NAMESPACE) as bridge:
+    helper = ("completer.enabled=true", f"completer.slurmctld={{slurmctld.{bridge_ground.namespace}}}")
+    with installed(bridge_ground, NAMESPACE, *helper) as bridge:
         eventually(
             bridge.external_nodes, "the workers to be nodes of Slurm", holds=lambda it: len(it) == len(workers)
         )
@@ -146,8 +147,7 @@ def _nodes(bridge: Bridge, pod: Pod) -> list[str]:
 
 
 def _ended_well(job: dict[str, str]) -> bool:
-    # Slurm can only cancel an external job: that its pods succeeded stands in the comment.
-    return job["state"].startswith("CANCELLED") and "Succeeded" in job["comment"]
+    return (job["state"], job["exitcode"]) == ("COMPLETED", "0:0") and "Succeeded" in job["comment"]
 
 
 def test_a_podgroup_that_was_made_anew_is_another_gang(quiet: Bridge) -> None:
@@ -220,6 +220,9 @@ def test_a_deleted_and_a_failed_pod_free_their_jobs_and_accounting_tells(quiet: 
             f"the outcome {outcome}",
             holds=lambda it: f"{NAMESPACE}/{outcome}" in it,  # noqa: B023 - now
         )
+    quiet.accounted(deleted, "CANCELLED")
+    quiet.accounted(failed, "FAILED")
+    assert quiet.account(failed)["exitcode"] == "1:0"
 
 
 def test_a_cordoned_node_is_drained_and_a_drained_one_cordoned(quiet: Bridge) -> None:

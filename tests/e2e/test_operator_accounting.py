@@ -13,7 +13,7 @@ NAMESPACE = "accounting-test"
 
 _ASK = r"""
 exec 3<> "/dev/tcp/$1/$2"
-printf 'GET %s HTTP/1.0\r\nX-SLURM-USER-TOKEN: %s\r\n\r\n' "$3" "$(cat)" >&3
+printf '%s HTTP/1.%s\r\nX-SLURM-USER-TOKEN: %s\r\n\r\n' "$3" "$4" "$(cat)" >&3
 head -n 1 <&3
 """
 
@@ -37,7 +37,14 @@ def accounted(site: Site, *jobs: str, what: str = "the jobs in the accounts") ->
 
 def ask(site: Site, path: str, token: str) -> str:
     """Ask slurmrestd by its Service; the first line of its answer."""
-    return site.exec(site.slurmctld, "bash", "-c", _ASK, "ask", "slurm-restapi", "8080", path, stdin=token)
+    words = ("slurm-restapi", "8080", f"GET {path}", "0")
+    return site.exec(site.slurmctld, "bash", "-c", _ASK, "ask", *words, stdin=token)
+
+
+def complete(site: Site, job: str, token: str) -> str:
+    """Let a job end with exit code 3, by the helper beside slurmrestd; the first line of its answer."""
+    words = ("slurm-completer", "6821", f"POST /jobs/{job}/complete?cluster=c&status={3 << 8}", "1")
+    return site.exec(site.slurmctld, "bash", "-c", _ASK, "ask", *words, stdin=token)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +125,19 @@ def test_slurmrestd_takes_the_token_of_a_secret_and_none_else(site: Site) -> Non
     refused = ask(site, "/slurm/v0.0.42/nodes/", token[:-4] + "AAAA")
     assert refused.startswith("HTTP/1.")
     assert " 200 " not in refused
+
+
+def test_the_token_ends_marked_jobs_with_an_exit_code(site: Site) -> None:
+    token = b64decode(site.get("secret/robot-jwt-slurm")["data"]["SLURM_JWT"]).decode()
+    job = site.submit("sleep 600")
+    site.until(job, "RUNNING")
+    assert " 404 " in complete(site, job, token)
+    site.run("scontrol", "update", f"JobId={job}", 'AdminComment={"cluster":"c","isthmus":1}')
+    assert " 401 " in complete(site, job, token[:-4] + "AAAA")
+    assert site.job(job)["JobState"] == "RUNNING"
+    assert " 200 " in complete(site, job, token)
+    ended = site.ended(job)
+    assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "3:0")
 
 
 def test_bad_settings_are_named_and_the_cluster_goes_on(site: Site) -> None:

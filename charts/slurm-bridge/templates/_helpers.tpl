@@ -36,6 +36,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.sharedConfig.slurmTlsSecret -}}
 {{- $_ := set $config "slurmTlsDirectory" "/var/run/secrets/slurm-tls" -}}
 {{- end -}}
+{{- if .Values.completer.enabled -}}
+{{- $_ := set $config "slurmCompleter" "http://127.0.0.1:6821" -}}
+{{- end -}}
 {{- range $key, $value := $new -}}
 {{- if not (kindIs "invalid" $value) -}}
 {{- $_ := set $config $key $value -}}
@@ -45,6 +48,17 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- $_ := unset $config "managedNamespaceSelector" -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* What libslurm has to know to reach slurmctld: it comes with the token of the bridge, so no key is needed. */}}
+{{- define "slurm-bridge.completer" -}}
+ClusterName=bridge
+{{- range .Values.completer.slurmctld }}
+SlurmctldHost={{ . }}
+{{- end }}
+SlurmctldPort={{ .Values.completer.slurmctldPort }}
+AuthType=auth/jwt
+AuthAltTypes=auth/jwt
 {{- end -}}
 
 {{/* The processes to run, and what each is: (dict "scheduler" …). */}}

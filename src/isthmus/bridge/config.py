@@ -46,6 +46,8 @@ class Config(msgspec.Struct, frozen=True):
     scheduler_name: str = names.SCHEDULER_NAME
     slurm_rest_api: tuple[str, ...] = ()
     """One slurmrestd, or several that stand in for each other."""
+    slurm_completer: tuple[str, ...] = ()
+    """Where `isthmus-complete` is, which ends jobs as COMPLETED or FAILED; without it, they are cancelled."""
     slurm_jwt_file: Path = TOKEN_FILE
     slurm_tls_directory: Path | None = None
     """Where `ca.crt` is, by which slurmrestd is known, and perhaps `tls.crt` and `tls.key`, by which we are."""
@@ -80,6 +82,7 @@ class Config(msgspec.Struct, frozen=True):
 _KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
     "schedulerName": ("scheduler_name", values.scheduler_name),
     "slurmRestApi": ("slurm_rest_api", values.endpoints),
+    "slurmCompleter": ("slurm_completer", values.endpoints),
     "slurmJwtFile": ("slurm_jwt_file", values.path),
     "slurmTlsDirectory": ("slurm_tls_directory", values.path),
     "managedNamespaces": ("managed_namespaces", values.namespaces),

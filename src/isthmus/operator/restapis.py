@@ -79,7 +79,8 @@ class RestApiSync:
     async def _make(self, restapi: RestApi, controller: ControllerPart) -> Trouble:
         world, meta, name = self._world, restapi.metadata, controller.metadata.name
         owners = (owner_reference(RESTAPIS, restapi),)
-        await self._applier.apply(SERVICES, manifests.service(restapi, name), there=world.services, owners=owners)
+        for service in (manifests.service(restapi, name), manifests.completer_service(restapi, name)):
+            await self._applier.apply(SERVICES, service, there=world.services, owners=owners)
         config = world.configmaps.get(Key(meta.namespace, partnames.config(name)))
         if config is None:
             return Trouble(missing=f"the configuration of Controller {name} is not there yet")

@@ -40,7 +40,9 @@ from isthmus.runtime.health import Check
 from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.start import StoppedError, answer_of
+from isthmus.slurm import completion
 from isthmus.slurm.client import connect
+from isthmus.slurm.completion import Completer
 
 log = structlog.get_logger()
 
@@ -91,7 +93,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
             election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
         manager = Manager(election=election)
         await _serve(stack, manager, config, options, metrics)
-        world = None
+        world, completer = None, None
         if parts - {"admission"}:
             calls = metrics.client("slurmrestd")
             slurm = await stack.enter_async_context(
@@ -105,13 +107,23 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
                 scheduler_name=config.scheduler_name,
                 without_policy=config.without_policy,
             )
+            if config.slurm_completer:
+                completer = await stack.enter_async_context(
+                    completion.connect(
+                        config.slurm_completer,
+                        tokens(config, environ),
+                        cluster=cluster,
+                        tls=tls(config),
+                        observe=metrics.client("isthmus-complete"),
+                    )
+                )
         if "admission" in parts:
             _admit(manager, client, config, options, namespace=kube.namespace, world=world, metrics=metrics)
         if world:
             world.register(manager)
             recorder = Recorder(client, controller=config.scheduler_name, instance=socket.gethostname())
             manager.work(Events(recorder))
-            for worker in _workers(parts, world, config, recorder=recorder, metrics=metrics):
+            for worker in _workers(parts, world, config, recorder=recorder, metrics=metrics, completer=completer):
                 manager.lead(worker)
             if "admission" in parts:
                 _tolerate_absence_of_slurm(manager)
@@ -195,14 +207,20 @@ def _tolerate_absence_of_slurm(manager: Manager) -> None:
 
 
 def _workers(
-    parts: frozenset[Part], world: World, config: Config, *, recorder: Recorder, metrics: Metrics
+    parts: frozenset[Part],
+    world: World,
+    config: Config,
+    *,
+    recorder: Recorder,
+    metrics: Metrics,
+    completer: Completer | None,
 ) -> Iterator[Worker]:
     """Make what only the leader runs."""
     if "scheduler" in parts:
         submitting = Submitting(world, _defaults(config), choose=config.placeholder == "auto")
         yield from Scheduler(world, submitting, recorder=recorder, metrics=metrics).workers
     if "controllers" in parts:
-        yield from PodSync(world, recorder, metrics).workers
+        yield from PodSync(world, recorder, metrics, completer=completer).workers
         yield from NodeSync(world, _node_rules(world, config), recorder=recorder, metrics=metrics).workers
 
 

@@ -44,6 +44,10 @@ class ControllerUnreached(ControllerAway):
     """slurmrestd found no connection to slurmctld, which has therefore certainly not seen the request."""
 
 
+class CompleterAway(Retry):
+    """`isthmus-complete` did not answer; the job may or may not have ended."""
+
+
 class DatabaseAway(Retry):
     """slurmrestd is there, slurmdbd is not."""
 

@@ -20,6 +20,7 @@ from isthmus.bridge.admission.registration import Place
 from isthmus.bridge.admission.webhook import OwnCaches
 from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.owners import Owners
+from isthmus.domain.languages import slurmconf
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -308,6 +309,29 @@ def test_weakness_34_slurmrestd_is_known_by_an_authority_of_its_own(helm: Helm) 
     assert "/var/run/secrets/slurm-tls" in mounts
 
 
+@pytest.mark.parametrize("part", ["controllers", "all"])
+def test_the_completer_runs_beside_the_controllers_and_nobody_else_reaches_it(helm: Helm, part: str) -> None:
+    completer = "completer: {enabled: true, slurmctld: [ctl-a.example.org, ctl-b]}"
+    manifests = helm.template(f"allInOne: {str(part == 'all').lower()}\n{completer}")
+    assert read_config(manifests, helm.home).slurm_completer == ("http://127.0.0.1:6821",)
+    conf = only(manifests, "ConfigMap", "slurm-bridge-config")["data"]["slurm.conf"]
+    hosts = [line.value for line in slurmconf.parse(conf).directives() if line.key == "SlurmctldHost"]
+    assert hosts == ["ctl-a.example.org", "ctl-b"]
+    deployment = only(manifests, "Deployment", f"slurm-bridge-{part}")
+    main, beside = deployment["spec"]["template"]["spec"]["containers"]
+    assert beside["command"] == ["isthmus-complete", "127.0.0.1", "6821"]
+    assert beside["securityContext"] == main["securityContext"]
+    assert [(it["name"], it["mountPath"]) for it in beside["volumeMounts"]] == [("config", "/etc/slurm")]
+    others = [it for it in manifests if it["kind"] == "Deployment" and it is not deployment]
+    assert all(len(it["spec"]["template"]["spec"]["containers"]) == 1 for it in others)
+
+
+def test_a_completer_elsewhere_is_a_setting(helm: Helm) -> None:
+    config = read_config(helm.template("config: {slurmCompleter: 'http://slurm-completer.slurm:6821'}"), helm.home)
+    assert config.slurm_completer == ("http://slurm-completer.slurm:6821",)
+    assert read_config(helm.template(), helm.home).slurm_completer == ()
+
+
 def test_weakness_29_the_taint_is_a_setting(helm: Helm) -> None:
     assert read_config(helm.template(), helm.home).taint is None
     assert read_config(helm.template("config: {taint: NoSchedule}"), helm.home).taint == "NoSchedule"
@@ -376,6 +400,9 @@ def test_the_commands_take_the_flags_that_the_chart_gives(helm: Helm, values: st
         ("config: {managedNamespaces: [kube-system]}", "managedNamespaces"),
         ("config: {managedNamespaces: batch}", "managedNamespaces"),
         ("config: {managedNamespaceSelector: {matchlabels: {a: b}}}", "matchlabels"),
+        ("config: {slurmCompleter: slurm-completer}", "slurmCompleter"),
+        ("completer: {enabled: true}", "completer.slurmctld"),
+        ('completer: {enabled: true, slurmctld: ["a\\nAuthType=none"]}', "slurmctld"),
         ("replicaCount: 0", "replicaCount"),
         ("scheduler: {replicas: 2}", "replicas"),
         ("service: {port: 99999}", "port"),

@@ -8,7 +8,7 @@ import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,6 +29,7 @@ from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.runtime.metrics import Metrics
+from isthmus.slurm import completion
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
@@ -176,6 +177,14 @@ class Stage:
         await self.set_status(found, "Succeeded")
         await self.job(job_id, "CANCELLED", "COMPLETED")
 
+    async def ended(self, job_id: int, state: str, exit_code: str) -> None:
+        """Wait until accounting says that a job ended so."""
+
+        async def read() -> list[str]:
+            return self.accounted(job_id, "State", "ExitCode")
+
+        await eventually(read, lambda it: [it[0].split(" ")[0], *it[1:]] == [state, exit_code])
+
     def accounted(self, job_id: int, *fields: str) -> list[str]:
         """What sacct says of a job."""
         line = self.bed.command("sacct", "-nPX", "-j", str(job_id), "-o", ",".join(fields))
@@ -190,13 +199,25 @@ async def syncing(
     url: str = "",
     metrics: Metrics | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    completes: bool = False,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[World]:
-    """Run the part under test in a process of its own, as far as caches go."""
+    """Run the part under test in a process of its own, as far as caches go.
+
+    If it `completes` jobs, it looks for the helper that does so; `clock` tells how long that is away.
+    """
     tokens = MintedTokens(bed.jwt_key, user="slurm")
-    async with Client(config) as kube, connect([url or bed.rest_url], tokens) as slurm:
-        world = World(kube, slurm, cluster=await cluster_id(kube))
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(Client(config))
+        slurm = await stack.enter_async_context(connect([url or bed.rest_url], tokens))
+        cluster = await cluster_id(kube)
+        completer = None
+        if completes:
+            helper = completion.connect([bed.completer_url], tokens, cluster=cluster, clock=clock)
+            completer = await stack.enter_async_context(helper)
+        world = World(kube, slurm, cluster=cluster)
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
-        sync = PodSync(world, recorder, metrics or Metrics(), now=now)
+        sync = PodSync(world, recorder, metrics or Metrics(), now=now, completer=completer)
         async with working(world, recorder, sync.workers):
             yield world
 
@@ -246,10 +267,27 @@ async def hybrid_sync(config: Config, hybrid: Stage) -> AsyncIterator[World]:
         yield world
 
 
+@pytest.fixture
+async def completing(config: Config, stage: Stage) -> AsyncIterator[Stage]:
+    """The part under test on external nodes, with the helper that completes jobs."""
+    stage.bed.start("isthmus-complete")
+    async with syncing(config, stage.bed, completes=True):
+        yield stage
+    stage.bed.stop("isthmus-complete")
+
+
 def disruption(found: Pod) -> tuple[str, str, str]:
     told = condition(found.status.conditions, "DisruptionTarget")
     assert told
     return told.status, told.reason, told.message
+
+
+def a_gang() -> dict[str, Any]:
+    """What pods of one gang have in common."""
+    return {
+        "annotations": {f"{names.JOB_ANNOTATIONS}gang": "true"},
+        "labels": {names.JOB_NAME_LABEL: f"job{next(_serial)}"},
+    }
 
 
 # --- pods end, and so do their jobs ------------------------------------------------------------------------------
@@ -303,6 +341,81 @@ async def test_weakness_27_a_placeholder_ends_as_its_pod_did(
     await eventually(accounted, lambda it: it == [state, exit_code])
 
 
+async def test_accounting_tells_how_pods_ended(completing: Stage) -> None:
+    ends: dict[tuple[str, int, str], tuple[str, str]] = {
+        ("Succeeded", 0, ""): ("COMPLETED", "0:0"),
+        ("Failed", 3, ""): ("FAILED", "3:0"),
+        ("Failed", 137, "OOMKilled"): ("FAILED", "0:9"),
+    }
+    jobs = {}
+    for (phase, code, reason), end in ends.items():
+        found, job_id = await completing.placed()
+        await completing.set_status(found, phase, exit_code=code, reason=reason)
+        jobs[job_id] = end, f"{found.metadata.key}: {phase}"
+    for job_id, (end, text) in jobs.items():
+        await completing.ended(job_id, *end)
+        (comment,) = completing.accounted(job_id, "AdminComment")
+        assert json.loads(comment)["outcome"].startswith(text), "the outcome in words is there, too"
+
+
+async def test_a_gang_ends_as_its_worst_member(completing: Stage) -> None:
+    gang = a_gang()
+    pods = [await completing.create(**gang) for _ in range(3)]
+    job_id = await completing.submit(*pods)
+    node = (await completing.job(job_id, "RUNNING")).nodes or ""
+    for found, code in zip(pods, (0, 7, 2), strict=True):
+        await completing.bind(found, job_id, node)
+        await completing.set_status(found, "Failed" if code else "Succeeded", exit_code=code)
+    await completing.ended(job_id, "FAILED", "7:0")
+
+
+async def test_the_jobs_of_deleted_and_evicted_pods_are_still_cancelled(completing: Stage) -> None:
+    deleted, of_deleted = await completing.placed()
+    evicted, of_evicted = await completing.placed()
+    await completing.kube.delete(PODS, deleted.metadata.key, grace=0)
+    failed = {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}}
+    await completing.kube.merge_patch(PODS, evicted.metadata.key, failed, subresource="status")
+    for job_id in (of_deleted, of_evicted):
+        await completing.ended(job_id, "CANCELLED", "0:0")
+
+
+async def test_a_job_waits_for_the_helper_and_not_for_ever(config: Config, stage: Stage) -> None:
+    now = [0.0]
+    async with syncing(config, stage.bed, completes=True, clock=lambda: now[0]):
+        patient, first = await stage.placed()
+        await stage.set_status(patient, "Succeeded")
+        # What is dealt with now is dealt with as before, but a pod that did not succeed or fail needs no helper.
+        other, marking = await stage.placed()
+        await stage.kube.delete(PODS, other.metadata.key, grace=0)
+        await stage.job(marking, "CANCELLED")
+        assert await stage.state(first) == "RUNNING"
+        stage.bed.start("isthmus-complete")
+        await stage.ended(first, "COMPLETED", "0:0")
+        stage.bed.stop("isthmus-complete")
+
+        hasty, second = await stage.placed()
+        await stage.set_status(hasty, "Succeeded")
+        await eventually(lambda: stage.slurm.job(second), lambda it: "Succeeded" in (it[0].comment or ""))
+
+        async def much_later() -> str:
+            now[0] += 10.0
+            return await stage.state(second)
+
+        await eventually(much_later, lambda it: it == "CANCELLED")
+
+
+async def test_a_placeholder_ends_with_the_code_of_its_pod(config: Config, hybrid: Stage) -> None:
+    hybrid.bed.start("isthmus-complete")
+    async with syncing(config, hybrid.bed, completes=True):
+        found, job_id = await hybrid.placed()
+        await hybrid.set_status(found, "Failed", exit_code=3)
+        good, other = await hybrid.placed()
+        await hybrid.set_status(good, "Succeeded")
+        await hybrid.ended(job_id, "FAILED", "3:0")
+        await hybrid.ended(other, "COMPLETED", "0:0")
+    hybrid.bed.stop("isthmus-complete")
+
+
 @pytest.mark.usefixtures("hybrid_sync")
 async def test_the_placeholder_of_a_deleted_pod_is_cancelled(hybrid: Stage) -> None:
     found, job_id = await hybrid.placed()
@@ -343,10 +456,7 @@ async def test_a_job_whose_pod_went_while_nobody_looked_is_ended(config: Config,
 
 @pytest.mark.usefixtures("sync")
 async def test_a_gang_keeps_its_job_as_long_as_one_pod_lives_or_waits(stage: Stage) -> None:
-    gang: dict[str, Any] = {
-        "annotations": {f"{names.JOB_ANNOTATIONS}gang": "true"},
-        "labels": {names.JOB_NAME_LABEL: f"job{next(_serial)}"},
-    }
+    gang = a_gang()
     first, second = [await stage.create(**gang) for _ in range(2)]
     job_id = await stage.submit(first, second)
     node = (await stage.job(job_id, "RUNNING")).nodes or ""

@@ -20,7 +20,8 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, micro_time
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import JobRequest
-from isthmus.slurm.errors import AlreadyDone, NotFound
+from isthmus.slurm.completion import Completer
+from isthmus.slurm.errors import AlreadyDone, CompleterAway, NotFound
 from isthmus.slurm.submission import key_of, with_key
 
 log = structlog.get_logger()
@@ -32,18 +33,23 @@ _SIGNAL_AGAIN: Final = 1.0
 _SIGNAL_WITHIN: Final = 30.0
 """A placeholder that has not ended by then does not heed signals, and is cancelled."""
 
-_CANCEL_AGAIN: Final = 5.0
+_END_AGAIN: Final = 5.0
+
+_COMPLETE_AGAIN: Final = 1.0
+_COMPLETE_WITHIN: Final = 30.0
+"""After this time without the helper that completes jobs, nodes are worth more than the state in the accounts."""
 
 _LONGEST_COMMENT: Final = 1024
+_COMPLETABLE: Final = frozenset({jobstates.Phase.RUNNING, jobstates.Phase.SUSPENDED})
 _SIGNALS: Final = {Result.SUCCEEDED: placeholder.SUCCEED, Result.FAILED: placeholder.FAIL}
 
 
 class _Ending(msgspec.Struct):
-    """A job that we are ending: since when, what it was told of its pods, and when it was cancelled."""
+    """A job that we are ending: since when, what it was told of its pods, and when Slurm agreed to end it."""
 
     since: float
     told: str = ""
-    cancelled: float | None = None
+    agreed: float | None = None
 
 
 class Acting:
@@ -56,9 +62,11 @@ class Acting:
         *,
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
+        completer: Completer | None = None,
     ) -> None:
         self._world = world
         self._recorder = recorder
+        self._completer = completer
         self._now = now
         self._clock = clock
         self._endings: dict[int, _Ending] = {}
@@ -91,16 +99,19 @@ class Acting:
         await self._make_sure_that_they_are_gone(ours, end.missing)
         job_id = ours.job_id
         ending = self._endings.setdefault(job_id, _Ending(since=self._clock()))
-        if ending.cancelled is not None and self._clock() - ending.cancelled < _CANCEL_AGAIN:
-            raise Wait(f"job {job_id} was cancelled, and Slurm has not said so yet", after=_CANCEL_AGAIN)
+        if ending.agreed is not None and self._clock() - ending.agreed < _END_AGAIN:
+            raise Wait(f"job {job_id} was ended, and Slurm has not said so yet", after=_END_AGAIN)
         log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
         try:
             if ending.told != end.outcome.text:
                 await self._write_down(ours, end.outcome)
                 ending.told = end.outcome.text
-            if not await self._signal(ours, end.outcome.result, since=ending.since):
+            if not (
+                await self._complete(ours, end.status)
+                or await self._signal(ours, end.outcome.result, since=ending.since)
+            ):
                 await self._world.slurm.cancel_job(job_id)
-                ending.cancelled = self._clock()
+            ending.agreed = self._clock()
         except (AlreadyDone, NotFound):
             return
         finally:
@@ -136,6 +147,22 @@ class Acting:
             raise
         except Terminal as error:
             log.warning("the outcome was not written into the job", job=job.job_id, error=str(error))
+
+    async def _complete(self, ours: OurJob, status: int | None) -> bool:
+        """End a job with the exit status of its pods; False if there is none, or nobody who can."""
+        job = ours.job
+        if self._completer is None or status is None or jobstates.phase(job.job_state) not in _COMPLETABLE:
+            return False
+        try:
+            await self._completer.complete(job.job_id, status)
+        except (AlreadyDone, NotFound):
+            raise
+        except (CompleterAway, Terminal) as error:
+            if isinstance(error, CompleterAway) and self._completer.away_for < _COMPLETE_WITHIN:
+                raise Wait(str(error), after=_COMPLETE_AGAIN) from error
+            log.warning("accounting will not show how the pods of a job ended", job=job.job_id, error=str(error))
+            return False
+        return True
 
     async def _signal(self, ours: OurJob, result: Result, *, since: float) -> bool:
         """Tell a placeholder how to end; False if it can only be cancelled."""

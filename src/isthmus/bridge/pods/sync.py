@@ -26,6 +26,7 @@ from isthmus.model.pod import Pod
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.slurm.completion import Completer
 from isthmus.slurm.errors import NotFound
 
 _WORKERS: Final = 16
@@ -49,10 +50,11 @@ class PodSync:
         *,
         now: Callable[[], datetime] = _utc_now,
         clock: Callable[[], float] = time.monotonic,
+        completer: Completer | None = None,
     ) -> None:
         self._world = world
         self._gathering = Gathering(world, now=now)
-        self._acting = Acting(world, recorder, now=now, clock=clock)
+        self._acting = Acting(world, recorder, now=now, clock=clock, completer=completer)
         self._strays = Strays(world, self._gathering, self._acting, recorder, clock=clock)
         self.jobs: Controller[int] = Controller("pods", self.reconcile, metrics=metrics, workers=_WORKERS)
         self.strays: Controller[Key] = Controller("stray-pods", self._strays.reconcile, metrics=metrics)

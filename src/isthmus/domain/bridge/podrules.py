@@ -20,6 +20,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.bridge import jobstates
+from isthmus.domain.bridge.exitstatus import exit_status
 from isthmus.domain.bridge.grouping import group_of
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.marker import Marker
@@ -75,6 +76,8 @@ class EndJob(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     missing: tuple[Key, ...] = ()
+    status: int | None = None
+    """The exit status that accounting is to show (`exitstatus`); None if the job is cancelled."""
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -240,7 +243,8 @@ def _end(scene: Scene) -> EndJob:
     if scene.surplus:
         return EndJob(Outcome(Result.DELETED, "another job was submitted under the same key"))
     told = outcome(here=scene.bound, gone=scene.departed, missing=scene.missing)
-    return EndJob(told, scene.missing)
+    status = exit_status(here=scene.bound, gone=scene.departed, missing=scene.missing)
+    return EndJob(told, scene.missing, status)
 
 
 def _unwanted(scene: Scene) -> tuple[Pod, ...]:

@@ -10,6 +10,7 @@ SLURMCTLD_PORT = 6817
 SLURMD_PORT = 6818
 SLURMDBD_PORT = 6819
 SLURMRESTD_PORT = 6820
+COMPLETER_PORT = 6821
 SSH_PORT = 22
 MARIADB_PORT = 3306
 
@@ -142,6 +143,11 @@ def database(accounting_: str) -> str:
 def restapi(name: str) -> str:
     """Name the Deployment and the Service of slurmrestd."""
     return f"{name}-restapi"
+
+
+def completer(name: str) -> str:
+    """Name the Service of `isthmus-complete`, which runs beside slurmrestd."""
+    return f"{name}-completer"
 
 
 def login_internal(loginset: str) -> str:

@@ -186,10 +186,11 @@ _NOBODY_BUT_NONROOT = {
 
 PLUGIN: Final = "usr/lib/{multiarch}/slurm-wlm/isthmus_jail.so"
 ENTER: Final = "usr/sbin/isthmus-enter"
+COMPLETE: Final = "usr/sbin/isthmus-complete"
 
 
 def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
-    """Compile our plugin against this Slurm's headers, and put it, without the compiler, upon who needs it.
+    """Compile our plugin and programs against this Slurm's headers, and put them, without the compiler, on top.
 
     Slurm's commands load what plugstack.conf names, too. It comes last, so that a change to it is quickly made.
     """
@@ -212,9 +213,9 @@ def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
             Layer(
                 name=f"{image}-spank-{version}",
                 parent=f"{image}-{version}",
-                copies=((plugin, PLUGIN), (plugin, ENTER)),
+                copies=tuple((plugin, file) for file in files),
             )
-            for image in ("slurm", "login")
+            for image, files in (("slurm", (PLUGIN, ENTER, COMPLETE)), ("login", (PLUGIN, ENTER)))
         ),
     )
 

@@ -2,6 +2,9 @@
 
 It refuses to run as root, as Slurm's own user and as nobody, so it has a user for itself. When its configuration
 changes, new pods are ready before old ones go.
+
+Beside it runs `isthmus-complete`, which ends jobs of the bridge as their pods ended. It works with the callers'
+tokens, too, and has a Service of its own, so that it is not seen from outside where slurmrestd is.
 """
 
 from collections.abc import Mapping
@@ -19,6 +22,7 @@ from isthmus.model.slinky import Controller, RestApi
 APP: Final = "slurmrestd"
 COMPONENT: Final = "restapi"
 CONTAINER: Final = "slurmrestd"
+COMPLETER: Final = "completer"
 UID: Final = 64031
 
 _FILES: Final = ("slurm.conf", "cgroup.conf")
@@ -50,6 +54,18 @@ def service(restapi: RestApi, controller: str) -> Manifest:
     )
 
 
+def completer_service(restapi: RestApi, controller: str) -> Manifest:
+    """Make the Service of `isthmus-complete`."""
+    meta = restapi.metadata
+    return common.service(
+        partnames.completer(meta.name),
+        meta.namespace,
+        labels(restapi, controller),
+        port=partnames.COMPLETER_PORT,
+        port_name=COMPLETER,
+    )
+
+
 def wishes(restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]) -> object:
     """Tell what pods follow from: what has changed when they have to be made anew."""
     return (
@@ -74,7 +90,7 @@ def deployment(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "dnsConfig": common.dns(controller.metadata.key, settings),
-            "containers": [_container(restapi, controller, settings)],
+            "containers": [_container(restapi, controller, settings), _completer(restapi, settings)],
             "volumes": [_volume(controller.metadata.name, files)],
         },
         marks,
@@ -124,6 +140,33 @@ def _container(restapi: RestApi, controller: Controller, settings: Settings) -> 
         # first process of a container hears no other: it would be waited for until it is killed.
         "lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "sleep 3; kill -INT 1"]}}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": common.mounts([("slurm-config", "/etc/slurm")]),
+    }
+
+
+# An image that somebody else made has no such program. slurmrestd works without, so its pod must, too.
+_COMPLETE: Final = f"""\
+if ! command -v isthmus-complete > /dev/null; then
+    echo "this image has no isthmus-complete: jobs of the bridge are cancelled when their pods end"
+    trap 'exit 0' TERM
+    sleep infinity & wait
+fi
+exec isthmus-complete 0.0.0.0 {partnames.COMPLETER_PORT}
+"""
+
+
+def _completer(restapi: RestApi, settings: Settings) -> Manifest:
+    return {
+        "name": COMPLETER,
+        "image": restapi.spec.slurmrestd.get("image") or settings.slurm_image,
+        "command": ["bash", "-c", _COMPLETE],
+        "ports": [{"name": COMPLETER, "containerPort": partnames.COMPLETER_PORT, "protocol": "TCP"}],
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "3"]}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
         "volumeMounts": common.mounts([("slurm-config", "/etc/slurm")]),
     }
 

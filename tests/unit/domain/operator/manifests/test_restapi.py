@@ -32,7 +32,7 @@ def template(of: RestApi | None = None, by: Controller | None = None) -> dict[st
 def test_slurmrestd_runs_as_nobody_it_would_refuse_and_holds_no_key() -> None:
     pod = template()["spec"]
     assert pod["securityContext"]["runAsUser"] not in {0, 64030, 65534}
-    (container,) = pod["containers"]
+    (container, _) = pod["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -42,14 +42,14 @@ def test_slurmrestd_runs_as_nobody_it_would_refuse_and_holds_no_key() -> None:
 
 
 def test_it_serves_accounts_only_where_there_are_some() -> None:
-    (without,) = template()["spec"]["containers"]
+    (without, _) = template()["spec"]["containers"]
     assert without["args"] == ["-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "0.0.0.0:6820"]
-    (with_accounts,) = template(by=controller(accountingRef={"name": "slurm"}))["spec"]["containers"]
+    (with_accounts, _) = template(by=controller(accountingRef={"name": "slurm"}))["spec"]["containers"]
     assert with_accounts["args"] == ["-a", "rest_auth/jwt", "0.0.0.0:6820"]
 
 
 def test_the_users_arguments_go_behind_ours() -> None:
-    (container,) = template(api(slurmrestd={"args": ["-vv"], "image": "mine"}))["spec"]["containers"]
+    (container, _) = template(api(slurmrestd={"args": ["-vv"], "image": "mine"}))["spec"]["containers"]
     assert (container["args"][-1], container["image"]) == ("-vv", "mine")
 
 
@@ -70,6 +70,27 @@ def test_w11_the_port_is_the_services_own() -> None:
         "protocol": "TCP",
         "nodePort": 30080,
     }
+
+
+def test_the_completer_has_no_rights_and_slurmrestds_image() -> None:
+    (_, completer) = template(api(slurmrestd={"image": "mine", "args": ["-vv"]}))["spec"]["containers"]
+    assert completer["image"] == "mine"
+    assert "args" not in completer
+    assert completer["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert [mount["mountPath"] for mount in completer["volumeMounts"]] == ["/etc/slurm"]
+
+
+def test_the_completer_is_not_seen_where_slurmrestd_is_seen_from_outside() -> None:
+    outside = api(service={"port": 80, "spec": {"type": "LoadBalancer"}})
+    assert restapi.service(outside, "slurm")["spec"]["type"] == "LoadBalancer"
+    inside = restapi.completer_service(outside, "slurm")
+    assert inside["metadata"]["name"] == "slurm-completer"
+    assert "type" not in inside["spec"]
+    assert [port["port"] for port in inside["spec"]["ports"]] == [6821]
 
 
 def test_there_is_no_gap_when_it_is_replaced() -> None:

@@ -1,0 +1,301 @@
+/*
+ * isthmus-complete: ends jobs of the bridge with the exit status of their pods.
+ *
+ *     isthmus-complete ADDRESS PORT
+ *
+ *     POST /jobs/7/complete?cluster=CLUSTER&status=256 HTTP/1.1
+ *     X-SLURM-USER-TOKEN: TOKEN
+ *
+ * slurmrestd can cancel a job and no more; that a job COMPLETED or FAILED is told to slurmctld by a call of libslurm.
+ * This program makes that call with the token that came with the request, as slurmrestd does: it has no key and no
+ * rights of its own, and slurmctld decides who may do what. It ends only running jobs whose marker names the cluster.
+ *
+ *     accept ─► fork ─► read the request ─► load the job ─► check its marker ─► complete it ─► answer
+ *
+ * Each request has a process of its own, so that a token is forgotten with it, and a call that hangs or libslurm's
+ * habit of ending the process on errors harm no other request. The status is one of wait(2): 256 is exit code 1,
+ * 9 is signal 9.
+ */
+#define _GNU_SOURCE
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include <err.h>
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	MAX_REQUEST = 16384,
+	MAX_CHILDREN = 32,
+	READ_WITHIN_S = 5,
+	/* libslurm waits 10 s for an answer (MessageTimeout), and it is asked twice. */
+	ANSWER_WITHIN_S = 30,
+};
+
+#define BEGINNING "POST /jobs/"
+#define TOKEN_HEADER "x-slurm-user-token:"
+#define TOKEN_SIGNS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+
+struct request {
+	uint32_t job_id;
+	uint32_t status;
+	char cluster[64];
+	char *token;
+};
+
+static int listener;
+static volatile sig_atomic_t stopped;
+
+static void stop(int signal_number)
+{
+	(void)signal_number;
+	stopped = 1;
+	/* Wakes accept, also if it is called only after this. */
+	shutdown(listener, SHUT_RD);
+}
+
+/* Answers as slurmrestd does, with Slurm's error number, and ends this process. The token is in no answer. */
+static void __attribute__((noreturn, format(printf, 4, 5)))
+answer(int peer, int code, int error, const char *format, ...)
+{
+	char text[512], body[640];
+	va_list values;
+
+	va_start(values, format);
+	vsnprintf(text, sizeof(text), format, values);
+	va_end(values);
+	for (char *sign = text; *sign; sign++)
+		if (*sign < ' ' || *sign == '"' || *sign == '\\')
+			*sign = ' ';
+	fprintf(stderr, "%d %s\n", code, text);
+	int length = code == 200 ? snprintf(body, sizeof(body), "{\"errors\":[]}")
+				 : snprintf(body, sizeof(body),
+					    "{\"errors\":[{\"error_number\":%d,\"error\":\"%s\"}]}", error, text);
+	dprintf(peer,
+		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+		"Connection: close\r\n\r\n%s",
+		code, code == 200 ? "OK" : "Failed", length, body);
+	/* What is still unread would turn the end of the connection into a reset, and the answer could be lost. */
+	shutdown(peer, SHUT_WR);
+	alarm(READ_WITHIN_S);
+	while (read(peer, body, sizeof(body)) > 0)
+		;
+	_exit(0);
+}
+
+/* Returns where the first line ends. */
+static char *read_request(int peer, char *text, size_t size)
+{
+	size_t used = 0;
+
+	while (used + 1 < size) {
+		ssize_t got = read(peer, text + used, size - 1 - used);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			_exit(0);
+		used += (size_t)got;
+		text[used] = '\0';
+		if (strlen(text) != used)
+			answer(peer, 400, 0, "the request contains a zero byte");
+		if (strstr(text, "\r\n\r\n"))
+			return strstr(text, "\r\n");
+	}
+	answer(peer, 431, 0, "the request is larger than %zu bytes", size);
+}
+
+static bool is_number(const char *text, uint32_t largest, uint32_t *number)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	*number = (uint32_t)value;
+	return *end == '\0' && value <= largest;
+}
+
+static bool is_wait_status(uint32_t status)
+{
+	uint32_t code = status >> 8, signal_number = status & 0xff;
+
+	return (signal_number == 0 && code <= 255) || (code == 0 && signal_number <= 64);
+}
+
+static char *find_token(char *headers)
+{
+	for (char *line = headers; line; line = strstr(line, "\r\n")) {
+		line += strspn(line, "\r\n");
+		if (strncasecmp(line, TOKEN_HEADER, strlen(TOKEN_HEADER)) != 0)
+			continue;
+		char *token = line + strlen(TOKEN_HEADER);
+		token += strspn(token, " \t");
+		size_t length = strspn(token, TOKEN_SIGNS);
+		if (length == 0 || token[length + strspn(token + length, " \t")] != '\r')
+			return NULL;
+		token[length] = '\0';
+		return token;
+	}
+	return NULL;
+}
+
+static void parse(int peer, char *text, struct request *request)
+{
+	char job[11], status[6];
+	char *headers = read_request(peer, text, MAX_REQUEST);
+	int end = 0;
+
+	if (!headers)
+		_exit(0);
+	*headers = '\0';
+	/* A space would stand for any number of them. */
+	if (strncmp(text, BEGINNING, strlen(BEGINNING)) == 0)
+		sscanf(text, BEGINNING "%10[0-9]/complete?cluster=%63[0-9A-Za-z.-]&status=%5[0-9]%n", job,
+		       request->cluster, status, &end);
+	if (end == 0 || strcmp(text + end, " HTTP/1.1") != 0)
+		answer(peer, 404, 0, "the only call is POST /jobs/JOB/complete?cluster=CLUSTER&status=STATUS");
+	if (!is_number(job, MAX_FED_JOB_ID, &request->job_id) || request->job_id == 0)
+		answer(peer, 400, 0, "%s is not a job id", job);
+	if (!is_number(status, 0xffff, &request->status) || !is_wait_status(request->status))
+		answer(peer, 400, 0, "%s is not a wait status; use CODE * 256 or SIGNAL", status);
+	request->token = find_token(headers + 1);
+	if (!request->token)
+		answer(peer, 401, 0, "there is no usable X-SLURM-USER-TOKEN");
+}
+
+static void __attribute__((noreturn)) refuse(int peer, uint32_t job_id, int error)
+{
+	bool unknown = error == SLURM_PROTOCOL_AUTHENTICATION_ERROR || error == ESLURM_AUTH_CRED_INVALID;
+
+	answer(peer, unknown ? 401 : 500, error, "job %u: %s", job_id, slurm_strerror(error));
+}
+
+/* Where 24.11 takes a job id, 26.05 takes a step id that names the job alone. The compiler tells by the prototype. */
+static slurm_step_id_t whole(uint32_t job_id)
+{
+	return (slurm_step_id_t){.job_id = job_id, .step_het_comp = NO_VAL, .step_id = NO_VAL};
+}
+
+static int load(uint32_t job_id, job_info_msg_t **found)
+{
+	slurm_step_id_t job = whole(job_id);
+
+	return slurm_load_job(found,
+			      _Generic(&slurm_load_job, int (*)(job_info_msg_t **, uint32_t, uint16_t) : job_id,
+				       default : job),
+			      SHOW_ALL);
+}
+
+static int complete(uint32_t job_id, uint32_t status)
+{
+	slurm_step_id_t job = whole(job_id);
+
+	return slurm_complete_job(
+		_Generic(&slurm_complete_job, int (*)(uint32_t, uint32_t) : job_id, default : &job), status);
+}
+
+/* The bridge writes the marker as JSON without spaces, and the cluster comes first. Nobody but SlurmUser, root and
+ * operators can write an admin comment; what others put into the rest of it cannot have unescaped quotes. */
+static bool is_marked(const char *admin_comment, const char *cluster)
+{
+	char beginning[96];
+
+	snprintf(beginning, sizeof(beginning), "{\"cluster\":\"%s\",", cluster);
+	return admin_comment && strncmp(admin_comment, beginning, strlen(beginning)) == 0 &&
+	       strstr(admin_comment, ",\"isthmus\":1");
+}
+
+static void check(int peer, const struct request *request)
+{
+	job_info_msg_t *found = NULL;
+
+	if (load(request->job_id, &found) != SLURM_SUCCESS)
+		refuse(peer, request->job_id, errno);
+	if (found->record_count == 0)
+		refuse(peer, request->job_id, ESLURM_INVALID_JOB_ID);
+	/* Of a heterogeneous job, all components are there. */
+	for (uint32_t i = 0; i < found->record_count; i++) {
+		const slurm_job_info_t *job = &found->job_array[i];
+		uint32_t state = job->job_state & JOB_STATE_BASE;
+		if (!is_marked(job->admin_comment, request->cluster))
+			answer(peer, 404, ESLURM_INVALID_JOB_ID, "job %u is not a job of cluster %s", request->job_id,
+			       request->cluster);
+		if (state == JOB_PENDING)
+			refuse(peer, request->job_id, ESLURM_JOB_PENDING);
+		if (state > JOB_SUSPENDED)
+			refuse(peer, request->job_id, ESLURM_ALREADY_DONE);
+	}
+	slurm_free_job_info_msg(found);
+}
+
+static void __attribute__((noreturn)) serve(int peer)
+{
+	static char text[MAX_REQUEST];
+	struct request request = {0};
+
+	signal(SIGTERM, SIG_DFL);
+	alarm(READ_WITHIN_S);
+	parse(peer, text, &request);
+	alarm(ANSWER_WITHIN_S);
+	if (setenv("SLURM_JWT", request.token, 1) != 0)
+		answer(peer, 500, 0, "out of memory");
+	slurm_init(NULL);
+	check(peer, &request);
+	if (complete(request.job_id, request.status) != SLURM_SUCCESS)
+		refuse(peer, request.job_id, errno);
+	answer(peer, 200, 0, "job %u of cluster %s ended with wait status %u", request.job_id, request.cluster,
+	       request.status);
+}
+
+static void listen_at(const char *address, const char *port)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+	struct addrinfo *found;
+	int error = getaddrinfo(address, port, &hints, &found);
+
+	if (error)
+		errx(2, "%s %s: %s", address, port, gai_strerror(error));
+	listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
+	    bind(listener, found->ai_addr, found->ai_addrlen) != 0 || listen(listener, SOMAXCONN) != 0)
+		err(1, "cannot listen at %s, port %s", address, port);
+	freeaddrinfo(found);
+}
+
+int main(int count, char **words)
+{
+	const struct sigaction on_term = {.sa_handler = stop};
+	int children = 0;
+
+	if (count != 3)
+		errx(2, "usage: isthmus-complete ADDRESS PORT");
+	listen_at(words[1], words[2]);
+	/* The first process of a container is ended by no signal that it does not handle. */
+	sigaction(SIGTERM, &on_term, NULL);
+	while (!stopped) {
+		int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+		while (children > 0 && waitpid(-1, NULL, children < MAX_CHILDREN ? WNOHANG : 0) > 0)
+			children--;
+		if (peer < 0)
+			continue;
+		pid_t child = fork();
+		if (child == 0) {
+			close(listener);
+			serve(peer);
+		}
+		children += child > 0;
+		close(peer);
+	}
+	close(listener);
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}
