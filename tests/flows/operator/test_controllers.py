@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -307,6 +308,28 @@ async def test_pods_that_were_there_before_a_change_are_told_to_look_at_their_vo
         assert config
         revision = config.metadata.annotations[names.CONFIG_HASH_ANNOTATION]
         return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "").startswith(revision)
+
+    await eventually(told)
+
+
+async def test_pods_are_told_of_new_keys_though_slurm_does_not_answer(bed: Bed) -> None:
+    """With another key of tokens, it answers only when it has that key."""
+    await bed.keys()
+    await make(bed)
+    auth = await bed.there(bed.world.secrets, "slurm-auth")
+    await bed.there(bed.world.pods, "slurm-controller-0")
+    made = auth.metadata.creation_timestamp
+    assert made
+    # A change in the second after is one of something that nobody has mounted yet.
+    await eventually(lambda: datetime.now(UTC) > made + timedelta(seconds=2))
+    await bed.secret("jwt-key", jwt_key=b"k" * 32)
+
+    def told() -> bool:
+        pod, auth = bed.world.pods.get(bed.key("slurm-controller-0")), bed.world.secrets.get(bed.key("slurm-auth"))
+        assert pod
+        assert auth
+        revision = auth.metadata.annotations[names.CONFIG_HASH_ANNOTATION]
+        return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "").endswith(revision)
 
     await eventually(told)
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from isthmus import names
+from isthmus.domain.operator.nodeset import drains, repair
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.meta import Key
@@ -160,6 +161,27 @@ async def test_a_busy_node_goes_only_after_its_job(bed: NodeSets) -> None:
     assert not bed.leaving("w-0")
     await bed.end(job)
     await eventually(lambda: bed.leaving("w-0"))
+
+
+async def test_when_slurm_knows_no_node_of_any_nodeset_none_is_restarted(
+    bed: NodeSets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("w", "x"):
+        await bed.make(name, replicas=1)
+        await bed.there(f"{name}-0", name=name)
+        await bed.up(f"{name}-0", register=False)
+    await eventually(lambda: all(bed.status(name).ready_replicas == 1 for name in ("w", "x")))
+    for module in (repair, drains):
+        monkeypatch.setattr(module, "UNREGISTERED_GRACE", 0.0)  # as if they had been there for a minute
+    for name in ("w", "x"):
+        await bed.change(name, revisionHistoryLimit=3)
+
+    def complains(name: str) -> bool:
+        found = bed.condition("Degraded", name)
+        return found is not None and "does not know 2 of 2 nodes of the cluster" in found.message
+
+    await eventually(lambda: complains("w") and complains("x"))
+    assert not any(map(bed.leaving, ("w-0", "x-0")))
 
 
 async def test_freed_ordinals_are_used_again(bed: NodeSets) -> None:

@@ -50,6 +50,10 @@ class Revision(NamedTuple):
         """From when on every pod has them."""
         return max(self.config_changed, self.keys_changed + delivery.KEYS_SETTLE)
 
+    def unheard(self, now: datetime) -> float:
+        """Tell in how many seconds kubelets have surely heard of the keys; not more than 0 if they have."""
+        return self.keys_changed + _HEARD_WITHIN - now.timestamp()
+
 
 class Deliverer:
     """Delivers revisions."""
@@ -111,8 +115,8 @@ class Deliverer:
     async def _nudge(self, controller: Controller, revision: Revision) -> None:
         """Let kubelets bring files and keys into pods that run."""
         key = controller.metadata.key
-        if self._now().timestamp() < revision.keys_changed + _HEARD_WITHIN:
-            return  # it is looked again soon
+        if revision.unheard(self._now()) > 0:
+            return
         wanted = [
             *((pod, revision.both.replace(" ", "-"), revision.changed) for pod in self.slurmctld_pods(controller)),
             *((pod, revision.keys, revision.keys_changed) for pod in (*self._workers(key), *self._logins(key))),

@@ -138,6 +138,8 @@ class ControllerSync:
         try:
             revision = await self._make_config(controller, gatherer)
             verdict = await self._deliverer.deliver(controller, revision)
+            if (pause := revision.unheard(self._now())) > 0:
+                self.controller.queue.add(key, after=pause)
         except Terminal as error:
             # The cluster goes on with the files and keys that it has.
             verdict = Verdict("rejected", error.line)

@@ -30,6 +30,9 @@ from isthmus.model.pod import Pod
 STUCK_GRACE: Final = 120.0
 """A node that is down gets so many seconds to come back by itself."""
 
+_LOST_AGAIN: Final = 10.0
+"""Seconds until it is judged again whether Slurm has lost its state."""
+
 _BY_SLURM: Final = ("not responding", "unexpectedly rebooted", "low realmemory", "low cpus", "low socket", "gres/")
 """Reasons with which slurmctld itself sets a node down, in lower case; others are those of people."""
 
@@ -61,6 +64,8 @@ def to_repair(view: View, departing: Collection[str]) -> Repair:
         wrong = {name: why for name, why in wrong.items() if name not in unknown}
     room = budget(view, departing, besides=wrong).room
     pauses = [left for pod in placed if (left := _time_left(view, pod)) is not None]
+    if complaint:
+        pauses.append(_LOST_AGAIN)  # nobody tells us of nodes of other NodeSets
     return Repair(dict(list(wrong.items())[:room]), complaint, min(pauses, default=None))
 
 

@@ -80,6 +80,7 @@ def test_whether_slurm_has_lost_its_state_is_judged_over_the_whole_cluster() -> 
     lonely = view(pod(0, known=False), elsewhere=Registration(settled=3, unknown=2))
     assert not to_repair(lonely, ()).pods
     assert "3 of 4" in to_repair(lonely, ()).complaint
+    assert to_repair(lonely, ()).look_again == 10, "nobody tells of nodes that others get"
     # Where all others are known, it is this NodeSet that has trouble.
     troubled = view(*(pod(n, known=False) for n in range(3)), pod(3), elsewhere=Registration(settled=9))
     assert list(to_repair(troubled, ()).pods) == ["worker-0"]
