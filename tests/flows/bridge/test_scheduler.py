@@ -1,9 +1,17 @@
 """Pods placed by a real Slurm, one by one."""
 
+from typing import Any
+
 from isthmus import names
 from isthmus.domain.bridge import marker
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
+from isthmus.kube.crd import install
+from isthmus.model.node import NODES
+from isthmus.model.slinky import NODESETS
+from isthmus.operator import crds
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import Bridge, pod, until
+from tests.flows.bridge.conftest import Bridge, make_node, pod, running, until
 
 
 async def test_a_pod_gets_the_node_that_slurm_gives(bridge: Bridge, namespace: str) -> None:
@@ -28,3 +36,39 @@ async def test_pods_wait_for_one_another_when_slurm_is_full(
     message = await bridge.told(waiting, "SlurmPending")
     assert "waits because" in message
     slurm_with_external_nodes.command("true")
+
+
+async def test_a_pod_that_claims_to_be_a_worker_redirects_nobody(
+    config: Config, client: Client, namespace: str, nodes: list[str], slurm_with_external_nodes: SlurmBed
+) -> None:
+    for definition in crds.definitions():
+        if definition["metadata"]["name"] == f"{NODESETS.plural}.{NODESETS.group}":
+            await install(client, definition, manager=names.FIELD_MANAGER)
+    spec = {"controllerRef": {"name": "slurm"}, "replicas": 0}
+    nodeset = await client.create(NODESETS, {"metadata": {"namespace": namespace, "name": "w"}, "spec": spec})
+    owner = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.name,
+        "name": "w",
+        "uid": nodeset.metadata.uid,
+        "controller": True,
+    }
+
+    def worker(name: str, node: str, **changed: str) -> dict[str, Any]:
+        owners = [{**owner, **changed}]
+        return pod(namespace, name, cpu="0", schedulerName="", nodeName=node, ownerReferences=owners)
+
+    host = f"host-{namespace}"
+    await make_node(client, host)
+    async with running(config, slurm_with_external_nodes) as bridge:
+        forged = await bridge.create(worker("e1", "e2", uid="of-another"))
+        await bridge.create(worker("w-0", host))
+        await until(lambda: bridge.world.map.kube_name("w-0") == host)
+        await until(lambda: bridge.world.pods.get(forged))
+        assert bridge.world.map.kube_name("e1") == "e1"
+        placed = await bridge.bound(*[await bridge.create(pod(namespace, f"p{it}")) for it in range(len(nodes))])
+        given = [it.metadata.annotations[names.POD_SLURM_NODE_ANNOTATION] for it in placed]
+        assert sorted(given) == nodes
+        assert [it.spec.node_name for it in placed] == given
+    await client.delete(NODES, host)
+    await client.delete(NODESETS, nodeset.metadata.key)
