@@ -19,11 +19,11 @@ import msgspec
 
 from isthmus.errors import Terminal
 from isthmus.kube.errors import UNREADABLE, Expired, Garbled
-from isthmus.kube.tasks import helpers
 from isthmus.kube.transport import Transport
 from isthmus.model.base import EMPTY, Data, Kind, Listing, ListMeta
 from isthmus.model.meta import Key
 from isthmus.model.workload import SCALES, Scale
+from isthmus.tasks import helpers
 
 T = TypeVar("T")
 Body = Mapping[str, Any] | msgspec.Struct

@@ -13,8 +13,8 @@ import msgspec
 
 from isthmus.kube.client import Client, pod_path, with_query
 from isthmus.kube.errors import UNREADABLE, Garbled, Status, Unreachable, from_status
-from isthmus.kube.tasks import helpers
 from isthmus.model.meta import Key
+from isthmus.tasks import helpers
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255

@@ -23,6 +23,7 @@ from isthmus.errors import Retry, Terminal, Wait
 from isthmus.runtime.backlog import KeyT
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.queue import Queue
+from isthmus.tasks import is_cancelled
 
 log = structlog.get_logger()
 
@@ -86,13 +87,17 @@ class Controller(Generic[KeyT]):
         began = self._clock()
         try:
             async with asyncio.timeout(self._limit):
-                await self._reconcile(key)
+                # In a task of its own: before Python 3.13 a task group that fails in there may swallow our
+                # cancellation, or leave one behind that nobody asked for. Here they are counted right.
+                await asyncio.ensure_future(self._reconcile(key))
         except asyncio.CancelledError as error:
-            if _we_are_cancelled():
+            if is_cancelled():
                 raise
             self._failed(key, error)  # Something that the reconcile awaited was cancelled, not this worker.
-        except Exception as error:  # noqa: BLE001 - the one place where everything is caught, so that others go on
-            self._failed(key, error)
+        except Exception as error:
+            if is_cancelled():  # The reconcile failed at that moment, and its failure is what we heard of.
+                raise asyncio.CancelledError from error
+            self._failed(key, error)  # The one place where everything is caught, so that others go on.
         else:
             self.queue.forget(key)
             self._metrics.results["success"].inc()
@@ -152,11 +157,6 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _told(error: BaseException) -> str:
     return "; ".join(str(leaf) or type(leaf).__name__ for leaf in leaves(error))
-
-
-def _we_are_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _readable(key: object) -> str:

@@ -38,6 +38,7 @@ from isthmus.slurm.submission import with_key
 from isthmus.slurm.submitter import Submission, Submitter
 from isthmus.slurm.transport import Observe, Transport
 from isthmus.slurm.versions import Feature, Server
+from isthmus.tasks import TaskGroup
 
 EXTERNAL_JOB = "EXTERNAL_JOB"
 
@@ -258,7 +259,7 @@ class Client:
                     return ()
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 reads = [group.create_task(read(job_id)) for job_id in ids]
         except* IsthmusError as failures:
             # One stands for all: they have one cause, and callers decide by the class.

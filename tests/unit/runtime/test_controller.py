@@ -216,3 +216,30 @@ def test_metrics_stand_at_zero_from_the_start(metrics: Metrics) -> None:
         assert count(metrics, "controller_runtime_reconcile_total", result=result) == 0
     assert count(metrics, "controller_runtime_reconcile_time_seconds_count") == 0
     assert count(metrics, "controller_runtime_max_concurrent_reconciles") == 7
+
+
+async def test_a_worker_that_is_cancelled_while_its_reconcile_fails_ends(metrics: Metrics) -> None:
+    """Before Python 3.13 a task group that fails at that moment swallows the cancellation."""
+    moments: list[asyncio.Future[None]] = []
+
+    async def fail_after(moment: "asyncio.Future[None]") -> None:
+        await moment
+        raise Retry("the server is away")
+
+    async def reconcile(_key: str) -> None:
+        moments.append(asyncio.get_running_loop().create_future())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_after(moments[-1]))
+
+    controller = Controller("pods", reconcile, metrics=metrics, workers=1)
+    controller.queue.add("a")
+    run = asyncio.ensure_future(controller.run())
+    while not moments:  # noqa: ASYNC110 - a list tells nobody
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    run.cancel()
+    moments[-1].set_result(None)
+    _, late = await asyncio.wait({run}, timeout=1.0)
+    run.cancel()  # So that the test ends, though it has failed.
+    assert not late
+    assert len(controller.queue) == 1, "the key under way is not kept for the next run"

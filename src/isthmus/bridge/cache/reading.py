@@ -19,6 +19,7 @@ from isthmus.errors import IsthmusError, Terminal
 from isthmus.model.slurm import Job, JobRequest, States
 from isthmus.slurm.client import Client
 from isthmus.slurm.versions import Feature
+from isthmus.tasks import TaskGroup
 
 _AT_ONCE: Final = 8
 
@@ -131,7 +132,7 @@ class Reading(Client):
                 return placed
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 reads = [group.create_task(read(job)) for job in jobs]
         except* IsthmusError as failures:
             # One stands for all: they have one cause, and the poller decides by the class.
