@@ -20,6 +20,7 @@ from typing import Generic, NoReturn, TypeVar, Unpack
 import msgspec
 
 from isthmus.errors import IsthmusError, Wait
+from isthmus.hooks import Faults
 from isthmus.kube.client import Client, Selection
 from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, NotFound, Rejected
 from isthmus.kube.store import Index, Store
@@ -67,7 +68,7 @@ class Informer(Generic[T]):
         **selected: Unpack[Selection],
     ) -> None:
         self.kind = kind
-        self.store: Store[T] = Store(indexes)
+        self.store: Store[T] = Store(indexes, failed=Faults(kind.plural))
         self.synced = asyncio.Event()
         self._client = client
         self._selected = selected

@@ -21,11 +21,15 @@ Hook = Callable[[Key, T | None, T | None], None]
 class Store(Generic[T]):
     """A cache that is never ahead of nor torn from its indexes."""
 
-    def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
+    def __init__(
+        self, indexes: Mapping[str, Index[T]] | None = None, *, failed: Callable[[Exception], None] | None = None
+    ) -> None:
+        """With `failed`, a hook that raises is reported there, and neither other hooks nor the writer notice."""
         self._objects: dict[Key, T] = {}
         self._indexes = dict(indexes or {})
         self._filed: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._indexes}
         self._hooks: list[Hook[T]] = []
+        self._failed = failed
         self.version = 0
         """Of the API server's changes all up to this one are known; an object that a write returned has its own."""
 
@@ -65,7 +69,7 @@ class Store(Generic[T]):
         """Tell `hook` of each change from now on, and of what is there already."""
         self._hooks.append(hook)
         for key, found in list(self._objects.items()):
-            hook(key, None, found)
+            self._tell([hook], key, None, found)
 
     def put(self, new: T) -> None:
         """Add or replace an object."""
@@ -75,8 +79,7 @@ class Store(Generic[T]):
         self._objects[key] = new
         if self._indexes:
             self._refile(key, old, new)
-        for hook in self._hooks:
-            hook(key, old, new)
+        self._tell(self._hooks, key, old, new)
 
     def remove(self, key: Key) -> None:
         """Remove an object, if it is there."""
@@ -84,8 +87,7 @@ class Store(Generic[T]):
         if old is None:
             return
         self._refile(key, old, None)
-        for hook in self._hooks:
-            hook(key, old, None)
+        self._tell(self._hooks, key, old, None)
 
     def replace(self, listed: Mapping[Key, T], *, keep: Collection[Key] = ()) -> None:
         """Become exactly these objects, telling the hooks what vanished, changed and appeared meanwhile.
@@ -98,6 +100,15 @@ class Store(Generic[T]):
             old = self._objects.get(key)
             if old is None or old.metadata.resource_version != new.metadata.resource_version:
                 self.put(new)
+
+    def _tell(self, hooks: Iterable[Hook[T]], key: Key, old: T | None, new: T | None) -> None:
+        for hook in hooks:
+            try:
+                hook(key, old, new)
+            except Exception as error:
+                if self._failed is None:
+                    raise
+                self._failed(error)
 
     def _refile(self, key: Key, old: T | None, new: T | None) -> None:
         for name, values_of in self._indexes.items():

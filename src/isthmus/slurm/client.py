@@ -232,6 +232,15 @@ class Client:
         """
         return await self._submitter.submit(request, key=key)
 
+    def forget_submission(self, key: str) -> None:
+        """Take note that `submit` will not be called again with this key, even if it failed the last time."""
+        self._submitter.forget(key)
+
+    @property
+    def doubtful_submissions(self) -> int:
+        """How many keys are waiting for another `submit`, since nobody knows what became of the last one."""
+        return self._submitter.doubts
+
     async def submit_once(self, request: JobRequest, *, key: str) -> Submission:
         """Submit a job and leave it at that: what a lost answer means is up to the caller."""
         if EXTERNAL_JOB in request.flags:

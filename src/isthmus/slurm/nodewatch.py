@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from isthmus.errors import IsthmusError
+from isthmus.hooks import Faults
 from isthmus.model.slurm import Node
 from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
@@ -43,7 +44,7 @@ class NodeReader:
     """Keeps `nodes` as Slurm has them, each time that it is asked to read."""
 
     def __init__(self, client: Client, *, clock: Clock = time.monotonic) -> None:
-        self.nodes = Store[str, Node]()
+        self.nodes = Store[str, Node](failed=Faults("Slurm nodes"))
         self.as_of: float | None = None
         """When the latest successful reading began, by the clock; None before the first."""
         self._client = client

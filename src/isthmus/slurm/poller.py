@@ -25,6 +25,7 @@ from contextlib import suppress
 import msgspec
 
 from isthmus.errors import IsthmusError
+from isthmus.hooks import Faults
 from isthmus.model.slurm import Job, JobState, States
 from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
@@ -117,8 +118,8 @@ class Poller:
         Every `refresh` seconds (None: never) one of the wanted jobs that have not begun is read again, each in its
         turn: its reason, priority and expected start change while its state does not.
         """
-        self.states: Store[str, States] = Store()
-        self.jobs: Store[int, Job] = Store()
+        self.states: Store[str, States] = Store(failed=Faults("states of Slurm jobs"))
+        self.jobs: Store[int, Job] = Store(failed=Faults("Slurm jobs"))
         self._node_reader = NodeReader(client, clock=clock)
         self.nodes = self._node_reader.nodes
         self._client = client

@@ -14,9 +14,11 @@ Hook: TypeAlias = Callable[[K, V | None, V | None], None]
 class Store(Mapping[K, V], Generic[K, V]):
     """A mapping that only its poller writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, failed: Callable[[Exception], None] | None = None) -> None:
+        """With `failed`, a hook that raises is reported there, and neither other hooks nor the poller notice."""
         self._items: dict[K, V] = {}
         self._hooks: list[Hook[K, V]] = []
+        self._failed = failed
 
     def __getitem__(self, key: K) -> V:
         return self._items[key]
@@ -51,12 +53,19 @@ class Store(Mapping[K, V], Generic[K, V]):
         old = self._items.get(key)
         if old != value:
             self._items[key] = value
-            for hook in self._hooks:
-                hook(key, old, value)
+            self._tell(key, old, value)
 
     def drop(self, key: K) -> None:
         """Take note that something is gone."""
         old = self._items.pop(key, None)
         if old is not None:
-            for hook in self._hooks:
-                hook(key, old, None)
+            self._tell(key, old, None)
+
+    def _tell(self, key: K, old: V | None, new: V | None) -> None:
+        for hook in self._hooks:
+            try:
+                hook(key, old, new)
+            except Exception as error:
+                if self._failed is None:
+                    raise
+                self._failed(error)

@@ -101,6 +101,9 @@ class Submitter:
         self._queue = queue
         self._newest: int | None = None
         self._doubts: dict[str, _Doubt] = {}
+        self._under_way: set[str] = set()
+        self._unwanted: set[str] = set()
+        """Keys under way that nobody will ask for again."""
         self._keys: dict[int, str | None] = {}
         """The keys of jobs that were read while there were doubts: each look reads only those that are new."""
         self._looking = asyncio.Lock()
@@ -109,8 +112,33 @@ class Submitter:
         self._found_by = 0
         """The number of the look that found `_found`; one that failed found nothing."""
 
+    @property
+    def doubts(self) -> int:
+        """How many keys may have been submitted without our knowing."""
+        return len(self._doubts)
+
     async def submit(self, request: JobRequest, *, key: str) -> Submission:
         """Make sure that a job with this key exists, and that it is the only one."""
+        self._under_way.add(key)
+        try:
+            return await self._submit(request, key=key)
+        finally:
+            self._under_way.discard(key)
+            if key in self._unwanted:
+                self._unwanted.discard(key)
+                self._forget(key)
+
+    def forget(self, key: str) -> None:
+        """Take note that nobody will ask for this key again, whatever became of it.
+
+        As long as a key is in doubt, every look for another reads all jobs since that time.
+        """
+        if key in self._under_way:
+            self._unwanted.add(key)
+        else:
+            self._forget(key)
+
+    async def _submit(self, request: JobRequest, *, key: str) -> Submission:
         if key not in self._doubts:
             self._doubts[key] = _Doubt(await self._newest_job())
             if submission := await self._try(request, key=key):

@@ -9,15 +9,22 @@ counts at once (`assume`), not only when the watch shows it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+import structlog
+
 from isthmus.domain.kube.podshape import Port, clashes, host_ports, measure, requests_of
+from isthmus.errors import Terminal
 from isthmus.kube.store import Store
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
+
+log = structlog.get_logger()
 
 _PODS: Final = "pods"
 _BYTES: Final = frozenset({"memory", "ephemeral-storage"})
@@ -95,7 +102,7 @@ class Ledger:
             taken = taken.beside(beside)
         lacking = []
         for name, need in _needs(pod).items():
-            free = measure(name, allocatable.get(name, "0")) - taken.amounts.get(name, 0)
+            free = amount(name, allocatable.get(name, "0")) - taken.amounts.get(name, 0)
             if 0 < need > free:
                 lacking.append(sentence(name, need, max(free, 0)))
         lacking += [
@@ -108,6 +115,12 @@ class Ledger:
     def leaving(self, node: str) -> bool:
         """Whether a pod on this node was asked to go and is not gone."""
         return self._taken.get(node, _NOTHING).leaving > 0
+
+    def leaving_until(self, node: str) -> datetime | None:
+        """Tell when the last pod that is leaving a node is to be gone; one that is stuck may stay for ever."""
+        if not self.leaving(node):
+            return None
+        return max((it for pod in self._going(node) if (it := pod.metadata.deletion_timestamp)), default=None)
 
     def assume(self, pod: Pod, node: str) -> None:
         """Count a pod as bound, until the watch shows it, it is gone, or it is forgotten."""
@@ -183,13 +196,29 @@ class Ledger:
         """Name the pods that will make room: O(pods on this node), and only asked when there is none."""
         if not self.leaving(node):
             return []
-        going = (pod.metadata.key for pod in self._pods.by("node", node) if pod.leaving and not pod.finished)
+        going = (pod.metadata.key for pod in self._going(node))
         named = [f"pod {key} is still leaving" for key in islice(going, _NAMED)]
         more = sum(1 for _ in going)
         return [*named, f"{more} more are leaving"] if more else named
 
+    def _going(self, node: str) -> Iterator[Pod]:
+        return (pod for pod in self._pods.by("node", node) if pod.leaving and not pod.finished)
+
 
 _NOTHING: Final = Taken()
+
+
+@lru_cache(maxsize=8192)
+def amount(name: str, text: str) -> int:
+    """Read a quantity of a resource; one that cannot be read counts as nothing, and is told of once.
+
+    The API server takes quantities that it cannot keep itself, such as 1001E. They are no reason to stop counting.
+    """
+    try:
+        return measure(name, text)
+    except Terminal as error:
+        log.warning("a quantity counts as 0", resource=name, why=error.what)
+        return 0
 
 
 def _place(pod: Pod | None) -> str | None:
@@ -202,7 +231,7 @@ def _still_to_come(seen: Pod, assumed: Pod) -> bool:
 
 
 def _needs(pod: Pod) -> dict[str, int]:
-    needs = requests_of(pod)
+    needs = requests_of(pod, read=amount)
     needs[_PODS] = 1
     return needs
 

@@ -8,6 +8,7 @@ does not is given back to Slurm.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from isthmus import names
@@ -25,7 +26,7 @@ from isthmus.model.pod import Pod
 from isthmus.model.storage import CLAIMS
 
 _ROOM_WITHIN: Final = 30.0
-"""So long Kubernetes may take to make room, unless something is leaving there."""
+"""So long Kubernetes may take to make room; where pods are leaving, so long after the end of their grace time."""
 
 
 class Binder:
@@ -38,13 +39,16 @@ class Binder:
         feasible: FeasibleNodes,
         *,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._world = world
         self._ledger = ledger
         self._feasible = feasible
         self._clock = clock
-        self._no_room: dict[tuple[Key, str], float] = {}
-        """Since when there is no room for a pod on a node."""
+        self._now = now
+        self._no_room: dict[str, dict[str, float]] = {}
+        """Since when there is no room for a pod, by its uid, on a node."""
+        world.pods.on_change(self._pod_changed)
 
     def constraints(self, pods: Sequence[Pod]) -> Constraints:
         """Tell which nodes these pods may run on. Those of one gang are alike but for their volumes."""
@@ -118,18 +122,27 @@ class Binder:
         return node
 
     def _require_room(self, seat: Seat, node: str, wake: Callable[[], None], *, beside: Sequence[Pod]) -> None:
-        place = (seat.pod.metadata.key, node)
+        uid = seat.pod.metadata.uid
         lack = self._ledger.lack(node, seat.pod, beside=beside)
         if lack is None:
-            self._no_room.pop(place, None)
+            self._no_room.pop(uid, None)
             return
-        since = self._no_room.setdefault(place, self._clock())
+        since = self._no_room.setdefault(uid, {}).setdefault(node, self._clock())
         told = f"Slurm gave node {node}, but Kubernetes has no room there yet: {lack}"
-        if self._ledger.leaving(node) or self._clock() - since < _ROOM_WITHIN:
+        if self._clock() - since < _ROOM_WITHIN or self._will_be_room(node):
             self._ledger.on_room(node, wake)
             raise Hold(told, reason="WaitingForRoom")
-        del self._no_room[place]
+        del self._no_room[uid]
         raise GiveBack(told, pod=seat.pod, job_id=seat.job_id, slurm_node=seat.slurm_node)
+
+    def _will_be_room(self, node: str) -> bool:
+        """Whether a pod is about to leave a node. One that should be gone by now may stay for ever."""
+        gone = self._ledger.leaving_until(node)
+        return gone is not None and (self._now() - gone).total_seconds() < _ROOM_WITHIN
+
+    def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:
+        if before is not None and (after is None or after.bound or after.metadata.uid != before.metadata.uid):
+            self._no_room.pop(before.metadata.uid, None)
 
     def _volumes(self, pod: Pod) -> Volumes:
         world = self._world

@@ -95,7 +95,7 @@ class Scheduler:
         self._owners = Owners(world.kube)
         self._ledger = Ledger(world.pods, world.nodes)
         self._feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity)
-        self._binder = Binder(world, self._ledger, self._feasible, clock=clock)
+        self._binder = Binder(world, self._ledger, self._feasible, clock=clock, now=now)
         self._recorder = recorder
         self._teller = Teller(world.kube, recorder, clock=clock)
         self._sent: dict[GroupKey, list[_Sent]] = {}
@@ -154,6 +154,7 @@ class Scheduler:
     def _forget(self, group: GroupKey) -> None:
         for known in (self._sent, self._waiting, self._sizes, self._avoided):
             known.pop(group, None)
+        self._submitting.forget(group)
 
     # One pass
 

@@ -56,6 +56,8 @@ class Submitting:
         self._choose = choose
         self._clock = clock
         self._busy_until = 0.0
+        self._doubted: dict[GroupKey, str] = {}
+        """The submission keys of groups of which nobody knows yet whether Slurm took their job."""
         self._attempts: OrderedDict[str, int] = OrderedDict()
         """The next number of each group that was submitted lately; later, its jobs themselves have it."""
 
@@ -102,16 +104,24 @@ class Submitting:
                 self._busy_until = self._clock() + _BUSY_SECONDS
         return Taken(await self._send(group, uid, request), at_once=False)
 
+    def forget(self, group: GroupKey) -> None:
+        """Take note that a group needs no job any more. One that Slurm took after all ends with its pods."""
+        if key := self._doubted.pop(group, None):
+            self._world.slurm.forget_submission(key)
+
     async def _send(self, group: GroupKey, uid: str, request: JobRequest) -> int:
         attempt = self._next_attempt(group, uid)
         self._remember(uid, attempt)
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
+        self._doubted[group] = key
         try:
             submission = await self._world.slurm.submit(request, key=key)
         except (Terminal, Wait):
             self._remember(uid, attempt + 1)
+            self._doubted.pop(group, None)
             raise
         self._remember(uid, attempt + 1)
+        self._doubted.pop(group, None)
         self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
         return submission.job_id
 

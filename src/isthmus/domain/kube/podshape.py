@@ -8,7 +8,7 @@ Slurm is asked for this (`jobspec`), and the room that is left on a node is coun
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -21,6 +21,8 @@ NO_DEVICES: Final[Mapping[str, int]] = MappingProxyType({})
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - nothing is bound here: it is what the API calls all addresses
 
 _Amounts = dict[str, int]
+Measure = Callable[[str, str], int]
+"""Makes a number of a resource's name and a quantity of it."""
 
 
 class Port(NamedTuple):
@@ -39,20 +41,26 @@ class Shape(Data, frozen=True):
     devices: Mapping[str, int] = NO_DEVICES
 
 
-def requests_of(pod: Pod) -> dict[str, int]:
+def measure(name: str, text: str) -> int:
+    """Read a quantity of a resource: thousandths of a CPU, else bytes or pieces."""
+    return quantity.milli(text) if name == "cpu" else quantity.whole(text)
+
+
+def requests_of(pod: Pod, *, read: Measure = measure) -> dict[str, int]:
     """Add up all that a pod takes, by the name of the resource: thousandths of a CPU, else bytes or pieces.
 
-    A few microseconds for an ordinary pod: quantities are read once and remembered.
+    A few microseconds for an ordinary pod: quantities are read once and remembered. `read` decides what becomes of
+    one that cannot be read; unless given, that raises `Terminal`.
     """
     spec = pod.spec
     if len(spec.containers) == 1 and not (spec.init_containers or spec.overhead):
-        amounts = _asked(spec.containers[0].resources)
+        amounts = _asked(spec.containers[0].resources, read)
     else:
-        amounts = _together(spec.containers, spec.init_containers)
+        amounts = _together(spec.containers, spec.init_containers, read)
     if spec.resources.requests or spec.resources.limits:
-        amounts = _asked(spec.resources, instead_of=amounts)
+        amounts = _asked(spec.resources, read, instead_of=amounts)
     if spec.overhead:
-        _add(amounts, {name: measure(name, text) for name, text in spec.overhead.items()})
+        _add(amounts, {name: read(name, text) for name, text in spec.overhead.items()})
     return amounts
 
 
@@ -101,14 +109,14 @@ def largest(shapes: Iterable[Shape]) -> Shape:
     return Shape(cpu, memory, devices or NO_DEVICES)
 
 
-def _together(containers: Iterable[Container], init_containers: Iterable[Container]) -> _Amounts:
+def _together(containers: Iterable[Container], init_containers: Iterable[Container], read: Measure) -> _Amounts:
     running: _Amounts = {}
     for container in containers:
-        _add(running, _asked(container.resources))
+        _add(running, _asked(container.resources, read))
     sidecars: _Amounts = {}
     at_start: _Amounts = {}
     for container in init_containers:
-        asked = _asked(container.resources)
+        asked = _asked(container.resources, read)
         if container.restart_policy == "Always":
             _add(sidecars, asked)
             _raise_to(at_start, sidecars)
@@ -120,20 +128,15 @@ def _together(containers: Iterable[Container], init_containers: Iterable[Contain
     return running
 
 
-def _asked(resources: Resources, *, instead_of: Mapping[str, int] = NO_DEVICES) -> _Amounts:
+def _asked(resources: Resources, read: Measure, *, instead_of: Mapping[str, int] = NO_DEVICES) -> _Amounts:
     """Read requests, then what is there already, then limits: the first that names a resource decides."""
-    amounts = {name: measure(name, text) for name, text in resources.requests.items()}
+    amounts = {name: read(name, text) for name, text in resources.requests.items()}
     for name, amount in instead_of.items():
         amounts.setdefault(name, amount)
     for name, text in resources.limits.items():
         if name not in amounts:
-            amounts[name] = measure(name, text)
+            amounts[name] = read(name, text)
     return amounts
-
-
-def measure(name: str, text: str) -> int:
-    """Read a quantity of a resource: thousandths of a CPU, else bytes or pieces."""
-    return quantity.milli(text) if name == "cpu" else quantity.whole(text)
 
 
 def _add(to: _Amounts, more: Mapping[str, int]) -> None:

@@ -26,7 +26,7 @@ class Style(Enum):
 
 
 _FORM = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[eE][+-]?[0-9]{1,4}|[numkMGTPE]?)"
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[KMGTPE]i|[eE][+-]?[0-9]+|[numkMGTPE]?)"
 )
 _DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -37,6 +37,8 @@ _LARGEST_BINARY = ((1 << 63) - 1) * ONE
 _TOO_LARGE = 10**21 * ONE
 """From here on the API server loses the suffix of round numbers: it makes `1000E` into `1`."""
 _LONGEST = 100
+"""So many digits, zeros in front not counted, are read; the API server itself sets no limit."""
+_LONGEST_TEXT = 4000
 _FINEST = -9
 
 _DECIMAL_DIGITS = 18
@@ -101,9 +103,9 @@ class _Read:
     __slots__ = ("billionths", "kept", "style")
 
     def __init__(self, text: str) -> None:
-        found = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+        found = _FORM.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
         whole, part = (found["whole"].lstrip("0"), found["part"] or "") if found else ("", "")
-        if found is None or not (found["whole"] or part):
+        if found is None or not (found["whole"] or part) or len(whole) + len(part) > _LONGEST:
             raise Terminal(f"{text[:_LONGEST]!r} is not a quantity", remedy="write it like 500m, 2 or 1.5Gi")
         suffix, digits = found["suffix"], f"{whole or '0'}{part}"
         if suffix in _BINARY:

@@ -277,3 +277,21 @@ def test_nothing_is_kept_of_nodes_without_pods() -> None:
     bed.pods.put(pod("a", node="n1", cpu="1", ports=(port(80),)))
     bed.pods.remove(Key("ns", "a"))
     assert bed.ledger._taken == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("1001E", 0), ("9e99", 0), ("128e000006", 128_000_000), (f"{'0' * 100}1", 1)]
+)
+def test_odd_quantities_stop_nobody(text: str, cpus: int) -> None:
+    """The API server takes them all. What cannot be read counts as nothing, and the rest of the pod counts."""
+    bed = Bed({**LARGE, "cpu": "128000001"})
+    bed.pods.put(pod("odd", node="n1", cpu=text, gpu="2"))
+    assert bed.ledger.lack("n1", pod("next", cpu=str(128_000_001 - cpus))) is None
+    assert bed.ledger.lack("n1", pod("next", cpu=str(128_000_002 - cpus)))
+    assert bed.ledger.lack("n1", pod("next", gpu="1"))
+    bed.pods.remove(Key("ns", "odd"))
+    assert bed.ledger.lack("n1", pod("next", gpu="2")) is None
+
+
+def test_a_node_that_says_odd_things_has_no_room_of_that_kind() -> None:
+    assert "CPU" in (Bed({**LARGE, "cpu": "1001E"}).ledger.lack("n1", pod(cpu="1")) or "")
