@@ -7,6 +7,8 @@ cancelled     jobs are cancelled in Slurm: how soon their pods are told to go
 scale         what a pod costs with 5,000 nodes, beside 50
 registration  2,000 nodes become known to Slurm
 waiting       5,000 pods wait behind a full cluster
+cordon        10,000 pods wait, and a node is cordoned and uncordoned
+crowd         the bridge starts beside 50,000 and 100,000 jobs of others
 memory        20,000 pods and 5,000 nodes
 """
 
@@ -29,6 +31,8 @@ from isthmus import names
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
+from isthmus.model.meta import Key
+from isthmus.model.node import NODES
 from isthmus.model.slurm import JobRequest
 from isthmus.runtime import loop
 from isthmus.slurm.client import Client as SlurmClient
@@ -208,9 +212,10 @@ async def _pending(client: SlurmClient) -> int:
     return sum("PENDING" in job.state for job in await client.job_states())
 
 
-async def _wait(
-    plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int, nodes: int, window: float
-) -> tuple[float, float]:
+async def _make_them_wait(
+    load: ground.Load, client: SlurmClient, *, pods: int, nodes: int
+) -> tuple[list[Key], int]:
+    """Fill the cluster with one job, and make pods that wait behind it; return them and the job."""
     everything = JobRequest(
         name="everything",
         flags=("EXTERNAL_JOB",),
@@ -220,15 +225,22 @@ async def _wait(
         shared=("none",),
         immediate=True,
     )
+    filler = (await client.submit(everything, key="everything")).job_id
+    began = time.monotonic()
+    keys = await load.create(pods)
+    while await _pending(client) < pods:
+        await asyncio.sleep(1)
+        if time.monotonic() - began > _SETTLED_WITHIN:
+            raise Terminal("the pods have no jobs")
+    note(f"all have jobs after {time.monotonic() - began:.0f} s")
+    return keys, filler
+
+
+async def _wait(
+    plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int, nodes: int, window: float
+) -> tuple[float, float]:
     async with ground.slurm_client(slurm) as client, ground.load_on(plane) as load:
-        await client.submit(everything, key="everything")
-        began = time.monotonic()
-        keys = await load.create(pods)
-        while await _pending(client) < pods:
-            await asyncio.sleep(1)
-            if time.monotonic() - began > _SETTLED_WITHIN:
-                raise Terminal("the pods have no jobs")
-        note(f"all have jobs after {time.monotonic() - began:.0f} s")
+        keys, _ = await _make_them_wait(load, client, pods=pods, nodes=nodes)
         # Not until all know why they wait: that takes minutes, and telling them is part of what waiting costs.
         await asyncio.sleep(_COOL)
         await asyncio.to_thread(process.await_quiet)
@@ -248,6 +260,73 @@ async def _wait(
             (process.processor - processor) / elapsed,
             (await ground.slurm_calls(client) - calls - 1) / elapsed,
         )
+
+
+def cordon(options: Options) -> Iterator[Figure]:
+    """Cordon a node, free the cluster, and uncordon the node."""
+    pods, nodes = (1_000, 50) if options.quick else (10_000, 500)
+    with (
+        ground.control_plane(nodes) as plane,
+        ground.slurm(nodes, jobs=2 * pods) as slurm,
+        bridge(plane, slurm) as process,
+    ):
+        writes = loop.run(_cordon(plane, slurm, process, pods=pods, nodes=nodes))
+    yield figure(f"{pods:,} pods wait, a node is cordoned and uncordoned: writes to Slurm", "≤ 50", writes)
+
+
+async def _cordon(plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, pods: int, nodes: int) -> int:
+    shut = "e1"
+    async with ground.slurm_client(slurm) as client, ground.load_on(plane) as load:
+        _, filler = await _make_them_wait(load, client, pods=pods, nodes=nodes)
+        await asyncio.sleep(_COOL)
+        await asyncio.to_thread(process.await_quiet)
+
+        def on_it() -> int:
+            return sum(1 for key in load.bound if (pod := load.pods.get(key)) and pod.spec.node_name == shut)
+
+        before = await ground.slurm_writes(client)
+        await load.client.merge_patch(NODES, shut, {"spec": {"unschedulable": True}})
+        began = time.monotonic()
+        while "DRAIN" not in (await client.node(shut)).state:
+            await asyncio.sleep(0.05)
+            if time.monotonic() - began > _SETTLED_WITHIN:
+                raise Terminal("the node was not drained")
+        note(f"drained after {time.monotonic() - began:.1f} s")
+        await asyncio.to_thread(process.await_quiet)
+        await client.cancel_job(filler)
+        fit = (nodes - 1) * ground.CPUS_PER_NODE
+        await load.until(lambda: len(load.bound) >= min(pods, fit), what="pods get the other nodes")
+        if on_it():
+            raise Terminal(f"{on_it()} pods got the cordoned node")
+        await load.client.merge_patch(NODES, shut, {"spec": {"unschedulable": None}})
+        if pods > fit:
+            await load.until(lambda: on_it() > 0, what="pods get the uncordoned node")
+        # One of them, the end of the job that filled the cluster, is ours.
+        return await ground.slurm_writes(client) - before - 1
+
+
+def crowd(options: Options) -> Iterator[Figure]:
+    """Start where others have many jobs."""
+    for jobs in (5_000,) if options.quick else (50_000, 100_000):
+        with ground.control_plane(4) as plane, ground.slurm(4, jobs=jobs + 1_000) as slurm:
+            loop.run(_crowd(slurm, jobs))
+            began = time.monotonic()
+            with bridge(plane, slurm) as process:
+                loop.run(_one_by_one(plane, 1))
+                took = time.monotonic() - began
+                process.await_quiet(within=_SETTLED_WITHIN)
+                most = process.most_memory
+        yield figure(f"Start beside {jobs:,} jobs: until the first pod has its node", "≤ 20 s", took)
+        yield figure(f"Start beside {jobs:,} jobs: memory at most", "≤ 350 MB", most / 1e6)
+
+
+async def _crowd(slurm: SlurmBed, jobs: int) -> None:
+    began = time.monotonic()
+    async with ground.slurm_client(slurm) as client:
+        await ground.submit_others(client, jobs)
+        while (await client.diagnose()).jobs_pending < jobs:  # noqa: ASYNC110 - slurmctld counts twice a minute
+            await asyncio.sleep(1)
+    note(f"{jobs:,} jobs are there after {time.monotonic() - began:.0f} s")
 
 
 def memory(options: Options) -> Iterator[Figure]:
@@ -277,6 +356,8 @@ MEASUREMENTS = {
     "scale": scale,
     "registration": registration,
     "waiting": waiting,
+    "cordon": cordon,
+    "crowd": crowd,
     "memory": memory,
 }
 

@@ -25,6 +25,7 @@ from isthmus.local.progress import PlainProgress
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
+from isthmus.model.slurm import JobRequest
 from isthmus.runtime import loop
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
@@ -38,6 +39,7 @@ CPUS_PER_NODE = 4
 
 _CREATIONS_AT_ONCE = 16
 _MOST_NODES = 6_000
+_WRITES = ("UPDATE", "SUBMIT", "ALLOCATION", "KILL", "CANCEL", "COMPLETE", "REQUEUE", "CREATE_NODE", "DELETE_NODE")
 _WITHIN = 180.0
 # Nodes are ready from the start, as they say themselves: there is no controller that would take a taint away.
 _FLAGS = ("--disable-admission-plugins=TaintNodesByCondition",)
@@ -53,9 +55,10 @@ def control_plane(nodes: int, *, external: bool = False) -> Iterator[ControlPlan
         yield plane
 
 
-def slurm(nodes: int) -> SlurmBed:
-    """Make a Slurm with so many nodes of the same names."""
-    return SlurmBed(nodes=0, external_nodes=nodes, accounting=False, settings={"MaxNodeCount": str(_MOST_NODES)})
+def slurm(nodes: int, *, jobs: int = 10_000) -> SlurmBed:
+    """Make a Slurm with so many nodes of the same names, that takes so many jobs."""
+    settings = {"MaxNodeCount": str(_MOST_NODES), "MaxJobCount": str(jobs)}
+    return SlurmBed(nodes=0, external_nodes=nodes, accounting=False, settings=settings)
 
 
 @contextmanager
@@ -216,6 +219,31 @@ async def writes(client: Client) -> int:
 async def slurm_calls(client: SlurmClient) -> int:
     """Count the requests, as slurmctld does."""
     return sum(each.count for each in (await client.diagnose()).rpcs_by_message_type)
+
+
+async def slurm_writes(client: SlurmClient) -> int:
+    """Count the requests, as slurmctld does, that change jobs or nodes."""
+    told = (await client.diagnose()).rpcs_by_message_type
+    return sum(each.count for each in told if any(word in each.message_type for word in _WRITES))
+
+
+async def submit_others(client: SlurmClient, count: int) -> None:
+    """Submit jobs of somebody else, which wait for ever."""
+    request = JobRequest(
+        name="others",
+        flags=("EXTERNAL_JOB",),
+        environment=("A=b",),
+        current_working_directory="/tmp",  # noqa: S108 - of the bed
+        tasks=1,
+        hold=True,
+    )
+    gate = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+
+    async def one(number: int) -> None:
+        async with gate:
+            await client.submit_once(request, key=f"others-{number}")
+
+    await workload.all_of(one(number) for number in range(count))
 
 
 def _pod(key: Key, scheduler: str) -> dict[str, Any]:

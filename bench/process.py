@@ -61,9 +61,9 @@ class Process:
                 found[series] = float(value)
         return found
 
-    def await_quiet(self) -> None:
+    def await_quiet(self, *, within: float = _QUIET_WITHIN) -> None:
         """Wait until it has nothing to do, or until it is plain that this is what doing nothing costs."""
-        deadline = time.monotonic() + _QUIET_WITHIN
+        deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             began = self.processor
             time.sleep(1)

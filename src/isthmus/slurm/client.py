@@ -232,6 +232,10 @@ class Client:
         """
         return await self._submitter.submit(request, key=key)
 
+    def note_newest(self, job_id: int) -> None:
+        """Say which job was the newest a while ago, 0 if that is not known: `submit` lists no jobs to find out."""
+        self._submitter.note_newest(job_id)
+
     def forget_submission(self, key: str) -> None:
         """Take note that `submit` will not be called again with this key, even if it failed the last time."""
         self._submitter.forget(key)

@@ -10,6 +10,8 @@ Three loops share one picture of the cluster, none of which ever has two request
 When Slurm is away, `contact` says so and since when; what was known stays known. It never looks like an empty
 cluster, and when Slurm is back the difference is told as changes.
 
+Where there are very many jobs, lists are too slow, and `crowd` says how to do without them.
+
 A slurmctld that is killed forgets the jobs of its last seconds, and gives their ids to others. Such a job looks
 like the one before it, so after a restart every record is read again (`on_restart`).
 """
@@ -17,6 +19,7 @@ like the one before it, so after a restart every record is read again (`on_resta
 import asyncio
 import heapq
 import itertools
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
@@ -29,6 +32,7 @@ from isthmus.hooks import Faults
 from isthmus.model.slurm import Job, JobState, States
 from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
+from isthmus.slurm.crowd import MANY, Sweep, Unread, slices
 from isthmus.slurm.errors import Garbled
 from isthmus.slurm.nodewatch import NodeReader
 from isthmus.slurm.restarts import Restarts
@@ -37,15 +41,12 @@ from isthmus.slurm.submission import base_id
 
 _QUICK = 0.05
 _IDLE = 2.0
+# Jobs that somebody waits for are asked about in slices, by their ids. A change that just missed a list of 10,000
+# jobs would wait for the rest of that list and for all of the next one. In slices it waits for one round, and
+# slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
+
 _REST = 1 / 2
 """The shortest pause, as a part of the time that the answer before it took."""
-
-_SLICE = 500
-"""So many of the jobs that somebody waits for are asked about at a time, by their ids: 8 KiB of them at most.
-
-A change that just missed a list of 10,000 jobs would wait for the rest of that list and for all of the next one. In
-slices it waits for one round, and slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
-"""
 
 _ALL_SHARE = 20
 """While somebody waits, all jobs are listed for no more than one part in so many of the time."""
@@ -55,6 +56,10 @@ _ALL_LATEST = 10.0
 
 _BACKOFF_FIRST = 0.2
 _BACKOFF_MOST = 5.0
+_CENSUS_PATIENCE = 1800.0
+_CENSUS_PAUSE = 30.0
+"""A list of very many states takes minutes; one that failed is asked for again after a pause."""
+
 _PATIENCE = 15.0
 """A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
 
@@ -94,6 +99,8 @@ _PENDING = ("PENDING",)
 
 Clock = Callable[[], float]
 
+_log = logging.getLogger(__name__)
+
 
 class Poller:
     """Keeps `states`, `jobs` and `nodes` as Slurm has them."""
@@ -107,6 +114,8 @@ class Poller:
         quick: float = _QUICK,
         idle: float = _IDLE,
         refresh: float | None = _REFRESH,
+        claimed: Callable[[], Collection[int]] = tuple,
+        slim: Callable[[Job], Job] = lambda job: job,
         clock: Clock = time.monotonic,
     ) -> None:
         """Follow the cluster of `client`.
@@ -117,6 +126,8 @@ class Poller:
 
         Every `refresh` seconds (None: never) one of the wanted jobs that have not begun is read again, each in its
         turn: its reason, priority and expected start change while its state does not.
+
+        Jobs that are `claimed` are read before others after a start. Of a record, what `slim` makes of it is kept.
         """
         self.states: Store[str, States] = Store(failed=Faults("states of Slurm jobs"))
         self.jobs: Store[int, Job] = Store(failed=Faults("Slurm jobs"))
@@ -125,6 +136,8 @@ class Poller:
         self._client = client
         self._waiting = waiting
         self._wants = wants
+        self._claimed = claimed
+        self._slim = slim
         self._quick = quick
         self._idle = idle
         self._clock = clock
@@ -139,12 +152,18 @@ class Poller:
         """What is still to be asked about in this round, of so many slices."""
         self._slices_per_round = 1
         self._slice_texts: dict[tuple[int, ...], bytes] = {}
+        self._uncounted = asyncio.Event()
+        """Set as long as there are very many jobs of which no list has been read."""
+        self._unread = Unread()
+        self._sweep = Sweep()
         self._decode_states = msgspec.json.Decoder(list[JobState]).decode
         # A job id stands for several entries and records when it is an array's.
         self._entries: Counter[int] = Counter()
         self._records: dict[int, tuple[int, ...]] = {}
         self._stale: set[int] = set()
         self._any_stale = asyncio.Event()
+        self._dug: set[int] = set()
+        """What is being read because it has never been."""
         self._reading = False
         self._strangers_due = clock()
         self._again: set[int] = set()
@@ -173,6 +192,18 @@ class Poller:
         for event in self._read_once.values():
             await event.wait()
 
+    @property
+    def newest(self) -> int:
+        """The id of the youngest job that was seen; 0 if there is none."""
+        return self._sweep.newest
+
+    def knows_jobs_since(self, moment: float) -> bool:
+        """Whether every job that was submitted at this time (seconds since 1970) or later has been read.
+
+        Where there are very many jobs, older ones are read in the background after a start.
+        """
+        return not self._uncounted.is_set() and self._unread.knows_since(moment)
+
     def nudge(self) -> None:
         """Ask again at once, because something is expected to have changed."""
         for event in self._nudged.values():
@@ -191,6 +222,7 @@ class Poller:
             nodes = max(self._quick, _NODES_PAUSE), max(self._idle, _NODES_IDLE)
             group.create_task(self._loop("nodes", self._poll_nodes, pauses=lambda: nodes))
             group.create_task(self._loop("details", self._read_details))
+            group.create_task(self._count_crowd())
             restarts = _RESTARTS_PAUSE, max(self._idle, _RESTARTS_PAUSE)
             group.create_task(self._loop("restarts", self._look_for_restart, pauses=lambda: restarts))
 
@@ -254,7 +286,14 @@ class Poller:
     async def _poll_states(self) -> None:
         waiting = self._waiting()
         began = self._clock()
-        if waiting and began < self._all_states_due:
+        if not self._read_once["states"].is_set():
+            statistics = await self._client.diagnose()
+            if statistics.jobs_pending + statistics.jobs_running > MANY:
+                self._uncounted.set()
+                self._read_once["details"].set()
+        if self._are_many:
+            await self._poll_crowd(waiting)
+        elif waiting and began < self._all_states_due:
             await self._poll_slice(waiting)
         else:
             await self._poll_all_states()
@@ -263,10 +302,52 @@ class Poller:
         self._read_once["states"].set()
         self._wake_details()
 
+    @property
+    def _are_many(self) -> bool:
+        return self._uncounted.is_set() or len(self._entries) > MANY
+
+    async def _count_crowd(self) -> None:
+        while True:
+            try:
+                await self._take_census()
+            except IsthmusError as error:
+                # Slurm answers everything else: this is no loss of contact.
+                _log.warning("the list of all jobs could not be read and is asked for again: %s", error)
+                await asyncio.sleep(_CENSUS_PAUSE)
+
+    async def _take_census(self) -> None:
+        """List all jobs once where they are very many, which takes minutes, beside everything else."""
+        await self._uncounted.wait()
+        text = await self._client.job_states_text(patience=_CENSUS_PATIENCE)
+        # It is old by now, so it has no say about jobs that are known. One that has left since is dropped later.
+        found = {key: state for key, state in self._read(text).items() if key not in self.states}
+        self._take_states(found, only=frozenset())
+        self._unread.begin(self._stale)
+        self._uncounted.clear()
+        self._wake_details()
+
+    async def _poll_crowd(self, waiting: Collection[int]) -> None:
+        """Ask about some of the jobs of interest, and about some of all."""
+        ours = {*waiting, *self._claimed(), *(job_id for job_id in self._records if self._wants(job_id))}
+        if ours:
+            await self._poll_slice(ours)
+        if self._uncounted.is_set():
+            return
+        if self._sweep.is_over:
+            if self._clock() < self._all_states_due:
+                return
+            self._all_states_due = self._clock() + _ALL_LATEST
+            self._sweep.begin(self._entries)
+        ids = self._sweep.take()
+        before = self._sweep.newest
+        text = await self._client.job_states_text(ids, patience=_PATIENCE)
+        self._take_states(self._read(text), only=frozenset(ids))
+        if self._sweep.newest != before:
+            self._sweep.go_on()
+
     async def _poll_slice(self, waiting: Collection[int]) -> None:
         if not self._slices:
-            all_ids = sorted(waiting)
-            self._slices = [tuple(all_ids[at : at + _SLICE]) for at in range(0, len(all_ids), _SLICE)]
+            self._slices = slices(waiting)
             self._slices_per_round = len(self._slices)
             self._slice_texts = {ids: text for ids in self._slices if (text := self._slice_texts.get(ids))}
         ids = self._slices.pop()
@@ -302,6 +383,7 @@ class Poller:
             job_id = base_id(key)
             if key not in known:
                 self._entries[job_id] += 1
+                self._sweep.note(job_id)
             if self._wants(job_id):
                 self._stale.add(job_id)
         for key in gone:
@@ -328,11 +410,13 @@ class Poller:
     def _wake_details(self) -> None:
         if self._stale:
             self._any_stale.set()
-        elif not self._reading:
+        elif not self._reading and not self._uncounted.is_set():
             self._read_once["details"].set()
+            self._unread.all_read()
 
     async def _read_details(self) -> None:
         ids = await self._next_details()
+        dug = self._dug
         everything = self._is_bulk(ids)
         # A change while we read makes its job stale again, so ids leave the set before the request.
         self._stale -= ids
@@ -341,6 +425,7 @@ class Poller:
             found = await self._client.jobs() if everything else await self._client.details(ids)
         except BaseException:
             self._stale |= ids
+            self._unread.put_back(dug)
             self._any_stale.set()
             raise
         finally:
@@ -350,12 +435,15 @@ class Poller:
             records[job.queue_id].append(job)
         for job_id in ids:
             self._take_records(job_id, records[job_id])
+        if dug:
+            self._unread.have_read(found)
         self._wake_details()
 
     async def _next_details(self) -> set[int]:
         """Wait for something to read, and choose what comes first."""
         while True:
             self._any_stale.clear()
+            self._dug = set[int]()
             if ids := self._urgent() or self._strangers() or self._to_reread() or self._waits_for_long():
                 return ids
             pauses = [due - self._clock() for due in self._dues()]
@@ -375,17 +463,26 @@ class Poller:
         return ids
 
     def _is_bulk(self, ids: Collection[int]) -> bool:
-        return len(ids) >= max(_BULK, len(self._entries) // _BULK_SHARE)
+        return not self._are_many and len(ids) >= max(_BULK, len(self._entries) // _BULK_SHARE)
 
     def _urgent(self) -> set[int]:
         """Those somebody waits for, then those that were of use before; all at once if they are many."""
         if not self._stale or self._is_bulk(self._stale):
             return set(self._stale)
         asked = self._stale.intersection(self._waiting())
-        known = (job_id for job_id in self._stale if job_id in self._records and job_id not in asked)
+        if self._unread and len(asked) < _BATCH:
+            asked.update(itertools.islice(self._stale.intersection(self._claimed()), _BATCH))
+        known = (
+            job_id
+            for job_id in self._stale
+            if job_id in self._records and job_id not in asked and job_id not in self._unread
+        )
         return set(itertools.islice(itertools.chain(asked, known), _BATCH))
 
     def _strangers(self) -> set[int]:
+        if self._unread:
+            self._dug = self._unread.take(_BATCH, among=self._stale)
+            return set(self._dug)
         if not self._stale or (self._read_once["details"].is_set() and self._clock() < self._strangers_due):
             return set()
         self._strangers_due = self._clock() + _STRANGERS_PAUSE
@@ -432,14 +529,17 @@ class Poller:
         if kept:
             self._records[job_id] = ids
         for job in kept:
-            self.jobs.put(job.job_id, job)
+            self.jobs.put(job.job_id, self._slim(job))
 
     async def _look_for_restart(self) -> None:
         if not self._restarts.noticed(await self._client.diagnose()):
             return
+        ours = {job_id for job_id in self._entries if self._wants(job_id)}
         for hook in self._restart_hooks:
             hook()
         self._stale |= {job_id for job_id in self._entries if self._wants(job_id)}
+        if self._are_many:
+            self._unread.begin(self._stale - ours)
         self._wake_details()
 
     # Nodes

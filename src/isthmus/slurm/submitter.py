@@ -128,6 +128,11 @@ class Submitter:
                 self._unwanted.discard(key)
                 self._forget(key)
 
+    def note_newest(self, job_id: int) -> None:
+        """Take note of the newest job at some time before now, so that Slurm need not be asked for a list."""
+        if self._newest is None:
+            self._newest = job_id
+
     def forget(self, key: str) -> None:
         """Take note that nobody will ask for this key again, whatever became of it.
 

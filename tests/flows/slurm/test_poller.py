@@ -279,3 +279,37 @@ async def test_a_garbled_list_is_no_empty_list(slurm: SlurmBed, client: Client, 
             assert str(kept) in poller.states
             rule.remove()
             await until(lambda: poller.contact.in_touch)
+
+
+async def test_where_jobs_are_very_many_nobody_waits_for_a_list_of_them(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a list takes minutes: until it is there, jobs are known that somebody names, and then all of them."""
+    monkeypatch.setattr("isthmus.slurm.poller.MANY", -1)
+    counted = asyncio.Event()
+    take_census = Poller._take_census
+
+    async def when_counted(self: Poller) -> None:
+        await counted.wait()
+        await take_census(self)
+
+    monkeypatch.setattr(Poller, "_take_census", when_counted)
+    before = (await client.submit(batch_job(), key=new_key())).job_id
+    named: list[int] = []
+    async with polling(client, waiting=lambda: named) as poller:
+        assert not poller.jobs
+        assert not poller.knows_jobs_since(time.time() + 3600)
+        hot = (await client.submit(batch_job(), key=new_key())).job_id
+        named.append(hot)
+        await until(lambda: hot in poller.jobs)
+        assert before not in poller.jobs
+        counted.set()
+        await until(lambda: before in poller.jobs and poller.knows_jobs_since(0))
+        # Changes of those that nobody names are seen in their turn, and so are new ones.
+        monkeypatch.setattr("isthmus.slurm.poller._ALL_LATEST", 0.1)
+        await client.cancel_job(before)
+        await until(lambda: poller.jobs[before].job_state == ("CANCELLED",))
+        another = (await client.submit(batch_job(), key=new_key())).job_id
+        await until(lambda: another in poller.jobs)
+        for job_id in (hot, another):
+            await client.cancel_job(job_id)

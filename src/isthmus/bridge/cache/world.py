@@ -17,7 +17,7 @@ from isthmus.bridge.cache.capacity import Capacity
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.bridge.cache.reading import Reading
-from isthmus.domain.bridge import podrules, tenancy
+from isthmus.domain.bridge import marker, podrules, tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
 from isthmus.domain.kube.volumes import claim_keys
@@ -28,6 +28,7 @@ from isthmus.model.meta import Key, Partial
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.policy import POLICIES
+from isthmus.model.slurm import Job
 from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.poller import Poller
@@ -102,7 +103,14 @@ class World:
 
         self.reading = Reading(slurm)
         self.poller = Poller(
-            self.reading, waiting=self._hot_jobs, wants=self._wants, idle=_IDLE, refresh=_REFRESH, clock=clock
+            self.reading,
+            waiting=self._hot_jobs,
+            wants=self._wants,
+            claimed=self._claimed_jobs,
+            slim=self._slim,
+            idle=_IDLE,
+            refresh=_REFRESH,
+            clock=clock,
         )
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
@@ -176,6 +184,16 @@ class World:
         for job_id in [job_id for job_id, until in self._hot.items() if until < now]:
             del self._hot[job_id]
         return self._hot.keys()
+
+    def _claimed_jobs(self) -> Collection[int]:
+        """The jobs by which pods say that they run."""
+        return [value for value in self.pods.index_values("job") if isinstance(value, int)]
+
+    def _slim(self, job: Job) -> Job:
+        """Keep no more of somebody else's job than that it is there: there may be tens of thousands of them."""
+        if marker.read(job.admin_comment):
+            return job
+        return Job(job.job_id, job.job_state, array_job_id=job.array_job_id, het_job_id=job.het_job_id)
 
     def _wants(self, job_id: int) -> bool:
         return not self.jobs.is_foreign(job_id)

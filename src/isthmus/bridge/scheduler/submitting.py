@@ -114,6 +114,7 @@ class Submitting:
         self._remember(uid, attempt)
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
         self._doubted[group] = key
+        self._world.slurm.note_newest(self._world.poller.newest)
         try:
             submission = await self._world.slurm.submit(request, key=key)
         except (Terminal, Wait):
