@@ -2,31 +2,59 @@
 
 The pods of a job that somebody cancels are to go, whether they ran or waited; to submit them again would make an
 administrator cancel for ever. So we say that it was us before we cancel a job whose pods are to have another.
+
+From the first of these two requests on, nobody may get a node by that job: it may start before it ends, its end may
+be in no cache yet, and the answer that says so may be lost.
 """
 
 from collections.abc import Iterable
 
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
-from isthmus.domain.bridge import outcome
+from isthmus.domain.bridge import jobstates, outcome
 from isthmus.domain.bridge.outcome import Outcome, Result
 from isthmus.model.slurm import JobRequest
 from isthmus.slurm.errors import AlreadyDone, NotFound
 from isthmus.slurm.submission import key_of, newer
 
 
-async def take_back(world: World, job_id: int, why: str) -> None:
-    """Cancel a job whose pods stay, and will have another."""
-    try:
-        known = world.jobs.get(job_id)
-        job = known.job if known else (await world.slurm.job(job_id))[0]
-        said = outcome.in_admin_comment(job.admin_comment or "{}", Outcome(Result.DELETED, why))
-        await world.slurm.update_job(job_id, JobRequest(admin_comment=said))
-        await world.slurm.cancel_job(job_id)
-    except (AlreadyDone, NotFound):
-        return
-    finally:
-        world.expect(job_id)
+class Withdrawals:
+    """Takes jobs back, and knows which."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._answered: dict[int, bool] = {}
+        """Jobs that we are taking back, and whether Slurm has said that it did so."""
+        world.jobs.on_change(self._job_changed)
+
+    async def take_back(self, job_id: int, why: str) -> None:
+        """Cancel a job whose pods stay, and will have another."""
+        world = self._world
+        self._answered[job_id] = False
+        try:
+            known = world.jobs.get(job_id)
+            job = known.job if known else (await world.slurm.job(job_id))[0]
+            if not outcome.is_told(job.admin_comment):
+                said = outcome.in_admin_comment(job.admin_comment or "{}", Outcome(Result.DELETED, why))
+                await world.slurm.update_job(job_id, JobRequest(admin_comment=said))
+            await world.slurm.cancel_job(job_id)
+        except (AlreadyDone, NotFound):
+            pass
+        finally:
+            world.expect(job_id)
+        self._answered[job_id] = True
+
+    async def covers(self, ours: OurJob) -> bool:
+        """Whether a living job is being taken back. If it is not certain that Slurm knows, it is told again."""
+        if ours.job_id not in self._answered and not outcome.is_told(ours.job.admin_comment):
+            return False
+        if not self._answered.get(ours.job_id):
+            await self.take_back(ours.job_id, "it was being taken back before")
+        return True
+
+    def _job_changed(self, job_id: int, _before: OurJob | None, after: OurJob | None) -> None:
+        if after is None or not jobstates.living(after.job.job_state):
+            self._answered.pop(job_id, None)
 
 
 def is_withdrawn(ours: OurJob, family: Iterable[OurJob]) -> bool:

@@ -14,6 +14,7 @@ from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.config import Config
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
+from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.workload import (
     BUILTIN_POD_GROUPS,
@@ -195,6 +196,41 @@ async def test_a_member_that_is_replaced_joins_the_running_gang(gangs: Gangs) ->
     assert late.metadata.labels[names.JOB_ID_LABEL] == str(job.job_id)
     assert late.spec.node_name == pods[1].spec.node_name, "it is not in the place that became free"
     assert [it.job_id for it in gangs.living_jobs()] == [job.job_id]
+
+
+async def test_a_member_whose_place_cannot_be_used_gets_another_and_the_gang_goes_on(gangs: Gangs) -> None:
+    """One bad node must not end a gang: its job, and the pods that run by it, stay."""
+    await gangs.create(POD_GROUPS, "trio", {"minMember": 3})
+    pods = await gangs.bridge.bound(*await gangs.members("trio", 0, 1, 2))
+    job = await gangs.one_job(*pods)
+    lost, *others = pods
+    await gangs.world.kube.merge_patch(NODES, lost.spec.node_name, {"spec": {"unschedulable": True}})
+    await until(
+        lambda: (it := gangs.world.nodes.get(Key("", lost.spec.node_name))) is not None and it.spec.unschedulable
+    )
+    await gangs.world.kube.delete(PODS, lost.metadata.key, grace=0)
+    (key,) = await gangs.members("trio", 7)
+    (late,) = await gangs.bridge.bound(key)
+    assert late.spec.node_name not in {it.spec.node_name for it in pods}
+    assert late.metadata.labels[names.JOB_ID_LABEL] != str(job.job_id)
+    found = [gangs.world.pods.get(it.metadata.key) for it in others]
+    assert [it and (it.metadata.uid, it.leaving) for it in found] == [(it.metadata.uid, False) for it in others]
+    (same, *_) = await gangs.world.slurm.job(job.job_id)
+    assert same.job_state == ("RUNNING",)
+
+
+async def test_a_gang_that_comes_anew_does_not_take_what_its_predecessor_is_losing(gangs: Gangs) -> None:
+    """The job of pods that are all gone is about to be ended: who took its slots now would go with it."""
+    await gangs.create(POD_GROUPS, "pair", {"minMember": 2})
+    pods = await gangs.bridge.bound(*await gangs.members("pair", 0, 1))
+    job = await gangs.one_job(*pods)
+    for gone in pods:
+        await gangs.world.kube.delete(PODS, gone.metadata.key, grace=0)
+    found = await gangs.bridge.bound(*await gangs.members("pair", 2, 3))
+    again = await gangs.one_job(*found)
+    assert again.job_id != job.job_id
+    await until(lambda: [it.job_id for it in gangs.living_jobs()] == [again.job_id])
+    assert not any(it.leaving for it in gangs.pods())
 
 
 async def test_members_that_have_ended_do_not_count(gangs: Gangs) -> None:

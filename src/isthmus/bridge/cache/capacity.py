@@ -13,9 +13,9 @@ Kept by the stores' hooks, O(1) per event: a few numbers per node, and nothing p
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from isthmus.bridge.cache.ledger import Taken
+from isthmus.bridge.cache.ledger import Taken, amount
 from isthmus.domain.kube.feasibility import Constraints
-from isthmus.domain.kube.podshape import clashes, measure
+from isthmus.domain.kube.podshape import clashes
 from isthmus.kube.store import Store
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
@@ -46,7 +46,7 @@ class Capacity:
 
     def free(self, node: Node, resource: str) -> int:
         """Tell how much there is of a resource when all pods that Slurm placed are gone."""
-        has = measure(resource, node.status.allocatable.get(resource, "0"))
+        has = amount(resource, node.status.allocatable.get(resource, "0"))
         return has - self.reserved(node.metadata.name).get(resource, 0)
 
     def misfit(self, constraints: Constraints, node: Node) -> str | None:

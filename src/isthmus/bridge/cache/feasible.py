@@ -4,22 +4,28 @@ Slurm is told the nodes to leave out, never those to use: a job that requires no
 Left out is every Slurm node behind which there is no Kubernetes node that fits the pod, and every one that could
 not take it even if it were empty.
 
+A node that is shut, by a cordon or because it does not answer, is drained by the node controller, which takes Slurm
+one request. As long as that lasts, no job needs to leave it out; so thousands of waiting jobs are not written to
+when a node is cordoned, nor when it is uncordoned. Until it is drained, new jobs leave it out by themselves.
+
 Pods of one template share an answer. It is made once, in O(nodes), and later only what changed is looked at again:
 every change of a node is written into a log, and an answer remembers how far it has read. Heartbeats change
 nothing, and neither does a DaemonSet's pod that comes or goes without making a node too small for somebody.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import lru_cache
 from sys import intern
 from typing import Final
 
 from isthmus.bridge.cache.capacity import TOO_SMALL, Capacity
 from isthmus.bridge.cache.ledger import sentence
 from isthmus.bridge.cache.nodemap import NodeMap, is_external
+from isthmus.domain.bridge.noderules import is_out
 from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.feasibility import Constraints
-from isthmus.domain.languages.hostlist import fold, natural_key
+from isthmus.domain.languages.hostlist import expand, fold, natural_key
 from isthmus.kube.store import Store
 from isthmus.model import slurm
 from isthmus.model.base import Data
@@ -44,17 +50,26 @@ class Excluded(Data, frozen=True):
     hostlist: str
     feasible: int
     why: str
+    passing: str = ""
+    """Those of them that are shut and about to be drained: a job that waits does not have to be told of them."""
+
+    @property
+    def lasting(self) -> str:
+        """The host list without those."""
+        return _without(self.hostlist, self.passing) if self.passing else self.hostlist
 
 
 class _Answer:
     """An answer, with the reasons that it was made of, up to a version."""
 
-    __slots__ = ("excluded", "misfits", "version")
+    __slots__ = ("excluded", "misfits", "shut", "version")
 
-    def __init__(self, misfits: dict[str, str], excluded: Excluded, version: int) -> None:
-        self.misfits = misfits
-        self.excluded = excluded
-        self.version = version
+    def __init__(self) -> None:
+        self.misfits: dict[str, str] = {}
+        self.shut: set[str] = set()
+        """Those that would fit if they were not shut."""
+        self.excluded = Excluded("", 0, "")
+        self.version = -1
 
 
 class FeasibleNodes:
@@ -93,6 +108,13 @@ class FeasibleNodes:
 
     def excluded(self, constraints: Constraints) -> Excluded:
         """Tell which Slurm nodes a pod must not get."""
+        return self._answer_to(constraints).excluded
+
+    def misfits(self, constraints: Constraints) -> Collection[str]:
+        """Name all Slurm nodes that a pod cannot use, also those that Slurm would not give it anyhow."""
+        return self._answer_to(constraints).misfits.keys()
+
+    def _answer_to(self, constraints: Constraints) -> _Answer:
         self._told = False
         answer = self._answers.get(constraints)
         if answer is None or answer.version < self._log_from:
@@ -102,7 +124,7 @@ class FeasibleNodes:
         elif answer.version != self.version:
             self._catch_up(constraints, answer)
         self._answers.move_to_end(constraints)
-        return answer.excluded
+        return answer
 
     def misfit(self, constraints: Constraints, kube_node: str) -> str | None:
         """Say why a Kubernetes node does not fit, or None if it does."""
@@ -113,30 +135,34 @@ class FeasibleNodes:
         return feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
 
     def _answer(self, constraints: Constraints) -> _Answer:
-        misfits = {}
+        answer = _Answer()
         for name in self._slurm_nodes:
-            if reason := self._reason(constraints, name):
-                misfits[name] = reason
-        return _Answer(misfits, self._excluded(constraints, misfits), self.version)
+            self._judge(constraints, name, answer)
+        self._conclude(constraints, answer)
+        return answer
 
     def _catch_up(self, constraints: Constraints, answer: _Answer) -> None:
         for name in set(self._log[answer.version - self._log_from :]):
-            reason = self._reason(constraints, name) if name in self._slurm_nodes else None
-            if reason:
-                answer.misfits[name] = reason
-            else:
-                answer.misfits.pop(name, None)
-        answer.excluded = self._excluded(constraints, answer.misfits)
-        answer.version = self.version
+            answer.misfits.pop(name, None)
+            answer.shut.discard(name)
+            if name in self._slurm_nodes:
+                self._judge(constraints, name, answer)
+        self._conclude(constraints, answer)
 
-    def _reason(self, constraints: Constraints, slurm_node: str) -> str | None:
+    def _judge(self, constraints: Constraints, slurm_node: str, answer: _Answer) -> None:
+        if reason := self._reason(constraints, slurm_node):
+            answer.misfits[slurm_node] = reason
+            if self._reason(constraints, slurm_node, opened=True) is None:
+                answer.shut.add(slurm_node)
+
+    def _reason(self, constraints: Constraints, slurm_node: str, *, opened: bool = False) -> str | None:
         kube_node = self._map.kube_name(slurm_node)
         node = self._nodes.get(Key("", kube_node)) if kube_node else None
         if node is None:
             return _NOT_THERE
         if self._counts_elsewhere(slurm_node, node):
             return _COUNTED_ELSEWHERE
-        reason = feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
+        reason = feasibility.misfit(constraints, node, opened=opened) or self._capacity.misfit(constraints, node)
         if reason is None and _outgrows(constraints, self._slurm_nodes.get(slurm_node)):
             reason = TOO_SMALL
         # Interned, because thousands of nodes share a reason.
@@ -149,17 +175,21 @@ class FeasibleNodes:
         external = self._map.slurm_name(node.metadata.name)
         return external != slurm_node and external in self._slurm_nodes
 
-    def _excluded(self, constraints: Constraints, misfits: dict[str, str]) -> Excluded:
-        total = len(self._slurm_nodes)
+    def _conclude(self, constraints: Constraints, answer: _Answer) -> None:
+        answer.version = self.version
+        total, misfits = len(self._slurm_nodes), answer.misfits
         if not total:
-            return Excluded("", 0, "Slurm has no nodes")
+            answer.excluded = Excluded("", 0, "Slurm has no nodes")
+            return
         if self._order is None:
             self._order = sorted(self._slurm_nodes, key=natural_key)
-        hostlist = fold(name for name in self._order if name in misfits)
         feasible, why = total - len(misfits), feasibility.summary(Counter(misfits.values()), total)
         if not feasible and TOO_SMALL in misfits.values():
             why = f"{why}. {self._largest(constraints, misfits)}"
-        return Excluded(hostlist, feasible, why)
+        drained = {name for name in answer.shut if is_out(self._slurm_nodes[name])}
+        hostlist = fold(name for name in self._order if name in misfits and name not in drained)
+        passing = fold(sorted(answer.shut - drained, key=natural_key))
+        answer.excluded = Excluded(hostlist, feasible, why, passing)
 
     def _largest(self, constraints: Constraints, misfits: dict[str, str]) -> str:
         """Name the node that comes nearest to what a pod needs, and what is missing there."""
@@ -193,6 +223,8 @@ class FeasibleNodes:
             kube_node = self._map.kube_name(name)
             for other in self._map.slurm_names(kube_node) - {name} if kube_node else ():
                 self._changed(other)
+        elif is_out(old) != is_out(new):
+            self._changed(name)
         elif (old.cpus, old.real_memory) != (new.cpus, new.real_memory):
             self._size_changed(name)
 
@@ -235,3 +267,9 @@ def _size(node: slurm.Node | None, resource: str, need: int) -> int:
     if node and node.real_memory and resource == "memory":
         return node.real_memory * _MIB
     return need
+
+
+@lru_cache(maxsize=64)
+def _without(hosts: str, others: str) -> str:
+    gone = set(expand(others))
+    return fold(name for name in expand(hosts) if name not in gone)

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from isthmus import names
+from isthmus.bridge.cache.ledger import amount
 from isthmus.bridge.cache.nodemap import is_external
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.nodes.acting import Actor
@@ -132,7 +133,7 @@ class NodeSync:
         """Add up what others hold on a Kubernetes node. That it became less is believed after a while only."""
         world = self._world
         workers = [
-            (node, requests_of(pod))
+            (node, requests_of(pod, read=amount))
             for name, pod_key in world.map.workers_on(key.name)
             if (node := world.slurm_nodes.get(name)) and (pod := world.pods.get(pod_key))
         ]

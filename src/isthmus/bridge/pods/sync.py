@@ -17,7 +17,7 @@ from isthmus.bridge.pods.acting import Acting
 from isthmus.bridge.pods.gathering import Gathering
 from isthmus.bridge.pods.strays import Strays, is_running
 from isthmus.domain.bridge import jobstates, podrules
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
@@ -96,18 +96,19 @@ class PodSync:
     # What wakes a key
 
     def _job_changed(self, job_id: int, before: OurJob | None, after: OurJob | None) -> None:
-        ours = after or before
-        if ours is None:
-            return
-        group = ours.marker.group
         if after is None or not jobstates.living(after.job.job_state):
             self._acting.forget(job_id)
+        # They may be of two groups: a slurmctld that lost a job gives its id to another.
+        for group in {ours.marker.group for ours in (before, after) if ours}:
+            self._family_changed(group, job_id, lost=after is None or after.marker.group != group)
+
+    def _family_changed(self, group: GroupKey, job_id: int, *, lost: bool) -> None:
         family = self._world.jobs.of_group(group)
         if not any(jobstates.living(it.job.job_state) for it in family):
             self._gathering.forget(group)
         for member in family:
             self.jobs.queue.add(member.job_id)
-        if after is None:
+        if lost:
             for pod in (*self._world.members(group), *self._world.pods.by("job", job_id)):
                 self._add_stray(pod)
 

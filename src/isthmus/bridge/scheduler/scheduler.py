@@ -7,17 +7,16 @@
 
 The unit of work is a group of pods (`domain.grouping`). Each pass gathers the group's pods and jobs from caches,
 asks `domain.placement` what to do, and does it. What it remembers between passes is only what the caches cannot
-show yet: jobs whose submission was answered but that the poller has not read. All else is found again after a
-restart.
+show yet: jobs whose submission was answered but that the poller has not read, and jobs that it is taking back. All
+else is found again after a restart.
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Final
 
-import msgspec
 import structlog
 
 from isthmus import names
@@ -31,8 +30,10 @@ from isthmus.bridge.scheduler import asking
 from isthmus.bridge.scheduler.asking import Gang
 from isthmus.bridge.scheduler.binding import Binder
 from isthmus.bridge.scheduler.holding import GiveBack, Hold
+from isthmus.bridge.scheduler.sent import SentJobs
 from isthmus.bridge.scheduler.submitting import Submitting
 from isthmus.bridge.scheduler.telling import PATIENCE, Teller, why
+from isthmus.bridge.withdrawal import Withdrawals
 from isthmus.domain.bridge import jobstates, placement, reasons
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.placement import Allocation, Bind, Cancel, Gather, Submit
@@ -45,7 +46,7 @@ from isthmus.model.slurm import Job, JobRequest
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
-from isthmus.slurm.errors import NotFound
+from isthmus.slurm.submission import duplicates
 
 log = structlog.get_logger()
 
@@ -53,24 +54,14 @@ _WORKERS: Final = 32
 _SETTLE: Final = 0.2
 """Seconds without a new member after which a gang that may grow counts as complete."""
 
-_UNSEEN: Final = 15.0
-"""After so many seconds a job that was submitted but never seen is looked for by its id."""
-
 _AVOIDED: Final = 60.0
-"""Seconds for which a node is left out that Kubernetes could not use. It may have room again."""
+"""Seconds for which a node is left out that Kubernetes could not use. By then it may."""
 
 _CANCELLED: Final = 30.0
 _CANCELLED_REMEDY: Final = "the pod is deleted as soon as the bridge's controllers run"
 
 _REFUSED: Final = 60.0
 """Seconds after which something that was refused is tried again, since an administrator may have allowed it."""
-
-
-class _Sent(Allocation, frozen=True, gc=False):
-    """A job that was submitted and is not in the caches yet."""
-
-    uid: str = ""
-    at: float = 0.0
 
 
 class Scheduler:
@@ -98,16 +89,19 @@ class Scheduler:
         self._binder = Binder(world, self._ledger, self._feasible, clock=clock, now=now)
         self._recorder = recorder
         self._teller = Teller(world.kube, recorder, clock=clock)
-        self._sent: dict[GroupKey, list[_Sent]] = {}
+        self._withdrawals = Withdrawals(world)
+        self._here_before: set[str] = set()
+        """Pods that were there when we began to work: somebody before us may have submitted jobs for them."""
         self._waiting: dict[GroupKey, float] = {}
         """Since when a group waits, whatever for."""
         self._sizes: dict[GroupKey, tuple[int, float]] = {}
         """How many pods a gang has, and since when it is so many."""
         self._avoided: dict[GroupKey, dict[str, float]] = {}
-        """Slurm nodes on which Kubernetes had no room for a group, and until when they are left out."""
+        """Slurm nodes that Kubernetes could not use for a group, and until when they are left out."""
         self.controller: Controller[GroupKey] = Controller(
             "scheduler", self.reconcile, metrics=metrics, workers=_WORKERS
         )
+        self._sent = SentJobs(world, wake=self._wake, clock=clock)
         world.pods.on_change(self._pod_changed)
         world.jobs.on_change(self._job_changed)
         self._feasible.on_change(self._nodes_changed)
@@ -117,7 +111,16 @@ class Scheduler:
     @property
     def workers(self) -> tuple[Worker, ...]:
         """What the leader runs."""
-        return (self.controller,)
+        return (self,)
+
+    async def run(self) -> None:
+        """Place pods until drained or cancelled."""
+        self._here_before = {pod.metadata.uid for pod in self._world.pods.values() if self._world.ours(pod)}
+        await self.controller.run()
+
+    def drain(self) -> None:
+        """Begin nothing new."""
+        self.controller.drain()
 
     # What wakes a group
 
@@ -138,9 +141,13 @@ class Scheduler:
             self._forget(group)
 
     def _job_changed(self, _job_id: int, before: OurJob | None, after: OurJob | None) -> None:
-        ours = after or before
-        if ours is not None:
-            self.controller.queue.add(ours.marker.group)
+        # They may be of two groups: a slurmctld that lost a job gives its id to another.
+        for ours in (before, after):
+            if ours is not None:
+                self.controller.queue.add(ours.marker.group)
+
+    def _wake(self, group: GroupKey, after: float) -> None:
+        self.controller.queue.add(group, after=after, priority=-1)
 
     def _nodes_changed(self) -> None:
         for group in self._waiting:
@@ -152,8 +159,9 @@ class Scheduler:
                 self.controller.queue.add(group, priority=-1)
 
     def _forget(self, group: GroupKey) -> None:
-        for known in (self._sent, self._waiting, self._sizes, self._avoided):
+        for known in (self._waiting, self._sizes, self._avoided):
             known.pop(group, None)
+        self._sent.forget(group)
         self._submitting.forget(group)
 
     # One pass
@@ -169,7 +177,7 @@ class Scheduler:
             gang = await asking.gang_of(group, pods, self._owners)
             await self._advance(group, gang, pods)
         except GiveBack as error:
-            await self._give_back(group, loose, error)
+            await self._give_back(group, pods, error)
         except Terminal as error:
             await self._tell(group, loose, "SlurmRefused", why(error), warning=True)
             raise Wait(error.what, after=_REFUSED) from error
@@ -182,8 +190,8 @@ class Scheduler:
             raise
 
     async def _advance(self, group: GroupKey, gang: Gang, pods: Sequence[Pod]) -> None:
-        jobs = await self._allocations(group, gang)
-        steps = placement.decide(pods, jobs, gang.demand)
+        jobs = await self._allocations(group, gang, pods)
+        steps = placement.decide(pods, jobs, gang.demand, avoided=self._unusable(group, pods))
         for step in steps:
             self._metrics.decisions(type(step).__name__.lower()).inc()
             match step:
@@ -193,6 +201,7 @@ class Scheduler:
                     self._waiting.pop(group, None)
                     self._note_placement(step)
                 case Submit():
+                    self._require_its_jobs_known(gang, pods)
                     await self._respect_cancellation(group, gang, step)
                     self._settled(group, pods)
                     # The job carries the uid of the gang's object, and one of that name may have been made anew.
@@ -203,9 +212,7 @@ class Scheduler:
                     with self._metrics.steps("submit").time():
                         await self._submit(group, gang, step)
                 case Cancel(job_id=job_id, why=reason):
-                    log.info("taking a job back", group=str(group), job=job_id, why=reason)
-                    await withdrawal.take_back(self._world, job_id, reason)
-                    self._unsend(group, job_id)
+                    await self._take_back(group, job_id, reason)
                 case Gather():
                     gated = f"; {step.gated} are held by scheduling gates" if step.gated else ""
                     message = f"{step.there} of {step.minimum} pods of {group} are there{gated}"
@@ -220,46 +227,27 @@ class Scheduler:
                 # Kubernetes writes whole seconds; the other end is as coarse as that.
                 self._metrics.placement.observe(max(0.0, self._now().timestamp() - created.timestamp()))
 
-    async def _allocations(self, group: GroupKey, gang: Gang) -> list[Allocation]:
+    async def _allocations(self, group: GroupKey, gang: Gang, pods: Sequence[Pod]) -> list[Allocation]:
         """Gather the group's living jobs, the oldest first: those that the caches have, then those to come."""
-        found: list[Allocation] = []
-        seen: set[int] = set()
-        for ours in self._world.jobs.of_group(group):
-            if ours.marker.uid != gang.uid:
-                continue
-            seen.add(ours.job_id)
-            if jobstates.living(ours.job.job_state):
-                found.append(_allocation(ours))
-        if group in self._sent:
-            found += await self._unseen(group, gang, seen)
-        return found
+        family = [it for it in self._world.jobs.of_group(group) if it.marker.uid == gang.uid]
+        living = [it for it in family if jobstates.living(it.job.job_state)]
+        surplus = {job.job_id for job in duplicates(it.job for it in living)} if len(living) > 1 else ()
+        # Of jobs with one key, the pod controller ends all but one.
+        usable = [it for it in living if it.job_id not in surplus and not await self._withdrawals.covers(it)]
+        found: list[Allocation] = [_allocation(ours) for ours in usable]
+        found += await self._sent.of(group, gang.uid, seen={it.job_id for it in family})
+        return [job for job in found if not await self._is_deserted(group, job, pods)]
 
-    async def _unseen(self, group: GroupKey, gang: Gang, seen: set[int]) -> list[_Sent]:
-        """What was submitted and has not been seen yet; a job that stays away is asked for."""
-        kept: list[_Sent] = []
-        for sent in self._sent[group]:
-            if sent.job_id in seen or sent.uid != gang.uid:
-                continue
-            if self._clock() - sent.at > _UNSEEN and not await self._exists(sent.job_id):
-                log.warning("a submitted job is gone", group=str(group), job=sent.job_id)
-                continue
-            kept.append(sent)
-        if kept:
-            self._sent[group] = kept
-        else:
-            del self._sent[group]
-        return kept
-
-    async def _exists(self, job_id: int) -> bool:
-        try:
-            await self._world.slurm.job(job_id)
-        except NotFound:
+    async def _is_deserted(self, group: GroupKey, job: Allocation, pods: Sequence[Pod]) -> bool:
+        if group.single or not placement.is_deserted(job, pods) or any(map(self._ledger.assumes, pods)):
             return False
+        await self._take_back(group, job.job_id, "its pods are gone")
         return True
 
-    def _unsend(self, group: GroupKey, job_id: int) -> None:
-        if group in self._sent:
-            self._sent[group] = [sent for sent in self._sent[group] if sent.job_id != job_id]
+    async def _take_back(self, group: GroupKey, job_id: int, why_: str) -> None:
+        log.info("taking a job back", group=str(group), job=job_id, why=why_)
+        await self._withdrawals.take_back(job_id, why_)
+        self._sent.drop(group, job_id)
 
     # Acting
 
@@ -274,6 +262,14 @@ class Scheduler:
             since = now
         if now - since < _SETTLE:
             raise Hold(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
+
+    def _require_its_jobs_known(self, gang: Gang, pods: Sequence[Pod]) -> None:
+        """Raise `Hold` as long as a group may have a job that has not been read: those of a start may be many."""
+        if self._here_before.isdisjoint(pod.metadata.uid for pod in pods):
+            return
+        made = [it.metadata.creation_timestamp for it in (*pods, *filter(None, [gang.object]))]
+        if not self._world.poller.knows_jobs_since(min(it.timestamp() if it else 0.0 for it in made)):
+            raise Hold("the jobs in Slurm are still being read", reason="ReadingSlurm")
 
     async def _respect_cancellation(self, group: GroupKey, gang: Gang, step: Submit) -> None:
         """Submit nothing for pods whose job somebody has cancelled: the pod controller makes them go."""
@@ -308,40 +304,68 @@ class Scheduler:
         )
         now = self._clock()
         job_id = taken.job_id
-        sent = _Sent(job_id=job_id, slots=step.slots, uid=gang.uid, at=now)
-        self._sent.setdefault(group, []).append(sent)
+        uids = [pod.metadata.uid for pod in step.pods]
+        sent = self._sent.add(group, job_id, slots=step.slots, uid=gang.uid, uids=uids)
         self._waiting.setdefault(group, now)
         world.expect(job_id)
         self.controller.queue.add(group, after=PATIENCE, priority=-1)
-        if taken.at_once and (nodes := await world.reading.started(job_id)):
-            known = self._sent.get(group, [])
-            if sent in known:
-                known[known.index(sent)] = msgspec.structs.replace(sent, nodes=nodes[: step.slots])
-                self.controller.queue.add(group)
+        nodes = await world.reading.started(job_id) if taken.at_once else ()
+        if nodes and self._sent.started(group, sent, nodes):
+            self.controller.queue.add(group)
+
+    def _avoided_nodes(self, group: GroupKey) -> frozenset[str]:
+        return frozenset(node for node, until in self._avoided.get(group, {}).items() if until > self._clock())
 
     def _with_avoided(self, group: GroupKey, unfit: str) -> str:
-        """Add to the nodes that do not fit those that had no room, for a while."""
-        avoided = self._avoided.get(group, {})
-        return _joined(unfit, frozenset(node for node, until in avoided.items() if until > self._clock()))
+        """Add to the nodes that do not fit those that could not be used, for a while."""
+        return _joined(unfit, self._avoided_nodes(group))
 
     async def _keep_exclusions(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> None:
         """Tell Slurm which nodes a waiting job may not have, if that changed since it was told."""
         excluded = self._feasible.excluded(self._binder.constraints(pods))
         wanted = self._with_avoided(group, excluded.hostlist)
-        if excluded.feasible and not _same_hosts(job.excluded_nodes or "", wanted):
+        for until in self._avoided.get(group, {}).values():
+            if (left := until - self._clock()) > 0:
+                self._wake(group, left)
+        enough = self._with_avoided(group, excluded.lasting)
+        told = job.excluded_nodes or ""
+        if excluded.feasible and not _same_hosts(told, wanted) and not _same_hosts(told, enough):
             await self._world.slurm.update_job(job.job_id, JobRequest(excluded_nodes=(wanted,)))
 
+    def _unusable(self, group: GroupKey, pods: Sequence[Pod]) -> frozenset[str]:
+        """Name the Slurm nodes that a gang does without while some of its pods run."""
+        loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
+        if group.single or not loose or not any(pod.bound and not pod.finished for pod in pods):
+            return frozenset()
+        return frozenset(self._unfit(loose)) | self._avoided_nodes(group)
+
+    def _unfit(self, pods: Sequence[Pod]) -> Collection[str]:
+        return self._feasible.misfits(self._binder.constraints(pods)) if pods else ()
+
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
-        """Give a node back that Kubernetes cannot use, and ask Slurm again without it."""
+        """Do without a node that Kubernetes cannot use, and ask Slurm again without it.
+
+        A job that nobody uses yet is given back as a whole. One by which other pods run goes on with that slot
+        left free, and the pod that found no place gets a further job.
+        """
+        loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
+        if error.slurm_node not in self._unfit(loose):
+            self._avoided.setdefault(group, {})[error.slurm_node] = self._clock() + _AVOIDED
+            self._wake(group, _AVOIDED)
         self._metrics.returned.inc()
         self._recorder.event(PODS, error.pod, names.RETURNED_REASON, error.what, warning=True, action="Scheduling")
-        log.warning("giving a node back", group=str(group), job=error.job_id, why=error.what)
-        unfit = self._feasible.excluded(self._binder.constraints(pods)).hostlist if pods else ""
-        if error.slurm_node not in hostlist.expand(unfit):
-            self._avoided.setdefault(group, {})[error.slurm_node] = self._clock() + _AVOIDED
-            self.controller.queue.add(group, after=_AVOIDED, priority=-1)
-        await withdrawal.take_back(self._world, error.job_id, error.what)
-        await self._tell(group, pods, names.RETURNED_REASON, error.what, warning=True)
+        log.warning("a node cannot be used", group=str(group), job=error.job_id, why=error.what)
+        if self._is_used(error.job_id, pods):
+            self._wake(group, _SETTLE)
+        else:
+            await self._take_back(group, error.job_id, error.what)
+        await self._tell(group, loose, names.RETURNED_REASON, error.what, warning=True)
+
+    def _is_used(self, job_id: int, pods: Sequence[Pod]) -> bool:
+        """Whether a pod runs by this job, or is being bound to a node of the group's, which may be its."""
+        return any(
+            self._ledger.assumes(pod) or (placement.is_placed_by(pod, job_id) and not pod.finished) for pod in pods
+        )
 
     # Telling
 
@@ -390,9 +414,10 @@ def _same_hosts(one: str, other: str) -> bool:
 
 def _allocation(ours: OurJob) -> Allocation:
     job, slots = ours.job, ours.marker.slots
+    uids = frozenset(ours.marker.uids)
     if not jobstates.running(job.job_state):
-        return Allocation(job.job_id, slots)
-    return Allocation(job.job_id, slots, placement.slot_nodes(job, slots, packed=ours.marker.packed))
+        return Allocation(job.job_id, slots, uids=uids)
+    return Allocation(job.job_id, slots, placement.slot_nodes(job, slots, packed=ours.marker.packed), uids)
 
 
 def _matters(before: Pod, after: Pod) -> bool:

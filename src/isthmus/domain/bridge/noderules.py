@@ -270,7 +270,7 @@ def _update(slurm: SlurmNode, wanted: Wanted, record: Record) -> tuple[Update, .
         topology=topology if topology != record.topology else None,
         address=wanted.address if wanted.address != slurm.address else None,
         hostname=wanted.hostname if wanted.hostname != slurm.hostname else None,
-        clear_reason=noderecord.is_new(slurm) and not _is_out(slurm),
+        clear_reason=noderecord.is_new(slurm) and not is_out(slurm),
     )
     unchanged = Update(name=slurm.name, record=update.record)
     return () if update == unchanged and update.record == noderecord.read(slurm) else (update,)
@@ -304,7 +304,7 @@ def _drains(slurm: SlurmNode, reason: str) -> tuple[Action, ...]:
     drained_by_us = "DRAIN" in slurm.state and _is_ours(slurm.reason)
     if reason:
         # Another reason would take the place of the one for which it is down, which Slurm needs to take it back.
-        if (drained_by_us and slurm.reason != reason) or not _is_out(slurm):
+        if (drained_by_us and slurm.reason != reason) or not is_out(slurm):
             return (Drain(slurm.name, reason),)
     elif drained_by_us and "UNDRAIN" not in slurm.state:
         return (Undrain(slurm.name),)
@@ -358,14 +358,15 @@ def _grace_left(kube: Node, rules: Rules, now: datetime) -> float | None:
 
 def _their_word(slurm: SlurmNode) -> str | None:
     """Say what somebody else decided about the node in Slurm; None if nobody shut it, or we did."""
-    if not _is_out(slurm) or _is_ours(slurm.reason) or any(it in slurm.reason for it in _NOT_THEIR_WORD):
+    if not is_out(slurm) or _is_ours(slurm.reason) or any(it in slurm.reason for it in _NOT_THEIR_WORD):
         return None
     state = "drained" if "DRAIN" in slurm.state else "down" if "DOWN" in slurm.state else "failing"
     who = f" by {slurm.reason_set_by_user}" if slurm.reason_set_by_user else ""
     return f"{state} in Slurm{who}: {slurm.reason or 'no reason given'}"
 
 
-def _is_out(slurm: SlurmNode) -> bool:
+def is_out(slurm: SlurmNode) -> bool:
+    """Whether Slurm starts nothing on a node: it is drained, down or failing."""
     drained = "DRAIN" in slurm.state and "UNDRAIN" not in slurm.state
     return drained or not _SHUT.isdisjoint(slurm.state)
 

@@ -12,7 +12,7 @@ Nothing here remembers anything: the same pods and jobs lead to the same decisio
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -34,6 +34,8 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     job_id: int
     slots: int
     nodes: tuple[str, ...] = ()
+    uids: frozenset[str] = frozenset()
+    """The pods that it was submitted for."""
 
     @property
     def running(self) -> bool:
@@ -101,8 +103,14 @@ Step = Bind | Submit | Cancel | Gather | Queue
 ALONE: Final = Demand()
 
 
-def decide(pods: Sequence[Pod], jobs: Sequence[Allocation], demand: Demand) -> list[Step]:
-    """Decide about the pods of one group, in any state, given the group's living jobs, the oldest first."""
+def decide(
+    pods: Sequence[Pod], jobs: Sequence[Allocation], demand: Demand, *, avoided: Collection[str] = ()
+) -> list[Step]:
+    """Decide about the pods of one group, in any state, given the group's living jobs, the oldest first.
+
+    Slots on Slurm nodes that are `avoided` stay free: their job goes on without them, and who finds no other slot
+    gets a further job.
+    """
     living = [pod for pod in pods if not pod.finished and not pod.leaving]
     loose = sorted((pod for pod in living if not pod.bound), key=rank)
     ready = [pod for pod in loose if not pod.spec.scheduling_gates]
@@ -113,7 +121,7 @@ def decide(pods: Sequence[Pod], jobs: Sequence[Allocation], demand: Demand) -> l
     if waiting_jobs and not complete:
         return [Cancel(job.job_id, "pods of its gang are gone") for job in waiting_jobs]
 
-    seated, left = _seat(ready, [job for job in jobs if job.running], pods)
+    seated, left = _seat(ready, [job for job in jobs if job.running], pods, avoided)
     if seated:
         together = demand.minimum > 1 and not any(pod.bound for pod in living)
         steps.append(Bind(tuple(seated), together=together))
@@ -148,7 +156,25 @@ def slot_nodes(job: Job, slots: int, *, packed: bool) -> tuple[str, ...]:
     return tuple(nodes or hostlist.expand(job.nodes or ""))[:slots]
 
 
-def _seat(ready: Sequence[Pod], running: Sequence[Allocation], pods: Sequence[Pod]) -> tuple[list[Seat], list[Pod]]:
+def is_deserted(job: Allocation, pods: Sequence[Pod]) -> bool:
+    """Whether every pod that a running job was for, or that has a slot of it, is gone or done.
+
+    Such a job is about to be ended by whoever looks after jobs. A pod that took a slot of it now would go with it.
+    """
+    return job.running and not any(
+        not pod.finished and (pod.metadata.uid in job.uids or is_placed_by(pod, job.job_id)) for pod in pods
+    )
+
+
+def is_placed_by(pod: Pod, job_id: int) -> bool:
+    """Whether a pod has a node by this job."""
+    seat = seat_of(pod) if pod.bound else None
+    return seat is not None and seat[0] == job_id
+
+
+def _seat(
+    ready: Sequence[Pod], running: Sequence[Allocation], pods: Sequence[Pod], avoided: Collection[str]
+) -> tuple[list[Seat], list[Pod]]:
     """Give free slots to pods that have none; return the seats, and the pods for which there was none."""
     left = list(ready)
     seats: list[Seat] = []
@@ -159,7 +185,7 @@ def _seat(ready: Sequence[Pod], running: Sequence[Allocation], pods: Sequence[Po
             if not left:
                 break
             free[node] += 1
-            if free[node] > taken[job.job_id, node]:
+            if node not in avoided and free[node] > taken[job.job_id, node]:
                 seats.append(Seat(left.pop(0), job.job_id, node))
     return seats, left
 

@@ -23,6 +23,8 @@ HOSTNAME: Final = "kubernetes.io/hostname"
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _CORDONED: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+_SHUT: Final = frozenset({_CORDONED.key, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Taints that Kubernetes itself puts on nodes which are cordoned or do not answer."""
 _PLURALS: Final = {"has": "have", "does": "do", "is": "are", "lacks": "lack"}
 
 NamespaceLabels = Callable[[str], Mapping[str, str]]
@@ -60,12 +62,17 @@ def constraints_of(
     )
 
 
-def misfit(constraints: Constraints, node: Node) -> str | None:
-    """Say why a node does not fit, as in "has the taint gpu=yes:NoSchedule", or None if it does."""
+def misfit(constraints: Constraints, node: Node, *, opened: bool = False) -> str | None:
+    """Say why a node does not fit, as in "has the taint gpu=yes:NoSchedule", or None if it does.
+
+    With `opened`, say it of a node that is shut, by a cordon or because it does not answer, as if it were not.
+    """
     tolerations = constraints.tolerations
-    if node.spec.unschedulable and not _tolerated(_CORDONED, tolerations):
+    if node.spec.unschedulable and not opened and not _tolerated(_CORDONED, tolerations):
         return "is cordoned"
     for taint in node.spec.taints:
+        if opened and taint.key in _SHUT:
+            continue
         if taint.effect in _REPELLING and not _tolerated(taint, tolerations):
             return f"has the taint {_text(taint)}"
     labels = node.metadata.labels

@@ -296,3 +296,35 @@ def test_a_worker_on_an_external_node_counts_as_that_one() -> None:
         == bed.fresh(ANYWHERE)
         == Excluded("w-0", 1, "1 of 2 nodes fits: 1 is a worker on an external node, which counts as that one")
     )
+
+
+NOT_READY = Taint("node.kubernetes.io/not-ready", "NoSchedule")
+
+
+@pytest.mark.parametrize("taints", [(), (Taint("node.kubernetes.io/unschedulable", "NoSchedule"),), (NOT_READY,)])
+def test_a_node_that_is_shut_is_left_out_until_slurm_has_drained_it(taints: tuple[Taint, ...]) -> None:
+    """So jobs that wait need not be told of a cordon, and need not be told again when it ends."""
+    bed = Bed("n1", "n2", "n3")
+    bed.node("n3", GPU)
+    before = bed.feasible.excluded(ANYWHERE)
+    assert (before.hostlist, before.lasting) == ("n3", "n3")
+    bed.node("n2", *taints, cordoned=NOT_READY not in taints)
+    shut = bed.feasible.excluded(ANYWHERE)
+    assert (shut.hostlist, shut.lasting, shut.feasible) == ("n[2-3]", "n3", 1)
+    bed.slurm_node("n2", "IDLE", "DRAIN")
+    drained = bed.feasible.excluded(ANYWHERE)
+    assert (drained.hostlist, drained.lasting, drained.feasible) == ("n3", "n3", 1)
+    assert set(bed.feasible.misfits(ANYWHERE)) == {"n2", "n3"}
+    bed.node("n2")
+    opened = bed.feasible.excluded(ANYWHERE)
+    assert (opened.hostlist, opened.lasting, opened.feasible) == ("n3", "n3", 2)
+    bed.slurm_node("n2", "IDLE")
+    assert bed.feasible.excluded(ANYWHERE) == before
+
+
+def test_a_node_that_is_shut_and_does_not_fit_either_is_left_out_for_good() -> None:
+    bed = Bed("n1", "n2")
+    bed.node("n2", GPU, cordoned=True)
+    bed.slurm_node("n2", "IDLE", "DRAIN")
+    found = bed.feasible.excluded(ANYWHERE)
+    assert (found.hostlist, found.lasting, found.why) == ("n2", "n2", "1 of 2 nodes fits: 1 is cordoned")

@@ -35,7 +35,7 @@ class Bed:
         self.binder = Binder(
             world,
             Ledger(world.pods, world.nodes),
-            FeasibleNodes(world.nodes, world.map, world.slurm_nodes),
+            FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity),
             clock=lambda: self.seconds,
             now=lambda: NOON + timedelta(seconds=self.seconds),
         )

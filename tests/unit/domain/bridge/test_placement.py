@@ -16,6 +16,7 @@ from isthmus.domain.bridge.placement import (
     Step,
     Submit,
     decide,
+    is_deserted,
     slot_nodes,
 )
 from isthmus.model.meta import ObjectMeta
@@ -165,3 +166,23 @@ def test_each_pod_has_a_node_of_its_own_unless_packed() -> None:
 
 def test_packed_pods_share_nodes_as_slurm_divided_them() -> None:
     assert slot_nodes(job("n[1-2]", ("n1", 4), ("n2", 2), each=2), 3, packed=True) == ("n1", "n1", "n2")
+
+
+def test_a_slot_on_a_node_that_cannot_be_used_stays_free_and_its_pod_gets_a_further_job() -> None:
+    pods = [bound("a", 7, "n1"), bound("b", 7, "n2"), loose("c")]
+    job = Allocation(7, 3, ("n1", "n2", "n3"))
+    assert seats(decide(pods, [job], Demand(3, 3))) == [("c", 7, "n3")]
+    assert decide(pods, [job], Demand(3, 3), avoided={"n3"}) == [Submit((pods[2],), 1, 1)]
+    waiting = Allocation(8, 1)
+    assert decide(pods, [job, waiting], Demand(3, 3), avoided={"n3"}) == [Queue(8, (pods[2],))]
+
+
+def test_a_job_whose_pods_are_all_gone_is_deserted() -> None:
+    job = Allocation(7, 2, ("n1", "n2"), frozenset({"uid-a", "uid-b"}))
+    assert not is_deserted(job, [loose("a")]), "it was made for this pod"
+    assert not is_deserted(job, [bound("c", 7, "n1")]), "this one joined"
+    assert not is_deserted(job, [leaving(bound("a", 7, "n1")), loose("c")]), "it uses its node to the end"
+    assert is_deserted(job, [loose("c")])
+    assert is_deserted(job, [bound("a", 7, "n1", phase="Failed"), loose("c")])
+    assert is_deserted(job, [bound("c", 8, "n1")])
+    assert not is_deserted(Allocation(7, 2), [loose("c")]), "it waits, and takes nothing from anybody"
