@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from isthmus import names
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.world import World
@@ -21,7 +22,8 @@ NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
 def pod(name: str, *, uid: str = "", node: str = "", deleted: datetime | None = None) -> Pod:
     meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", deletion_timestamp=deleted)
-    return Pod(meta, PodSpec((Container("c", Resources({"cpu": "4"})),), node_name=node))
+    container = Container("c", Resources({"cpu": "4"}))
+    return Pod(meta, PodSpec((container,), node_name=node, scheduler_name=names.SCHEDULER_NAME))
 
 
 class Bed:
