@@ -111,7 +111,7 @@ class Sweep:
         self._slices.append(self.ahead())
 
 
-def slices(ids: Iterable[int]) -> list[tuple[int, ...]]:
+def slices(ids: Iterable[int], size: int = SLICE) -> list[tuple[int, ...]]:
     """Cut ids into slices, in their order."""
     ordered = sorted(ids)
-    return [tuple(ordered[at : at + SLICE]) for at in range(0, len(ordered), SLICE)]
+    return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]

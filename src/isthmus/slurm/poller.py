@@ -32,7 +32,7 @@ from isthmus.hooks import Faults
 from isthmus.model.slurm import Job, JobState, States
 from isthmus.slurm.client import Client
 from isthmus.slurm.contact import Contact
-from isthmus.slurm.crowd import MANY, Sweep, Unread, slices
+from isthmus.slurm.crowd import MANY, SLICE, Sweep, Unread, slices
 from isthmus.slurm.errors import Garbled
 from isthmus.slurm.nodewatch import NodeReader
 from isthmus.slurm.restarts import Restarts
@@ -41,12 +41,15 @@ from isthmus.slurm.submission import base_id
 
 _QUICK = 0.05
 _IDLE = 2.0
-# Jobs that somebody waits for are asked about in slices, by their ids. A change that just missed a list of 10,000
-# jobs would wait for the rest of that list and for all of the next one. In slices it waits for one round, and
-# slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
-
 _REST = 1 / 2
 """The shortest pause, as a part of the time that the answer before it took."""
+
+_SLICE = SLICE
+"""So many of the jobs that somebody waits for are asked about at a time, by their ids.
+
+A change that just missed a list of 10,000 jobs would wait for the rest of that list and for all of the next one. In
+slices it waits for one round, and slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
+"""
 
 _ALL_SHARE = 20
 """While somebody waits, all jobs are listed for no more than one part in so many of the time."""
@@ -347,7 +350,7 @@ class Poller:
 
     async def _poll_slice(self, waiting: Collection[int]) -> None:
         if not self._slices:
-            self._slices = slices(waiting)
+            self._slices = slices(waiting, _SLICE)
             self._slices_per_round = len(self._slices)
             self._slice_texts = {ids: text for ids in self._slices if (text := self._slice_texts.get(ids))}
         ids = self._slices.pop()
