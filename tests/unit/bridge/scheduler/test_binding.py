@@ -21,7 +21,10 @@ NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
 
 def pod(name: str, *, uid: str = "", node: str = "", deleted: datetime | None = None) -> Pod:
-    meta = ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", deletion_timestamp=deleted)
+    labels = {names.JOB_ID_LABEL: "6"} if node else {}
+    meta = ObjectMeta(
+        name=name, namespace="ns", uid=uid or f"uid-{name}", deletion_timestamp=deleted, labels=labels
+    )
     container = Container("c", Resources({"cpu": "4"}))
     return Pod(meta, PodSpec((container,), node_name=node, scheduler_name=names.SCHEDULER_NAME))
 
