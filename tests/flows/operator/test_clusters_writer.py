@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from isthmus.domain.operator.manifests import sconfig
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind
 from isthmus.model.objects import DEPLOYMENTS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
+from isthmus.model.pod import PODS
 from isthmus.model.soperator import SLURM_CLUSTERS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
@@ -48,3 +50,40 @@ async def test_it_comes_and_goes_with_the_shared_root_and_the_cluster_tells_how_
     for kind in KINDS:
         with pytest.raises(NotFound):
             await bed.kube.get(kind, bed.key("sconfigcontroller"))
+
+
+async def test_an_image_without_our_program_is_told_though_its_pod_only_crashes(bed: Bed) -> None:
+    """Nothing but the pod changes then: the Deployment has had no ready pod from the beginning."""
+    await bed.make(
+        populateJail={"image": "root:1"},
+        sConfigController={"container": {"image": "busybox:1"}},
+    )
+    await bed.there(DEPLOYMENTS, "sconfigcontroller")
+    pods = bed.world.pods
+    await eventually(lambda: len(pods.by("part", (sconfig.COMPONENT, bed.key("demo")))) == 1)
+    (pod,) = pods.by("part", (sconfig.COMPONENT, bed.key("demo")))
+    ended = {
+        "exitCode": 128,
+        "reason": "StartError",
+        "message": 'exec: "isthmus": executable file not found in $PATH: unknown',
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:00:00Z",
+    }
+    status = {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "name": sconfig.CONTAINER,
+                "image": "busybox:1",
+                "imageID": "x",
+                "ready": False,
+                "restartCount": 2,
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": ended},
+            }
+        ],
+    }
+    await bed.kube.merge_patch(PODS, pod.metadata.key, {"status": status}, subresource="status")
+    await eventually(lambda: bed.condition(AVAILABLE)[1].endswith(f"({sconfig.NOT_OURS})"))
+    assert bed.condition("Degraded")[0] == "True"
+    assert 'exec: "isthmus"' in bed.condition("Degraded")[1]

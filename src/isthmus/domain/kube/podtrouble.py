@@ -40,6 +40,8 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
         unplaced = f"{name} finds no node: {_short(scheduled.message)}"
         return Trouble(missing=unplaced) if is_new(pod, now) else Trouble(wrong=unplaced)
+    if _has_done_its_work(pod):
+        return Trouble(missing=f"{name} has done its work and ends")
     for wrong in _of_containers(pod):
         return Trouble(wrong=f"{name}: {wrong}")
     return Trouble(missing=f"{name} is not ready yet")
@@ -49,6 +51,12 @@ def is_new(found: HasMeta, now: datetime) -> bool:
     """Whether an object is so young that what it needs may still be on its way, such as its volumes."""
     made = found.metadata.creation_timestamp
     return made is not None and (now - made).total_seconds() < PATIENCE
+
+
+def _has_done_its_work(pod: Pod) -> bool:
+    """Whether every container has ended well; kubelet ends the side-cars then, which is no failure of theirs."""
+    ends = [it.state.terminated for it in pod.status.container_statuses]
+    return bool(ends) and all(it is not None and not it.exit_code and not it.signal for it in ends)
 
 
 def _of_containers(pod: Pod) -> Iterator[str]:

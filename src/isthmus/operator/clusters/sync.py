@@ -114,7 +114,9 @@ class ClusterSync:
         world.jailed_configs.on_change(self._config_changed)
         for store in (*self._stores.values(), world.jobs):
             store.on_change(self._part_changed)
-        world.pods.on_change(parts_.wakes_instance([populate.COMPONENT], self.controller.queue.add))
+        # Pods that tell on their own why they do not work: no other object changes with them.
+        told_by_pods = [populate.COMPONENT, sconfig.COMPONENT]
+        world.pods.on_change(parts_.wakes_instance(told_by_pods, self.controller.queue.add))
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -209,6 +211,8 @@ class ClusterSync:
     def _writer(self, cluster: Key, deployment: Workload | None) -> View:
         pods = self._world.pods.by("part", (sconfig.COMPONENT, cluster))
         wrong, missing = parts_.trouble(sconfig.APP, deployment, pods)
+        if sconfig.LACKS_PROGRAM in wrong:
+            wrong = f"{wrong} ({sconfig.NOT_OURS})"
         return View(sconfig.APP, ready=not wrong and not missing, wrong=wrong, missing=missing)
 
     # Acting
@@ -319,7 +323,8 @@ class ClusterSync:
         self, cluster: SlurmCluster, parts: Parts, *, prefix: str, made: Outcome | None = None
     ) -> None:
         family = self._family(cluster, parts, prefix, made=made)
-        if family.root is not None and family.root.missing:
+        waits = [it.missing for it in (family.root, family.writer) if it is not None]
+        if any(waits):
             # Whether a pod that finds no node has been given time enough to find one.
             self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
         fields, held = cluster_status(cluster, parts, family, prefix=prefix)

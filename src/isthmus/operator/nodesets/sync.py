@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from isthmus import names
+from isthmus.domain.kube.podtrouble import PATIENCE, is_new
 from isthmus.domain.operator.manifests import worker, workerssh
 from isthmus.domain.operator.nodeset import claims, status
 from isthmus.domain.operator.nodeset.actions import DeletePod
@@ -258,7 +259,11 @@ class NodeSetSync:
         waits = any(pod.ready and not pod.available for pod in view.pods)
         # It answers, but not since we wrote to it: an answer that shows nothing new wakes nobody.
         unread = slurm is not None and slurm.in_touch and not view.slurm_in_touch
-        return _SOON if waits or unread else None
+        if waits or unread:
+            return _SOON
+        # Whether a pod that finds no node has been given time enough to find one.
+        unplaced = any(not pod.node_name and is_new(pod.pod, view.now) for pod in view.pods)
+        return PATIENCE if unplaced else None
 
     async def _namespace_goes(self, namespace: str) -> bool:
         """Whether the namespace is being deleted, and every pod in it with it, whatever we do."""

@@ -16,7 +16,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.kube import conditions
-from isthmus.domain.kube.podtrouble import Trouble
+from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
 from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.authkeys import KeySet
 from isthmus.domain.operator.manifests import common, users
@@ -319,6 +319,9 @@ class ControllerSync:
         self, controller: ControllerPart, revision: Revision | None, verdict: Verdict, *, problems: tuple[str, ...]
     ) -> None:
         found = self._trouble(controller)
+        if found.missing:
+            # Whether a pod that finds no node has been given time enough to find one.
+            self.controller.queue.add(controller.metadata.key, after=PATIENCE)
         rejected = verdict.message if verdict.state == "rejected" else ""
         wrong = rejected or found.wrong or "; ".join(problems)
         asked = await self._asked(controller)
@@ -355,7 +358,8 @@ class ControllerSync:
             return Trouble()
         meta = controller.metadata
         workload = self._world.statefulsets.get(Key(meta.namespace, partnames.controller_workload(controller)))
-        return parts.trouble("slurmctld", workload, self._deliverer.slurmctld_pods(controller))
+        pods = self._deliverer.slurmctld_pods(controller)
+        return parts.trouble("slurmctld", workload, pods, now=self._now())
 
     async def _asked(self, controller: ControllerPart) -> _Asked:
         """Ask Slurm for its version and for who is in charge: the first that answers, since it takes control."""

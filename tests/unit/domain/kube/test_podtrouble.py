@@ -89,3 +89,28 @@ def test_a_pod_without_a_node_says_why() -> None:
     assert of_pods([pod(conditions=[unplaced])]) == Trouble(wrong=told)
     # At first its volume may still be on its way.
     assert of_pods([pod(conditions=[unplaced])], age=PATIENCE - 1) == Trouble(missing=told)
+
+
+def test_side_cars_that_end_with_the_work_are_nothing_wrong() -> None:
+    """The image that fills a shared root sleeps beside the copying; kubelet ends it when that is done."""
+    done = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    asleep = {"terminated": {"exitCode": 143, "reason": "Error"}}
+    found = of_pods(
+        [
+            pod(
+                "populate-jail-x",
+                initContainerStatuses=[{"name": "image", "state": asleep}],
+                containerStatuses=[{"name": "populate", "state": done}],
+            )
+        ]
+    )
+    assert found == Trouble(missing="pod populate-jail-x has done its work and ends")
+
+
+def test_a_side_car_that_ends_before_the_work_is_done_is_wrong() -> None:
+    killed = {"terminated": {"exitCode": 143, "reason": "Error"}}
+    statuses = {
+        "initContainerStatuses": [{"name": "image", "state": killed}],
+        "containerStatuses": [{"name": "populate", "state": {}}],
+    }
+    assert "container image ended with 143" in of_pods([pod(**statuses)]).wrong

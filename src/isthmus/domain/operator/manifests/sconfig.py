@@ -18,6 +18,12 @@ APP: Final = "sconfigcontroller"
 COMPONENT: Final = "sconfigcontroller"
 CONTAINER: Final = "sconfigcontroller"
 
+LACKS_PROGRAM: Final = "executable file not found"
+"""What container runtimes say of an image that lacks the program to run."""
+NOT_OURS: Final = (
+    "the image has no isthmus: leave out sConfigController.container.image, or name one that is made from ours"
+)
+
 _METRICS: Final = 8080
 _HEALTH: Final = 8081
 

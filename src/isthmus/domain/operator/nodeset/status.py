@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain.kube import conditions
-from isthmus.domain.operator.nodeset.view import PodView, View
+from isthmus.domain.kube import conditions, podtrouble
+from isthmus.domain.operator.nodeset.view import View
 from isthmus.model.meta import Condition, condition
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import Node as SlurmNode
@@ -75,8 +75,11 @@ def fields(view: View, *, selector: str, victims: Sequence[str] = ()) -> dict[st
 
 def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ()) -> tuple[Condition, ...]:
     """Make the conditions; `also` are further ones, None where there is nothing to tell."""
+    missing = _missing(view)
+    # What pods wait for needs somebody once it has had its time; until then it may come by itself.
+    wrong = (*trouble.wrong, missing) if missing and _stuck(view) else trouble.wrong
     return (
-        *conditions.summary(wrong=_sentence(trouble.wrong), missing=_missing(view), settled=_settled(view)),
+        *conditions.summary(wrong=_sentence(wrong), missing=missing, settled=_settled(view)),
         conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble.slurm)
         if trouble.slurm
         else conditions.yes(conditions.SLURM_REACHABLE, "Answers"),
@@ -140,10 +143,10 @@ def _missing(view: View) -> str:
     if view.deleting:
         return f"{len(view.pods)} pods have to be drained and deleted before this NodeSet goes"
     if len(kept) < view.desired:
-        return f"{len(kept)} of {view.desired} pods are there"
+        return f"{len(kept)} of {view.desired} pods are there{_waiting(view)}"
     available = sum(pod.available for pod in kept)
     if available < min(len(kept), view.desired):
-        return f"{available} of {view.desired} nodes are ready{_waiting(kept)}"
+        return f"{available} of {view.desired} nodes are ready{_waiting(view)}"
     if len(live) > view.desired:
         return f"{len(live) - view.desired} pods are to go, as soon as their nodes are drained"
     outdated = sum(view.outdated(pod) for pod in live)
@@ -152,17 +155,26 @@ def _missing(view: View) -> str:
     return ""
 
 
-def _waiting(pods: Iterable[PodView]) -> str:
-    """Say why pods cannot be placed, for this is what people look for first."""
+def _waiting(view: View) -> str:
+    """Say why pods cannot be placed or started, for this is what people look for first."""
     told = Counter(
         found.message
-        for pod in pods
-        if (found := condition(pod.pod.status.conditions, "PodScheduled")) and found.status == "False"
+        for pod in _unready(view)
+        if (found := condition(pod.status.conditions, "PodScheduled")) and found.status == "False"
     )
     if not told:
-        return ""
+        return f"; {wrong}" if (wrong := _stuck(view)) else ""
     message, count = told.most_common(1)[0]
     return f"; {count} {'has' if count == 1 else 'have'} no place: {message}"
+
+
+def _stuck(view: View) -> str:
+    """Say what keeps a pod from starting and does not go away by itself."""
+    return podtrouble.of_pods(_unready(view), now=view.now).wrong
+
+
+def _unready(view: View) -> list[Pod]:
+    return [it.pod for it in view.pods if not (it.ready or it.leaving or it.name in view.unwanted)]
 
 
 def _settled(view: View) -> str:

@@ -1,15 +1,16 @@
 """What the status of a NodeSet says."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
 from isthmus.domain.operator.nodeset import status
 from isthmus.domain.operator.nodeset.status import Trouble
-from isthmus.domain.operator.nodeset.view import View
+from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import condition
-from isthmus.model.pod import PodCondition
-from tests.unit.domain.operator.nodeset.views import NEW, OLD, kube_node, nodeset, pod, slurm_node, view
+from isthmus.model.pod import PodCondition, PodStatus
+from tests.unit.domain.operator.nodeset.views import NEW, NOW, OLD, kube_node, nodeset, pod, slurm_node, view
 
 SELECTOR = "app.kubernetes.io/name=slurmd"
 
@@ -88,6 +89,32 @@ def test_why_pods_have_no_place() -> None:
         ),
     )
     assert ready(view(stuck))[3] == "0 of 1 nodes are ready; 1 has no place: 0/3 nodes are available"
+
+
+def with_status(of: PodView, *, age: float, **fields: Any) -> PodView:
+    """Give a pod a status, and an age in seconds."""
+    made = msgspec.structs.replace(of.pod.metadata, creation_timestamp=NOW - timedelta(seconds=age))
+    told = msgspec.convert({"phase": "Pending", **fields}, PodStatus)
+    return msgspec.structs.replace(of, pod=msgspec.structs.replace(of.pod, metadata=made, status=told))
+
+
+def test_a_pod_that_stays_without_a_place_needs_somebody() -> None:
+    told_so = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    waiting = pod(0, ready=False, bound=False, known=False)
+    new, old = (with_status(waiting, age=age, conditions=[told_so]) for age in (1, 60))
+    text = "0 of 1 nodes are ready; 1 has no place: 0/3 nodes"
+    assert ready(view(new)) == ("False", "True", "False", text)
+    assert ready(view(old)) == ("False", "True", "True", text)
+
+
+def test_an_image_that_workers_cannot_get_is_named() -> None:
+    hold = {"name": "slurmd", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+    stuck = with_status(pod(0, ready=False, known=False), age=5, containerStatuses=[hold])
+    found = ready(view(pod(1), stuck))
+    assert found[2:] == (
+        "True",
+        "1 of 2 nodes are ready; pod worker-0: container slurmd: ErrImagePull: no such image",
+    )
 
 
 def test_what_is_wrong_goes_first_and_is_not_without_end() -> None:
