@@ -277,7 +277,17 @@ def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
 
 
 def _cluster_parts(cluster: soperator.SlurmCluster) -> Parts:
-    return clusterparts.parts_of(cluster, (), prefix=cluster.status.name_prefix or "", settings=Settings())
+    spec = cluster.spec
+    health = spec.health_check_config.health_check_program if spec.health_check_config else ""
+    # Whether a JailedConfig brings them, nobody can tell here. FieldsWithoutEffect of the status says if none does.
+    scripts = [spec.slurm_config.prolog, spec.slurm_config.epilog, spec.slurm_config.task_prolog, health]
+    return clusterparts.parts_of(
+        cluster,
+        (),
+        prefix=cluster.status.name_prefix or "",
+        settings=Settings(),
+        promised=[it for it in scripts if it],
+    )
 
 
 def _nodeset_parts(nodeset: soperator.NodeSet) -> Parts:

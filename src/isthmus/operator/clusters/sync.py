@@ -133,13 +133,15 @@ class ClusterSync:
             return
         await self._keep_until_drained(cluster)
         prefix = self._prefix(cluster)
+        configs = self._world.jailed_configs.by("cluster", key)
         parts = clusterparts.parts_of(
             cluster,
             [it for it in self._world.nebius_nodesets.values() if self._belongs(it, cluster)],
             prefix=prefix,
             settings=self._world.settings,
             drained=self._drained(cluster),
-            written=[path for it in self._world.jailed_configs.by("cluster", key) for path in it.status.files],
+            written=[path for it in configs for path in it.status.files],
+            promised=[item.path for it in configs for item in it.spec.items],
         )
         if cluster.status.name_prefix is None:
             # Written before anything is called after it: whoever comes next has to find it decided.
@@ -362,7 +364,7 @@ class ClusterSync:
                 self.controller.queue.add(cluster.metadata.key)
 
     def _config_changed(self, key: Key, old: JailedConfig | None, new: JailedConfig | None) -> None:
-        if (old.status.files if old else ()) != (new.status.files if new else ()):
+        if _files(old) != _files(new):
             for config in (old, new):
                 if config:
                     name = config.metadata.labels.get(names.INSTANCE_LABEL, "")
@@ -385,6 +387,11 @@ def _with_key(child: Child) -> dict[str, Any]:
     name = clusterparts.SLURM_KEY if child.key.name.endswith("-slurm-key") else clusterparts.JWT_KEY
     key = b64encode(secrets.token_bytes(_KEY_BYTES[name])).decode()
     return {**child.manifest, "data": {name: key}}
+
+
+def _files(config: JailedConfig | None) -> tuple[object, ...]:
+    """Take what bears on a cluster: which files there are, and which are to come."""
+    return (config.status.files, config.spec.items) if config else ()
 
 
 def _asked(cluster: SlurmCluster) -> tuple[object, ...]:

@@ -109,8 +109,6 @@ def test_side_cars_that_end_with_the_work_are_nothing_wrong() -> None:
 
 def test_a_side_car_that_ends_before_the_work_is_done_is_wrong() -> None:
     killed = {"terminated": {"exitCode": 143, "reason": "Error"}}
-    statuses = {
-        "initContainerStatuses": [{"name": "image", "state": killed}],
-        "containerStatuses": [{"name": "populate", "state": {}}],
-    }
-    assert "container image ended with 143" in of_pods([pod(**statuses)]).wrong
+    image, populate = {"name": "image", "state": killed}, {"name": "populate", "state": {}}
+    found = of_pods([pod(initContainerStatuses=[image], containerStatuses=[populate])])
+    assert "container image ended with 143" in found.wrong

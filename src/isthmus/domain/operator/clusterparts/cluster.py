@@ -70,10 +70,12 @@ def parts_of(
     settings: Settings,
     drained: bool = False,
     written: Collection[str] = (),
+    promised: Collection[str] = (),
 ) -> Parts:
     """Make everything that a cluster consists of; `nodesets` are those of slurm.nebius.ai that name it.
 
-    `written` are files that JailedConfigs have put onto its shared root: scripts that Slurm can run.
+    `written` are files that JailedConfigs have put onto its shared root: scripts that Slurm can run. `promised` are
+    those that they are to put there.
     While it rests, workers and login nodes go first; slurmctld and the others once all workers are `drained`.
     """
     notes = Notes()
@@ -83,7 +85,7 @@ def parts_of(
             f"metadata.name {cluster.metadata.name!r}: names of hosts are made from it, so it has at most 40"
             " letters, digits and hyphens, and begins with a letter"
         )
-    maker = Maker(cluster, sets, prefix, settings, notes, written=written)
+    maker = Maker(cluster, sets, prefix, settings, notes, written=written, promised=promised)
     children = list(maker.storage())
     if not (resting(cluster) and drained):
         children += [*maker.controller(), *maker.accounting(), maker.restapi()]

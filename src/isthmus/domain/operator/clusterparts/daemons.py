@@ -100,6 +100,7 @@ class Maker:
         notes: Notes,
         *,
         written: Collection[str] = (),
+        promised: Collection[str] = (),
     ) -> None:
         self._cluster = cluster
         self._spec = cluster.spec
@@ -113,6 +114,7 @@ class Maker:
         self._jail = jail_source(cluster, prefix, notes)
         self._shared = root.shares(cluster)
         self._written = tuple(sorted(written))
+        self._promised = tuple(sorted({*written, *promised}))
         self.worker_count = worker_count(cluster, nodesets)
 
     # What others need
@@ -421,21 +423,29 @@ class Maker:
         worker = self._spec.slurm_nodes.worker
         own = f"{self._prefix}worker"
         known = {it.metadata.name: it.metadata.name for it in self._nodesets if it.spec.replicas}
-        mounts = [
-            self._places(given.custom_volume_mounts, given.jail_sub_mounts)
+        volumes: list[tuple[Iterable[_Mount], Iterable[_Mount]]] = [
+            (given.custom_volume_mounts, given.jail_sub_mounts)
             for given in (it.spec.slurmd.volumes for it in self._nodesets)
         ]
         if self.worker_count or worker.size is not None:
             known |= {own: own, "worker": own}
-            mounts.append(self._places(worker.volumes.custom_mounts, worker.volumes.jail_sub_mounts))
-        return files.slurm_lines(self._spec, nodesets=known, mounts=mounts, notes=self._notes)
+            volumes.append((worker.volumes.custom_mounts, worker.volumes.jail_sub_mounts))
+        return files.slurm_lines(
+            self._spec,
+            nodesets=known,
+            mounts=[self._places(*it, written=self._written) for it in volumes],
+            later=[self._places(*it, written=self._promised) for it in volumes],
+            notes=self._notes,
+        )
 
-    def _places(self, custom: Iterable[_Mount], sub_mounts: Iterable[_Mount]) -> files.Places:
+    def _places(
+        self, custom: Iterable[_Mount], sub_mounts: Iterable[_Mount], *, written: Iterable[str]
+    ) -> files.Places:
         """Tell where volumes are mounted, as Slurm sees it on a worker, and as jobs do."""
         outer, inner = [it.mount_path for it in custom], [it.mount_path for it in sub_mounts]
         if self._shared:
-            scripts = (it for it in self._written if it.startswith(f"{inside.SCRIPTS}/"))
-            return files.Places((*outer, inside.ROOT, *scripts), (*inner, *self._written), shared=True)
+            scripts = (it for it in written if it.startswith(f"{inside.SCRIPTS}/"))
+            return files.Places((*outer, inside.ROOT, *scripts), (*inner, *written), shared=True)
         return files.Places((*outer, *inner), (*outer, *inner))
 
 

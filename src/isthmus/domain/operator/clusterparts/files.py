@@ -118,12 +118,14 @@ def slurm_lines(
     *,
     nodesets: Mapping[str, str],
     mounts: Sequence[Places],
+    later: Sequence[Places] = (),
     notes: Notes,
 ) -> str:
     """Make the text behind our own slurm.conf.
 
     `nodesets` are the cluster's, by the names under which partitions refer to them; `mounts` are the mount paths of
-    each, since a script that is on no worker must not be called by Slurm.
+    each, since a script that is on no worker must not be called by Slurm. `later` are those once all JailedConfigs
+    are written: what comes by them is waited for, and no field without effect.
     """
     custom = custom_config(spec, notes)
     set_by_users = {line.key.lower() for line in custom.directives()}
@@ -135,8 +137,12 @@ def slurm_lines(
     ):
         if key.lower() in set_by_users:
             continue
-        places = [it.inside if key in _INSIDE else it.outside for it in mounts]
+        places, to_come = (
+            [it.inside if key in _INSIDE else it.outside for it in given] for given in (mounts, later)
+        )
         if field and not _on_every_worker(str(value), places):
+            if _on_every_worker(str(value), to_come):
+                continue
             others = [it.outside if key in _INSIDE else it.inside for it in mounts]
             elsewhere = _on_every_worker(str(value), others)
             why = "inside the shared root alone" if elsewhere else "on no volume of the workers"

@@ -15,10 +15,16 @@ from isthmus.model.soperator import NodeSet, SlurmCluster
 SETTINGS = Settings(isthmus_image="isthmus:1")
 
 
-def parts(*nodesets: NodeSet, prefix: str = "", written: tuple[str, ...] = (), **spec: Any) -> Parts:
+def parts(
+    *nodesets: NodeSet,
+    prefix: str = "",
+    written: tuple[str, ...] = (),
+    promised: tuple[str, ...] = (),
+    **spec: Any,
+) -> Parts:
     wish = {"populateJail": {}, **spec}
     cluster = msgspec.convert({"metadata": {"name": "demo", "namespace": "ns"}, "spec": wish}, SlurmCluster)
-    return parts_of(cluster, nodesets, prefix=prefix, settings=SETTINGS, written=written)
+    return parts_of(cluster, nodesets, prefix=prefix, settings=SETTINGS, written=written, promised=promised)
 
 
 def made(kind: Kind[Any], found: Parts) -> dict[str, Any]:
@@ -146,6 +152,18 @@ def test_slurm_runs_a_script_when_it_lies_on_the_shared_root_and_not_before() ->
     # slurmd runs this one, and sees of the shared root only what is in /opt/slurm_scripts.
     assert "Epilog" not in lines(after)
     assert [it.partition(" ")[0] for it in after.ignored] == ["slurmConfig.epilog"]
+
+
+def test_a_script_that_a_jailedconfig_brings_is_waited_for_without_an_alarm() -> None:
+    script = "/opt/slurm_scripts/prolog.sh"
+    wish: dict[str, Any] = {
+        "slurmConfig": {"prolog": script, "epilog": "/srv/epilog.sh"},
+        "slurmNodes": {"worker": {"size": 1}},
+    }
+    found = parts(promised=(script, "/srv/epilog.sh"), **wish)
+    assert "prolog" not in made(CONTROLLERS, found)["spec"]["extraConf"].lower(), "jobs would fail without it"
+    # slurmd never sees the other one, whoever writes it.
+    assert [it.partition(" ")[0] for it in found.ignored] == ["slurmConfig.epilog"]
 
 
 def test_there_is_none_without_a_shared_root_and_none_at_work_while_the_cluster_rests() -> None:
