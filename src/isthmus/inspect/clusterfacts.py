@@ -27,10 +27,12 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model import slinky, soperator
 from isthmus.model.base import Data, Kind
+from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import Condition, HasMeta, Key, ObjectMeta, condition
 from isthmus.model.objects import CONFIGMAPS, ConfigMap
 from isthmus.model.pod import ContainerState, PodCondition
 from isthmus.model.storage import CLAIMS, Claim
+from isthmus.operator.clusters.nebius_nodesets import PARENT_ANNOTATION
 
 _PATIENCE: Final = 20.0
 
@@ -120,6 +122,7 @@ _PARTS: Final[tuple[Kind[Any], ...]] = (
     slinky.LOGINSETS,
     slinky.ACCOUNTINGS,
     slinky.RESTAPIS,
+    JAILED_CONFIGS,
 )
 
 
@@ -162,6 +165,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What was listed."""
 
     clusters: tuple[soperator.SlurmCluster, ...]
+    nebius_nodesets: tuple[soperator.NodeSet, ...] = ()
+    """NodeSets of slurm.nebius.ai, whose kind is called as the other one."""
     parts: Mapping[str, tuple[Any, ...]]
     """By kind."""
     pods: tuple[SeenPod, ...]
@@ -174,6 +179,7 @@ async def find(reading_: Reading) -> Found:
     """List everything at the same time."""
     async with asyncio.TaskGroup() as tasks:
         clusters = tasks.create_task(reading_.list(soperator.SLURM_CLUSTERS, "SlurmClusters"))
+        nebius = tasks.create_task(reading_.list(soperator.NEBIUS_NODESETS, "NodeSets"))
         parts = {kind.name: tasks.create_task(reading_.list(kind, f"{kind.name}s")) for kind in _PARTS}
         pods = tasks.create_task(reading_.list(PODS, "pods", labels=_MANAGED))
         claims = tasks.create_task(reading_.list(CLAIMS, "volume claims"))
@@ -181,6 +187,7 @@ async def find(reading_: Reading) -> Found:
         configs = tasks.create_task(reading_.list(CONFIGMAPS, "ConfigMaps", labels=_MANAGED))
     return Found(
         clusters=clusters.result(),
+        nebius_nodesets=nebius.result(),
         parts={name: task.result() for name, task in parts.items()},
         pods=pods.result(),
         claims=claims.result(),
@@ -197,12 +204,17 @@ def clusters_of(found: Found, *, now: float) -> tuple[ClusterFacts, ...]:
 
 
 def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found, now: float) -> ClusterFacts:
-    parts: list[PartFact] = [_part("SlurmCluster", cluster)] if cluster else []
+    parts: list[PartFact] = [_part("SlurmCluster", cluster, now)] if cluster else []
     members: list[HasMeta] = []
     for kind, listed in found.parts.items():
         mine = [it for it in listed if it.metadata.namespace == key.namespace and _belongs(kind, it, key, found)]
         members += mine
-        parts += [_part(kind, it) for it in mine]
+        parts += [_part(kind, it, now) for it in mine]
+    parts += [
+        _part(f"NodeSet.{soperator.GROUP}", it, now)
+        for it in found.nebius_nodesets
+        if it.metadata.namespace == key.namespace and _names(it, key, found)
+    ]
     instances = {it.metadata.name for it in members}
     pods = [
         it
@@ -223,12 +235,16 @@ def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found, now: 
         pods=tuple(_pod(it, found.warnings, now) for it in sorted(pods, key=lambda it: it.metadata.name)),
         claims=tuple(_claims(key, cluster, found)),
         config=_fingerprint(config.data.get("slurm.conf", "")) if config else "",
+        config_age=_age_of(config, now),
+        now=now,
     )
 
 
 def _belongs(kind: str, part: Any, cluster: Key, found: Found) -> bool:
     if kind == "Controller":
         return bool(part.metadata.name == cluster.name)
+    if kind == "JailedConfig":
+        return bool(part.metadata.labels.get(names.INSTANCE_LABEL) == cluster.name)
     if kind == "Accounting":
         controller = next((it for it in found.parts["Controller"] if it.metadata.key == cluster), None)
         reference = controller.spec.accounting_ref if controller else None
@@ -236,14 +252,23 @@ def _belongs(kind: str, part: Any, cluster: Key, found: Found) -> bool:
     return bool(part.spec.controller_ref.name == cluster.name)
 
 
-def _part(kind: str, part: Any) -> PartFact:
+def _names(nodeset: soperator.NodeSet, cluster: Key, found: Found) -> bool:
+    """Whether a NodeSet of slurm.nebius.ai is of a cluster: that which it names, or the only one there is."""
+    if named := nodeset.spec.cluster_name or nodeset.metadata.annotations.get(PARENT_ANNOTATION, ""):
+        return named == cluster.name
+    return [it.metadata.key for it in found.clusters if it.metadata.namespace == cluster.namespace] == [cluster]
+
+
+def _part(kind: str, part: Any, now: float) -> PartFact:
     conditions: tuple[Condition, ...] = part.status.conditions
+    made = part.metadata.creation_timestamp
     return PartFact(
         kind=kind,
         name=part.metadata.name,
         generation=part.metadata.generation,
         observed_generation=part.status.observed_generation,
         conditions=conditions,
+        age=now - made.timestamp() if made else None,
     )
 
 
@@ -265,6 +290,7 @@ def _pod(pod: SeenPod, warnings: Iterable[Complaint], now: float) -> PodFact:
     return PodFact(
         name=pod.metadata.name,
         component=pod.component,
+        part=pod.metadata.labels.get(names.INSTANCE_LABEL, ""),
         ready=ready is not None and ready.status == "True",
         phase=status.phase,
         node=pod.spec.node_name,
@@ -325,6 +351,12 @@ def _claims(key: Key, cluster: soperator.SlurmCluster | None, found: Found) -> I
             storage_class=claim.spec.storage_class_name or "",
             note=notes[-1] if notes and claim.status.phase != "Bound" else "",
         )
+
+
+def _age_of(config: ConfigMap | None, now: float) -> float | None:
+    """Tell for how many seconds the files have been as they are."""
+    changed = config.metadata.annotations.get(names.CHANGED_AT_ANNOTATION, "") if config else ""
+    return now - datetime.fromisoformat(changed).timestamp() if changed else None
 
 
 def _fingerprint(text: str) -> str:

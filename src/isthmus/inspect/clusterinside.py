@@ -3,12 +3,15 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from isthmus.domain.diagnosis import reading
 from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, InsideFact, PodFact
+from isthmus.domain.diagnosis.known import stands_in
+from isthmus.domain.operator.manifests import accounting
 from isthmus.errors import IsthmusError
 from isthmus.kube import stream
 from isthmus.kube.client import Client
@@ -17,6 +20,8 @@ from isthmus.model.meta import Key
 _PATIENCE: Final = 20.0
 _MOST_WORKERS: Final = 16
 """Workers of a cluster that are looked into: enough to see what is wrong with all."""
+
+_LOG_LINES: Final = 20
 
 _PLACES: Final = {"controller": "slurmctld", "worker": "slurmd", "login": "sackd"}
 """The container in which the key of Slurm is, by the component of the pod."""
@@ -27,7 +32,7 @@ async def look_inside(client: Client, cluster: ClusterFacts) -> ClusterFacts:
     running = [
         pod
         for pod in cluster.pods
-        if pod.phase == "Running" and not pod.leaving and pod.component in _PLACES and not _stands_in(pod)
+        if pod.phase == "Running" and not pod.leaving and pod.component in _PLACES and not stands_in(pod)
     ]
     workers = [pod for pod in running if pod.component == "worker"]
     looked = [*(pod for pod in running if pod.component != "worker"), *workers[:_MOST_WORKERS]]
@@ -36,12 +41,14 @@ async def look_inside(client: Client, cluster: ClusterFacts) -> ClusterFacts:
         insides = [tasks.create_task(_inside(client, cluster.key.namespace, pod, seen)) for pod in looked]
         answers = tasks.create_task(ask_slurm(client, cluster))
     told = answers.result()
-    nodes = told.get("nodes")
+    nodes, database = told.get("nodes"), told.get("database")
+    log = "" if database is None or database.ok else await _slurmdbd_log(client, cluster)
     return msgspec.structs.replace(
         cluster,
         insides=tuple(task.result() for task in insides),
         ping=told.get("ping"),
-        database=told.get("database"),
+        database=database,
+        slurmdbd_log=log,
         nodes=reading.read_nodes(nodes.text) if nodes and nodes.ok else None,
     )
 
@@ -74,19 +81,29 @@ async def ask_slurm(client: Client, cluster: ClusterFacts) -> Mapping[str, Answe
     return reading.read_answers(text)
 
 
+async def _slurmdbd_log(client: Client, cluster: ClusterFacts) -> str:
+    """Read what slurmdbd wrote last: what it waits for, or why its database refuses it."""
+    pod = next((it for it in cluster.pods if it.component == accounting.COMPONENT and not it.leaving), None)
+    if pod is None:
+        return ""
+    key, pieces = Key(cluster.key.namespace, pod.name), list[bytes]()
+    with suppress(IsthmusError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            async for piece in stream.logs(client, key, container=accounting.CONTAINER, tail=_LOG_LINES):
+                pieces.append(piece)
+    return b"".join(pieces).decode(errors="replace")
+
+
 def _asker(cluster: ClusterFacts) -> tuple[str, str] | None:
-    running = [pod for pod in cluster.pods if pod.phase == "Running" and not pod.leaving]
-    for component, container in (("login", "login"), ("controller", "slurmctld")):
-        # One that is ready is asked rather than one that is not.
-        for pod in sorted(running, key=lambda pod: not pod.ready):
-            if pod.component == component and not _stands_in(pod):
-                return pod.name, container
-    return None
-
-
-def _stands_in(pod: PodFact) -> bool:
-    """Whether a pod only keeps a place warm for slurmctld."""
-    return "-placeholder-" in pod.name
+    """Choose whom to ask: one that is ready rather than one that is not, and a login node rather than slurmctld."""
+    containers = {"login": "login", "controller": "slurmctld"}
+    running = [
+        pod
+        for pod in cluster.pods
+        if pod.phase == "Running" and not pod.leaving and pod.component in containers and not stands_in(pod)
+    ]
+    chosen = min(running, key=lambda pod: (not pod.ready, pod.component != "login"), default=None)
+    return (chosen.name, containers[chosen.component]) if chosen else None
 
 
 async def run(client: Client, pod: Key, command: Sequence[str], *, container: str = "") -> tuple[int, str]:

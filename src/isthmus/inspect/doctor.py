@@ -70,7 +70,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         operators=operators.result(),
         clusters=tuple(task.result() for task in looking),
         taints=_taints(nodes.result()),
-        unready=tuple(it.metadata.name for it in nodes.result() if not _is_ready(it)),
+        unready={it.metadata.name: _said_of(it) for it in nodes.result() if not _is_ready(it)},
         returned=tuple(ReturnedFact(pod=it.pod, why=it.why) for it in gone_back.result() or ()),
         troubles=reading.troubles,
     )
@@ -148,3 +148,8 @@ def _taints(nodes: tuple[Node, ...]) -> dict[str, tuple[str, ...]]:
 def _is_ready(node: Node) -> bool:
     ready = condition(node.status.conditions, "Ready")
     return ready is not None and ready.status == "True"
+
+
+def _said_of(node: Node) -> str:
+    ready = condition(node.status.conditions, "Ready")
+    return ready.message if ready is not None else ""

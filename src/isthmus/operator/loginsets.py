@@ -9,7 +9,7 @@ from isthmus import names
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
 from isthmus.domain.operator import partnames
-from isthmus.domain.operator.manifests import common, login, worker
+from isthmus.domain.operator.manifests import common, login, sssd, worker
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import HasMeta, Key
@@ -149,7 +149,9 @@ class LoginSetSync:
             wrong=found.wrong, missing=found.missing, settled=f"{ready} of {loginset.spec.replicas} pods are ready"
         )
         parts.tell(self._recorder, LOGINSETS, loginset, held)
-        await self._reporter.report(LOGINSETS, loginset, fields, held)
+        pods = self._world.pods.by("part", ("login", loginset.metadata.key))
+        directory = sssd.condition(pods) if loginset.spec.sssd_conf_ref else None
+        await self._reporter.report(LOGINSETS, loginset, fields, (*held, *([directory] if directory else [])))
 
     # What wakes a LoginSet
 

@@ -7,23 +7,54 @@ and with which command to go on. What follows from something that was found is n
 be placed is not also reported as missing in Slurm.
 """
 
+from typing import Final
+
+from isthmus.domain.diagnosis.answering import check_accounting, check_ping, check_rest
 from isthmus.domain.diagnosis.bridging import check_bridging
+from isthmus.domain.diagnosis.configured import check_configuration, check_jailed_configs
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.known import Check, Known
 from isthmus.domain.diagnosis.rooting import check_root
-from isthmus.domain.diagnosis.running import check_running
+from isthmus.domain.diagnosis.running import check_clocks, check_disks, check_keys, check_names
 from isthmus.domain.diagnosis.serving import check_serving
-from isthmus.domain.diagnosis.starting import check_starting
+from isthmus.domain.diagnosis.slurmnodes import check_registration, check_states
+from isthmus.domain.diagnosis.specified import check_daemons, check_degraded, check_settled, check_specification
+from isthmus.domain.diagnosis.starting import check_claims, check_kubernetes_nodes, check_pods
 
 __all__ = ["ClusterFacts", "Facts", "Finding", "diagnose"]
+
+_CHECKS: Final[tuple[Check, ...]] = (
+    check_specification,
+    check_kubernetes_nodes,
+    check_claims,
+    check_root,
+    check_pods,
+    check_configuration,
+    check_jailed_configs,
+    check_daemons,
+    check_names,
+    check_clocks,
+    check_keys,
+    check_disks,
+    check_accounting,
+    check_ping,
+    check_rest,
+    check_registration,
+    check_states,
+    check_degraded,
+    check_settled,
+)
+"""Causes before what follows from them: each check knows what the ones before it have found."""
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Find what is wrong, in the order in which it should be mended."""
     found = list(check_serving(facts))
     for cluster in facts.clusters:
-        found += check_root(cluster)
-        found += check_starting(cluster, facts)
-        found += check_running(cluster)
+        mine: list[Finding] = []
+        for check in _CHECKS:
+            mine += check(cluster, facts, Known(cluster, mine))
+        found += mine
     found += check_bridging(facts)
     return tuple(found)

@@ -58,6 +58,8 @@ class PodFact(Fact, frozen=True):
 
     name: str
     component: str
+    part: str = ""
+    """The name of the custom resource that it is of."""
     ready: bool = False
     phase: str = "Running"
     node: str = ""
@@ -95,6 +97,8 @@ class PartFact(Fact, frozen=True):
     generation: int = 0
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
+    age: float | None = None
+    """For how many seconds it has been there."""
 
 
 class DiskFact(Fact, frozen=True):
@@ -165,6 +169,12 @@ class ClusterFacts(Fact, frozen=True):
     """As Slurm lists them; None if it did not."""
     config: str = ""
     """A fingerprint of the slurm.conf that the cluster should run with."""
+    config_age: float | None = None
+    """For how many seconds it has been that one."""
+    slurmdbd_log: str = ""
+    """The last lines of slurmdbd's log; empty unless accounting does not answer."""
+    now: float | None = None
+    """When all this was found out, in seconds since 1970."""
 
 
 class ReturnedFact(Fact, frozen=True):
@@ -182,8 +192,8 @@ class Facts(Fact, frozen=True):
     clusters: tuple[ClusterFacts, ...] = ()
     taints: Mapping[str, tuple[str, ...]] = {}
     """Taints that keep pods away, by Kubernetes node."""
-    unready: tuple[str, ...] = ()
-    """Kubernetes nodes that are not ready."""
+    unready: Mapping[str, str] = EMPTY
+    """Kubernetes nodes that are not ready, and what is said of them."""
     returned: tuple[ReturnedFact, ...] = ()
     """Of the last hour."""
     troubles: Mapping[str, str] = EMPTY

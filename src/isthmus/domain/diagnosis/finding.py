@@ -37,3 +37,5 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences and commands, in the order in which they are to be done."""
     grave: bool = True
     """Whether the cluster does not work because of it; otherwise it is only worth knowing."""
+    subjects: tuple[str, ...] = ()
+    """What it is about, such as `pod login-0` or `LoginSet login`: what they lack follows from it."""

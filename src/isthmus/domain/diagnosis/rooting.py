@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from isthmus.domain.diagnosis.facts import ClusterFacts, PartFact, SlurmNodeFact
+from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.known import Known, about
 from isthmus.domain.languages.hostlist import fold
 from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.model.meta import Condition, condition
@@ -23,11 +24,13 @@ _REMEDIES: Final = (
 )
 
 
-def check_root(cluster: ClusterFacts) -> Iterator[Finding]:
+def check_root(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
     """Check the root as far as Kubernetes and Slurm tell of it."""
+    del facts
     for part in cluster.parts:
         told = condition(part.conditions, POPULATED)
-        if part.kind == "SlurmCluster" and told is not None:
+        waits_for_claim = known.has("storage") and told is not None and "PersistentVolumeClaim" in told.message
+        if part.kind == "SlurmCluster" and told is not None and not waits_for_claim:
             yield from _filling(cluster, part, told)
 
 
@@ -79,6 +82,7 @@ def _filling(cluster: ClusterFacts, part: PartFact, told: Condition) -> Iterator
             where=where,
             why=told.message,
             remedy=(*_hints(told.message, cluster), f"kubectl logs -n {namespace} job/{job} --all-containers"),
+            subjects=(about(part),),
         )
 
 

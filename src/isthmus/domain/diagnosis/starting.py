@@ -1,86 +1,43 @@
-"""Whether the pods of a cluster could be made, placed and started, and their volumes found."""
+"""Whether the pods of a cluster could be placed and started, and their volumes found."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from isthmus.domain.diagnosis.facts import ClaimFact, ClusterFacts, Facts, Hold, PodFact
+from isthmus.domain.diagnosis.facts import ClaimFact, ClusterFacts, Ending, Facts, Hold, PodFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.model.meta import condition
+from isthmus.domain.diagnosis.known import Known, about_pod, some, stands_in
 
 _IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 )
 _CONFIG_REASONS: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
-_NEEDED: Final = ("Controller", "RestApi")
 _CRASHES: Final = 2
 """Restarts from which on a container counts as one that does not stay up."""
-
-WITHOUT_EFFECT: Final = "FieldsWithoutEffect"
-ACCEPTED: Final = "Accepted"
-
-
-def check_starting(cluster: ClusterFacts, facts: Facts) -> Iterator[Finding]:
-    """Check everything up to the moment at which daemons run."""
-    yield from _parts(cluster)
-    yield from _claims(cluster)
-    for pod in cluster.pods:
-        if pod.component == "jail":
-            continue  # what keeps it from filling the root, a condition says
-        if pod.unplaced and not pod.leaving:
-            yield _unplaced(cluster, pod, facts)
-        for hold in pod.holds:
-            if hold.reason in _IMAGE_REASONS:
-                yield _image(cluster, pod, hold)
-            elif hold.reason in _CONFIG_REASONS:
-                yield _refused(cluster, pod, hold)
-        if pod.unmounted and not any(it.phase != "Bound" for it in cluster.claims):
-            yield _unmounted(cluster, pod)
-        yield from _crashes(cluster, pod)
+_CLAIM_WORD: Final = "persistentvolumeclaim"
+"""In what the Kubernetes scheduler says of a pod whose claim is not bound."""
 
 
-def _parts(cluster: ClusterFacts) -> Iterator[Finding]:
-    where = f"{cluster.kind} {cluster.key}"
-    for part in cluster.parts:
-        refused = condition(part.conditions, ACCEPTED)
-        if refused and refused.status == "False":
+def check_kubernetes_nodes(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
+    """Find Kubernetes nodes that are away, with pods of the cluster on them."""
+    del known
+    for node, why in sorted(facts.unready.items()):
+        pods = [it for it in cluster.pods if it.node == node and not stands_in(it)]
+        if pods:
             yield Finding(
-                area="parts",
-                what=f"{part.kind} {part.name} cannot be carried out as it is written",
-                where=f"{part.kind} {cluster.key.namespace}/{part.name}",
-                why=refused.message,
-                remedy=(f"kubectl edit -n {cluster.key.namespace} {part.kind.lower()} {part.name}",),
-            )
-        ignored = condition(part.conditions, WITHOUT_EFFECT)
-        if ignored and ignored.status == "True":
-            yield Finding(
-                area="parts",
-                what=f"fields of {part.kind} {part.name} have no effect",
-                where=f"{part.kind} {cluster.key.namespace}/{part.name}",
-                why=ignored.message,
-                remedy=("take them out, or live without what they stand for",),
-                grave=False,
-            )
-    there = {part.kind for part in cluster.parts}
-    for kind in _NEEDED:
-        if cluster.parts and kind not in there:
-            what = (
-                "there is no RestApi: the operator cannot ask Slurm, so it neither drains nor scales in"
-                if kind == "RestApi"
-                else f"there is no {kind}"
-            )
-            yield Finding(
-                area="parts",
-                what=what,
-                where=where,
-                why=f"no {kind} of this cluster exists",
-                remedy=(
-                    f"kubectl get -n {cluster.key.namespace} controllers,nodesets,loginsets,accountings,restapis",
-                    "the operator makes it for a SlurmCluster; otherwise apply one (examples/operator)",
-                ),
+                area="placing",
+                what=f"Kubernetes node {node} is not ready: {some(it.name for it in pods)} cannot be relied on",
+                where=f"node {node}",
+                why=why or "it has not registered, or its kubelet is silent",
+                remedy=(f"kubectl describe node {node}",),
+                subjects=tuple(map(about_pod, pods)),
             )
 
 
-def _claims(cluster: ClusterFacts) -> Iterator[Finding]:
+def check_claims(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
+    """Find volume claims that are not bound, or that not everybody can mount."""
+    del facts, known
+    waiting = [it for it in cluster.pods if it.unmounted or _CLAIM_WORD in it.unplaced.lower()]
     namespace = cluster.key.namespace
     for claim in cluster.claims:
         if claim.phase != "Bound" and _wanted(claim, cluster):
@@ -98,6 +55,7 @@ def _claims(cluster: ClusterFacts) -> Iterator[Finding]:
                     "kubectl get storageclass",
                     f"kubectl describe -n {namespace} pvc {claim.name}",
                 ),
+                subjects=(f"claim {claim.name}", *map(about_pod, waiting)),
             )
         elif claim.shared and claim.modes and "ReadWriteMany" not in claim.modes:
             yield Finding(
@@ -119,8 +77,43 @@ def _wanted(claim: ClaimFact, cluster: ClusterFacts) -> bool:
     return bool(claim.note) or any(pod.unmounted or pod.unplaced for pod in cluster.pods) or claim.phase == "Lost"
 
 
-def _unplaced(cluster: ClusterFacts, pod: PodFact, facts: Facts) -> Finding:
-    namespace = cluster.key.namespace
+def check_pods(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
+    """Find pods that do not start: of each the earliest cause, and of one cause all its pods together."""
+    groups: dict[tuple[object, ...], tuple[_Tell, list[PodFact]]] = {}
+    for pod in cluster.pods:
+        # What keeps the pod of the shared root from filling it, a condition says.
+        if pod.component == "jail" or pod.leaving or stands_in(pod) or known.explains_pod(pod):
+            continue
+        if cause := _cause(pod, facts):
+            key, tell = cause
+            groups.setdefault(key, (tell, []))[1].append(pod)
+    for tell, pods in groups.values():
+        yield tell(cluster, pods)
+
+
+_Tell = Callable[[ClusterFacts, Sequence[PodFact]], Finding]
+
+
+def _cause(pod: PodFact, facts: Facts) -> tuple[tuple[object, ...], _Tell] | None:
+    """Find the earliest thing that keeps a pod from starting, with what tells it from other causes."""
+    image = next((it for it in pod.holds if it.reason in _IMAGE_REASONS), None)
+    refused = next((it for it in pod.holds if it.reason in _CONFIG_REASONS), None)
+    ended = next((it for it in pod.endings if it.restarts >= _CRASHES and it.code and not pod.ready), None)
+    if pod.unplaced:
+        return ("placing", pod.component, pod.part, pod.unplaced), partial(_unplaced, facts=facts)
+    if image:
+        return ("image", image.image or pod.name), partial(_image, hold=image)
+    if pod.unmounted:
+        return ("volumes", pod.name), _unmounted
+    if refused:
+        return ("refused", pod.component, refused.message), partial(_refused, hold=refused)
+    if ended:
+        return ("crash", pod.component, ended.container, ended.message), partial(_crashes, ending=ended)
+    return None
+
+
+def _unplaced(cluster: ClusterFacts, pods: Sequence[PodFact], *, facts: Facts) -> Finding:
+    namespace, pod = cluster.key.namespace, pods[0]
     remedy = [f"kubectl describe -n {namespace} pod {pod.name}"]
     text = pod.unplaced.lower()
     if "taint" in text and facts.taints:
@@ -132,59 +125,82 @@ def _unplaced(cluster: ClusterFacts, pod: PodFact, facts: Facts) -> Finding:
         remedy.insert(0, "ask for less (resources), have fewer of them (size), or add nodes")
     return Finding(
         area="placing",
-        what=f"no node takes pod {pod.name}",
-        where=f"pod {namespace}/{pod.name}",
+        what=f"no node takes {_named(pods)}",
+        where=_where(cluster, pods),
         why=pod.unplaced,
         remedy=tuple(remedy),
+        subjects=tuple(map(about_pod, pods)),
     )
 
 
-def _image(cluster: ClusterFacts, pod: PodFact, hold: Hold) -> Finding:
+def _image(cluster: ClusterFacts, pods: Sequence[PodFact], *, hold: Hold) -> Finding:
     return Finding(
         area="images",
-        what=f"pod {pod.name} cannot get the image {hold.image or 'of ' + hold.container}",
-        where=f"pod {cluster.key.namespace}/{pod.name}, container {hold.container}, node {pod.node or 'unknown'}",
-        why=f"{hold.reason}: {hold.message}" if hold.message else hold.reason,
+        what=f"{_named(pods)} cannot get the image {hold.image or 'of ' + hold.container}",
+        where=f"{_where(cluster, pods)}, container {hold.container}, node {pods[0].node or 'unknown'}",
+        why=_told(hold),
         remedy=(
             "check the name and the tag; for a registry that asks who you are, set imagePullSecrets",
             "in a local cluster, bring images into all nodes: isthmus images load FILE",
         ),
+        subjects=tuple(map(about_pod, pods)),
     )
 
 
-def _refused(cluster: ClusterFacts, pod: PodFact, hold: Hold) -> Finding:
+def _refused(cluster: ClusterFacts, pods: Sequence[PodFact], *, hold: Hold) -> Finding:
     return Finding(
         area="starting",
-        what=f"container {hold.container} of pod {pod.name} cannot be made",
-        where=f"pod {cluster.key.namespace}/{pod.name}",
-        why=f"{hold.reason}: {hold.message}" if hold.message else hold.reason,
-        remedy=("a Secret or ConfigMap that the specification names has to exist, with the key that it names",),
+        what=f"container {hold.container} of {_named(pods)} cannot be made",
+        where=_where(cluster, pods),
+        why=_told(hold),
+        remedy=(
+            _LACKS_PROGRAM
+            if "executable file not found" in hold.message
+            else "a Secret or ConfigMap that the specification names has to exist, with the key that it names",
+        ),
+        subjects=tuple(map(about_pod, pods)),
     )
 
 
-def _unmounted(cluster: ClusterFacts, pod: PodFact) -> Finding:
+def _unmounted(cluster: ClusterFacts, pods: Sequence[PodFact]) -> Finding:
+    pod = pods[0]
     return Finding(
         area="storage",
         what=f"the volumes of pod {pod.name} are not there",
         where=f"pod {cluster.key.namespace}/{pod.name}, node {pod.node or 'unknown'}",
         why=pod.unmounted,
         remedy=(f"kubectl describe -n {cluster.key.namespace} pod {pod.name}",),
+        subjects=(about_pod(pod),),
     )
 
 
-def _crashes(cluster: ClusterFacts, pod: PodFact) -> Iterator[Finding]:
-    for ending in pod.endings:
-        if ending.restarts < _CRASHES or pod.ready or ending.code == 0:
-            continue
-        told = ending.message or (
-            "it needs more memory than its limit allows"
-            if ending.reason == "OOMKilled"
-            else f"exit code {ending.code}"
-        )
-        yield Finding(
-            area="starting",
-            what=f"container {ending.container} of pod {pod.name} does not stay up ({ending.restarts} restarts)",
-            where=f"pod {cluster.key.namespace}/{pod.name}",
-            why=f"{ending.reason}: {told}" if ending.reason else told,
-            remedy=(f"kubectl logs -n {cluster.key.namespace} {pod.name} -c {ending.container} --previous",),
-        )
+_LACKS_PROGRAM: Final = "the image lacks the program: leave the image out, or name one that is made from ours"
+
+
+def _crashes(cluster: ClusterFacts, pods: Sequence[PodFact], *, ending: Ending) -> Finding:
+    told = ending.message or (
+        "it needs more memory than its limit allows" if ending.reason == "OOMKilled" else f"exit code {ending.code}"
+    )
+    logs = f"kubectl logs -n {cluster.key.namespace} {pods[0].name} -c {ending.container} --previous"
+    return Finding(
+        area="starting",
+        what=f"container {ending.container} of {_named(pods)} does not stay up ({ending.restarts} restarts)",
+        where=_where(cluster, pods),
+        why=f"{ending.reason}: {told}" if ending.reason else told,
+        remedy=(_LACKS_PROGRAM if "executable file not found" in told else logs,),
+        subjects=tuple(map(about_pod, pods)),
+    )
+
+
+def _named(pods: Sequence[PodFact]) -> str:
+    if len(pods) == 1:
+        return f"pod {pods[0].name}"
+    return f"{len(pods)} pods ({some(it.name for it in pods)})"
+
+
+def _where(cluster: ClusterFacts, pods: Sequence[PodFact]) -> str:
+    return f"pod {cluster.key.namespace}/{pods[0].name}" if len(pods) == 1 else f"pods of {cluster.key}"
+
+
+def _told(hold: Hold) -> str:
+    return f"{hold.reason}: {hold.message}" if hold.message else hold.reason

@@ -25,6 +25,9 @@ CONTAINER: Final = "slurmdbd"
 CONF: Final = "slurmdbd.conf"
 JWKS_FILE: Final = "jwks.json"
 
+WAITS: Final = "waiting for the database at "
+"""How the line begins that slurmdbd's container writes before it starts."""
+
 _ETC: Final = "/etc/slurm"
 _GIVEN: Final = "/run/secrets/slurm"
 
@@ -35,6 +38,9 @@ umask 077
 mkdir -p /run/slurmdbd
 install -m 600 /run/secrets/slurm/* /etc/slurm/
 { printf 'StoragePass='; tr -d '\r\n' < /run/secrets/database/password; echo; } >> /etc/slurm/slurmdbd.conf
+echo '"""
+    + WAITS
+    + r"""'"$ISTHMUS_DATABASE_HOST:$ISTHMUS_DATABASE_PORT"
 await_one_of "$ISTHMUS_DATABASE_HOST:$ISTHMUS_DATABASE_PORT"
 exec slurmdbd -D "$@"
 """

@@ -16,7 +16,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.operator import partnames, sshdconfig
-from isthmus.domain.operator.manifests import common, jail, munge, sshd, users, waiting
+from isthmus.domain.operator.manifests import common, jail, munge, sshd, sssd, users, waiting
 from isthmus.domain.operator.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
@@ -26,8 +26,6 @@ CONTAINER: Final = "login"
 
 _KEYS: Final = "/run/secrets/slurm"
 _SOCKETS: Final = "/run/slurm"
-_SSSD: Final = "/run/secrets/sssd"
-_SSS: Final = "/var/lib/sss"
 
 # People who may become root. Several pods may have one root, and write the same.
 _START: Final = (
@@ -82,19 +80,6 @@ follow &
 wait "$sackd"
 """
 )
-
-_SSSD_START: Final = r"""
-if ! command -v sssd > /dev/null; then
-    echo 'sssdConfRef is set, but the image has no sssd: use an image that has it' | tee /dev/termination-log >&2
-    exit 1
-fi
-install -d -m 755 /var/lib/sss/{pipes,mc,pubconf,gpo_cache,deskprofile} /etc/sssd
-install -d -m 700 /var/lib/sss/{db,keytabs,secrets,pipes/private}
-install -m 600 /run/secrets/sssd/sssd.conf /etc/sssd/sssd.conf
-(while [[ $(sha256sum < /run/secrets/sssd/sssd.conf) == "$(sha256sum < /etc/sssd/sssd.conf)" ]]; do sleep 2; done
- kill -TERM 1) &
-exec "$(command -v sssd)" -i --logger=stderr
-"""
 
 _LISTENS: Final = r"""
 printf -v port '%04X' 22
@@ -203,7 +188,7 @@ def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
     if controller.spec.auth_type == "munge":
         mounts.append(munge.socket_mount())
     if loginset.spec.sssd_conf_ref:
-        mounts += common.mounts([("sss", _SSS)])
+        mounts.append(sssd.mount())
     container: Manifest = {
         "name": CONTAINER,
         "image": image,
@@ -214,13 +199,13 @@ def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
         "volumeMounts": mounts,
     }
     shared = loginset.spec.shared_root
-    return _inside(container, shared, sssd=bool(loginset.spec.sssd_conf_ref)) if shared else container
+    return _inside(container, shared, directory=bool(loginset.spec.sssd_conf_ref)) if shared else container
 
 
-def _inside(container: Manifest, shared: SharedRoot, *, sssd: bool) -> Manifest:
+def _inside(container: Manifest, shared: SharedRoot, *, directory: bool) -> Manifest:
     """Run the container's script inside the shared root, as soon as that is filled."""
     shell, flags, script = container["command"]
-    binds = jail.login_binds(sshdconfig.PLACE, *((_SSS,) if sssd else ()))
+    binds = jail.login_binds(sshdconfig.PLACE, *((sssd.STATE,) if directory else ()))
     return {
         **container,
         "command": [shell, flags, _INSIDE, CONTAINER, script, *jail.options(binds)],
@@ -241,7 +226,7 @@ def _sidecars(loginset: LoginSet, controller: Controller, image: str) -> list[Ma
     sackd = _sackd(controller, image, munged=munged)
     made.append(_beside_root(sackd) if loginset.spec.shared_root else sackd)
     if loginset.spec.sssd_conf_ref:
-        made.append(_sssd(image))
+        made.append(sssd.sidecar(image))
     return made
 
 
@@ -275,19 +260,6 @@ def _beside_root(sackd: Manifest) -> Manifest:
     }
 
 
-def _sssd(image: str) -> Manifest:
-    return {
-        "name": "sssd",
-        "image": image,
-        "restartPolicy": "Always",
-        "command": ["bash", "-euc", _SSSD_START],
-        "volumeMounts": [
-            *common.mounts([("sssd-conf", _SSSD)]),
-            *common.mounts([("sss", _SSS)], read_only=False),
-        ],
-    }
-
-
 def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     name = controller.metadata.name
     made: list[Manifest] = [
@@ -300,9 +272,7 @@ def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     else:
         made.append(common.key_volume(controller))
     if reference := loginset.spec.sssd_conf_ref:
-        items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
-        secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}
-        made += [{"name": "sssd-conf", "secret": secret}, {"name": "sss", "emptyDir": {"medium": "Memory"}}]
+        made += sssd.volumes(reference)
     if shared := loginset.spec.shared_root:
         made += jail.volumes(shared)
     return made

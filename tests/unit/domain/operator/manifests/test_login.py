@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from isthmus.domain.operator import sshdconfig
-from isthmus.domain.operator.manifests import login, munge
+from isthmus.domain.operator.manifests import login, munge, sssd
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.sshdconfig import BadSshdConfig
 from isthmus.model.slinky import Controller, LoginSet
@@ -125,7 +125,7 @@ def test_w38_nothing_of_a_specification_becomes_part_of_a_script() -> None:
     [
         login._START,
         login._SACKD,
-        login._SSSD_START,
+        sssd._START,
         login._LISTENS,
         *(munge.sidecar("image", follow=follow)["command"][-1] for follow in (True, False)),
     ],
