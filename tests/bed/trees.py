@@ -57,10 +57,14 @@ FIT: dict[str, Node] = {
     "etc/passwd": File(b"root:x:0:0:root:/root:/bin/bash\n"),
     "usr": Dir(),
     "usr/bin": Dir(),
+    "usr/bin/bash": File(b"\x7fELF bash", 0o755),
     "usr/bin/sbatch": File(b"\x7fELF sbatch", 0o755),
+    "usr/bin/setpriv": File(b"\x7fELF setpriv", 0o755),
     "usr/lib": Dir(),
     "usr/lib/slurm": Dir(),
     "usr/lib/slurm/isthmus_jail.so": File(b"\x7fELF plugin"),
+    "usr/sbin": Dir(),
+    "usr/sbin/sshd": File(b"\x7fELF sshd", 0o755),
     "tmp": Dir(0o1777),
 }
 

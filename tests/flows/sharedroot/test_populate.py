@@ -386,7 +386,12 @@ def test_links_devices_and_fifos_of_an_image_do_no_harm(image: Path, root: Path,
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("etc/passwd", "no root file system"), ("usr/bin/sbatch", "no Slurm"), ("usr/lib/slurm", "isthmus_jail.so")],
+    [
+        ("etc/passwd", "no root file system"),
+        ("usr/bin/sbatch", "no Slurm"),
+        ("usr/lib/slurm", "isthmus_jail.so"),
+        ("usr/sbin/sshd", "no sshd: nobody could log in"),
+    ],
 )
 def test_an_image_that_jobs_cannot_live_in_is_refused(missing: str, said: str, image: Path, root: Path) -> None:
     place = image / missing
@@ -399,6 +404,19 @@ def test_an_image_that_jobs_cannot_live_in_is_refused(missing: str, said: str, i
 
 
 # Refresh, day by day
+
+
+def test_a_refresh_to_an_image_without_sshd_is_refused_before_anything_changes(tmp_path: Path, root: Path) -> None:
+    old = make(tmp_path / "old", {**FIT, "etc/motd": File(b"1")})
+    tree = {path: it for path, it in FIT.items() if path != "usr/sbin/sshd"}
+    new = make(tmp_path / "new", {**tree, "etc/motd": File(b"2")})
+    done(jail("populate", root, f"--source={old}"))
+    for action in ("plan", "refresh"):
+        result = jail(action, root, f"--source={new}")
+        assert result.returncode == 3
+        assert "it has no sshd: nobody could log in any more" in result.stderr
+    assert (root / "usr/sbin/sshd").exists()
+    assert (root / "etc/motd").read_bytes() == b"1"
 
 
 def test_a_program_goes_on_while_its_file_is_replaced(tmp_path: Path, root: Path) -> None:

@@ -27,7 +27,10 @@ def image(tmp_path: Path) -> Path:
     for name, text in {
         "etc/passwd": "root:x:0:0::/root:/bin/sh\n",
         "etc/hosts": "127.0.0.1 image\n",
+        "usr/bin/bash": "bash",
         "usr/bin/sbatch": "sbatch",
+        "usr/bin/setpriv": "setpriv",
+        "usr/sbin/sshd": "sshd",
         "usr/lib/slurm/isthmus_jail.so": "plugin",
         "srv/kept": "kept",
         "usr/lib/os-release": "ID=debian\n",

@@ -7,6 +7,13 @@ from typing import Final
 _COMMAND: Final = "usr/bin/sbatch"
 _PLUGIN: Final = "/isthmus_jail.so"
 _ACCOUNTS: Final = "etc/passwd"
+_PROGRAMS: Final = {
+    "bash": "nothing of ours could be started in it",
+    "setpriv": "nobody could be let in with a user's rights",
+    "sshd": "nobody could log in any more",
+}
+"""Programs of the root itself that login nodes and workers start, and what would follow without them."""
+_DIRECTORIES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
 RELEASE: Final = "usr/lib/os-release"
 """What a Linux says that it is."""
 _REMEDY: Final = "use the login image of the cluster's Slurm version, or one made from it"
@@ -31,6 +38,9 @@ def unfit(paths: Collection[str]) -> tuple[str, str] | None:
         return f"it has no Slurm: there is no /{_COMMAND}", _REMEDY
     if not any(path.endswith(_PLUGIN) for path in paths):
         return "its Slurm cannot let jobs in: it has no isthmus_jail.so", _REMEDY
+    for program, without in _PROGRAMS.items():
+        if not any(f"{directory}/{program}" in paths for directory in _DIRECTORIES):
+            return f"it has no {program}: {without}", _REMEDY
     return None
 
 

@@ -44,11 +44,20 @@ def test_passwords_are_no_numbers() -> None:
     assert (text, refused) == (b"root:*:1:0:::::\nsshd:!:1:0:::::\n", ())
 
 
-FIT = {"etc/passwd", "usr/bin/sbatch", "usr/lib/slurm/isthmus_jail.so"}
+FIT = {
+    "etc/passwd",
+    "usr/bin/sbatch",
+    "usr/lib/slurm/isthmus_jail.so",
+    "usr/bin/bash",
+    "usr/bin/setpriv",
+    "usr/sbin/sshd",
+}
 
 
 def test_a_root_with_our_slurm_is_fit() -> None:
     assert fitness.unfit(FIT) is None
+    # Older systems keep them outside of /usr.
+    assert fitness.unfit({*(FIT - {"usr/bin/bash"}), "bin/bash"}) is None
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,9 @@ def test_a_root_with_our_slurm_is_fit() -> None:
         (FIT - {"etc/passwd"}, "no root file system: it has no /etc/passwd"),
         (FIT - {"usr/bin/sbatch"}, "no Slurm"),
         (FIT - {"usr/lib/slurm/isthmus_jail.so"}, "isthmus_jail.so"),
+        (FIT - {"usr/sbin/sshd"}, "it has no sshd: nobody could log in any more"),
+        (FIT - {"usr/bin/bash"}, "it has no bash"),
+        (FIT - {"usr/bin/setpriv"}, "it has no setpriv"),
         ({f"jail_restic/{it}" for it in ("config", "data", "index", "keys", "snapshots")}, "in /jail_restic"),
     ],
 )
