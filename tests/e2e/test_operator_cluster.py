@@ -95,7 +95,7 @@ def slurm(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFact
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{operator_ground.story(NAMESPACE)}"
     yield made
-    made.isthmus("cluster", "delete", NAME, "--data")
+    made.isthmus("cluster", "delete", NAME, "--data", "--yes")
     operator_ground.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 

@@ -91,7 +91,7 @@ def filling(operator_ground: OperatorGround, tmp_path_factory: pytest.TempPathFa
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     yield made
-    made.isthmus("cluster", "delete", NAME, "--data")
+    made.isthmus("cluster", "delete", NAME, "--data", "--yes")
     operator_ground.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 

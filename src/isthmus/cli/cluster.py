@@ -262,24 +262,28 @@ def delete(
     data: Annotated[
         bool, typer.Option("--data/--keep-data", help="Users' files, accounting and state, too.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is gone.")] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until its last pod is gone.")] = True,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Remove a cluster: workers are drained first, and users' files are kept unless told otherwise."""
-    from isthmus.inspect import clusteraccess, clustermaking, clusterstatus
-    from isthmus.model.soperator import SLURM_CLUSTERS
+    from isthmus.inspect import clusteraccess, clusterremoving, clusterstatus
     from isthmus.model.storage import CLAIMS
 
     async def remove(client: "Client") -> None:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
         place = cluster.metadata.namespace
-        await client.delete(SLURM_CLUSTERS, cluster.metadata.key)
-        typer.echo(f"Cluster {place}/{name} is being removed; its workers finish their jobs first.")
-        if wait or data:
-            await clustermaking.follow(client, cluster.metadata.key, lambda found: found is None)
+        if not yes:
+            fate = "are DELETED, too" if data else "are kept"
+            size = f"{cluster.status.workers} workers" if cluster.status.workers else "no workers yet"
+            typer.echo(f"Cluster {place}/{name}: {size}. Users' files, accounting and state {fate}.")
+            if not typer.confirm("Its workers finish their running jobs first. Delete it?"):
+                typer.echo("Nothing was changed.")
+                return
+        await clusterremoving.remove(client, cluster, _aloud, wait=wait or data)
         selector = clusteraccess.claims_selector(cluster)
         if data:
-            await clustermaking.remove_data(client, cluster)
+            await clusterremoving.remove_data(client, cluster)
             typer.echo("Its data are deleted.")
         elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
             kept = ", ".join(it.metadata.name for it in left)
@@ -287,6 +291,10 @@ def delete(
             typer.echo(f"Delete them: kubectl delete pvc,secret -n {place} -l '{selector}'")
 
     reach.with_client(remove, kubeconfig)
+
+
+def _aloud(line: str) -> None:
+    typer.echo(line, err=line.startswith("  …"))
 
 
 def _show(found: "Status") -> None:

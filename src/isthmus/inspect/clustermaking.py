@@ -1,24 +1,18 @@
-"""Makes a SlurmCluster from a few wishes, follows it until it is ready, or gone, and removes what it left."""
+"""Makes a SlurmCluster from a few wishes, and follows it until it is ready."""
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from isthmus import names
 from isthmus.bridge.cache.world import NAMESPACES
-from isthmus.domain.operator.manifests.common import MANAGER
 from isthmus.errors import Retry, Terminal
-from isthmus.inspect.clusteraccess import claims_selector
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
 from isthmus.kube.informer import Informer
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
-from isthmus.model.objects import SECRETS
-from isthmus.model.slinky import ACCOUNTINGS, LOGINSETS
-from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
-from isthmus.model.storage import CLAIMS
+from isthmus.model.soperator import SLURM_CLUSTERS
 
 _TRIES: Final = 30
 _PAUSE: Final = 1.0
@@ -95,22 +89,6 @@ async def _persist(client: Client, wanted: dict[str, Any]) -> None:
             await asyncio.sleep(_PAUSE)
         else:
             return
-
-
-async def remove_data(client: Client, cluster: SlurmCluster) -> None:
-    """Delete what outlives a cluster that is gone: its claims, its database's password, its login nodes' keys."""
-    namespace, name = cluster.metadata.key
-    # While its parts are there, they make what is deleted anew.
-    parts: tuple[tuple[Kind[Any], str], ...] = (
-        (ACCOUNTINGS, name),
-        (LOGINSETS, f"{cluster.status.name_prefix or ''}login"),
-    )
-    for kind, part in parts:
-        await follow(client, Key(namespace, part), lambda found: found is None, kind=kind)
-    selector = claims_selector(cluster)
-    await client.delete_all(CLAIMS, namespace=namespace, labels=selector)
-    ours = f"{selector},{names.MANAGED_BY_LABEL}={MANAGER}"
-    await client.delete_all(SECRETS, namespace=namespace, labels=ours)
 
 
 async def follow(

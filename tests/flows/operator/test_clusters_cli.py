@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ def test_a_cluster_is_removed_and_its_files_are_kept(isthmus: Run, plane: Contro
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     plane.kubectl("apply", "-n", name, "-f", "-", stdin=json.dumps(claim))
-    code, said = isthmus("cluster", "delete", name)
+    code, said = isthmus("cluster", "delete", name, "--yes")
     assert code == 0, said
     assert "Kept: volume claims jail" in said
     assert plane.kubectl("get", "pvc", "-n", name, "-l", labels, "-o", "name").strip()
@@ -176,10 +177,79 @@ def test_a_cluster_is_removed_and_its_files_are_kept(isthmus: Run, plane: Contro
     plane.kubectl("create", "secret", "generic", f"{name}-mariadb", "-n", name)
     plane.kubectl("label", "secret", f"{name}-mariadb", "-n", name, *marks.split(","))
     make(isthmus, name)
-    code, said = isthmus("cluster", "delete", name, "--data")
+    code, said = isthmus("cluster", "delete", name, "--data", "--yes")
     assert code == 0, said
     assert "Its data are deleted" in said
     assert not plane.kubectl("get", "secret", "-n", name, "-l", labels, "-o", "name").strip()
+
+
+def test_a_cluster_is_not_removed_unless_somebody_says_yes(isthmus: Run, plane: ControlPlaneBed, name: str) -> None:
+    make(isthmus, name)
+    code, said = isthmus("cluster", "delete", name)
+    assert code == 1, "nobody answers"
+    assert f"Cluster {name}/{name}" in said
+    assert "Delete it?" in said
+    assert "deletionTimestamp" not in cluster(plane, name)["metadata"]
+
+
+def test_removing_waits_for_what_belongs_to_the_cluster_and_for_nothing_else(
+    isthmus: Run, plane: ControlPlaneBed, name: str
+) -> None:
+    make(isthmus, name)
+    owner = [owned_by("slurm.nebius.ai/v1", "SlurmCluster", name, cluster(plane, name)["metadata"]["uid"])]
+    mine, other = (controller_of(plane, name, part, owners) for part, owners in (("mine", owner), ("other", [])))
+    for part, uid in (("mine", mine), ("other", other)):
+        workload(plane, name, part, [owned_by("slinky.slurm.net/v1beta1", "Controller", part, uid)])
+    # It is still there when the cluster itself is gone, as a pod that takes its time to end.
+    hold = '{"metadata":{"finalizers":["isthmus.dev/test"]}}'
+    plane.kubectl("patch", "statefulset", "mine", "-n", name, "--type=merge", f"-p={hold}")
+    result: list[tuple[int, str]] = []
+    removing = threading.Thread(target=lambda: result.append(isthmus("cluster", "delete", name, "--yes")))
+    removing.start()
+    plane.kubectl("wait", "-n", name, "--for=delete", f"slurmcluster/{name}", "--timeout=60s")
+    assert removing.is_alive()
+    plane.kubectl("patch", "statefulset", "mine", "-n", name, "--type=merge", '-p={"metadata":{"finalizers":[]}}')
+    removing.join(timeout=90)
+    assert result, "it waits for something else"
+    assert result[0][0] == 0, result[0][1]
+    assert "still ending" in result[0][1]
+    assert "StatefulSet mine" in result[0][1]
+    assert "other" in plane.kubectl("get", "statefulsets", "-n", name, "-o", "name")
+
+
+def owned_by(api: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def controller_of(plane: ControlPlaneBed, namespace: str, name: str, owners: list[dict[str, Any]]) -> str:
+    """Make a Controller; its uid."""
+    made = {
+        "apiVersion": "slinky.slurm.net/v1beta1",
+        "kind": "Controller",
+        "metadata": {"name": name, "ownerReferences": owners},
+        "spec": {"slurmKeyRef": {"name": "k", "key": "k"}, "jwtKeyRef": {"name": "k", "key": "j"}},
+    }
+    plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(made))
+    return plane.kubectl("get", "controller", name, "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+
+
+def workload(plane: ControlPlaneBed, namespace: str, name: str, owners: list[dict[str, Any]]) -> None:
+    labels = {"app.kubernetes.io/component": "controller", "app.kubernetes.io/instance": name}
+    made = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "ownerReferences": owners, "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "serviceName": name,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": {**labels, "app.kubernetes.io/managed-by": "isthmus"}},
+                "spec": {"containers": [{"name": "x", "image": "x"}]},
+            },
+        },
+    }
+    plane.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(made))
 
 
 def test_a_cluster_that_does_not_exist(isthmus: Run) -> None:
@@ -197,10 +267,10 @@ def test_of_two_clusters_of_one_name_none_is_touched_until_it_is_said_which(
     try:
         make(isthmus, name)
         make(isthmus, name, f"--namespace={other}")
-        code, said = isthmus("cluster", "delete", name)
+        code, said = isthmus("cluster", "delete", name, "--yes")
         assert code == 1
         assert all(it in said for it in ("several clusters", f"{name}/{name}", f"{other}/{name}", "--namespace"))
-        code, said = isthmus("cluster", "delete", name, f"--namespace={other}")
+        code, said = isthmus("cluster", "delete", name, "--yes", f"--namespace={other}")
         assert code == 0, said
         assert cluster(plane, name)
     finally:

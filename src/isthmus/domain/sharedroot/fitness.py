@@ -38,10 +38,8 @@ def unfit(paths: Collection[str]) -> tuple[str, str] | None:
         return f"it has no Slurm: there is no /{_COMMAND}", _REMEDY
     if not any(path.endswith(_PLUGIN) for path in paths):
         return "its Slurm cannot let jobs in: it has no isthmus_jail.so", _REMEDY
-    for program, without in _PROGRAMS.items():
-        if not any(f"{directory}/{program}" in paths for directory in _DIRECTORIES):
-            return f"it has no {program}: {without}", _REMEDY
-    return None
+    lacks = next((it for it in _PROGRAMS if not any(f"{place}/{it}" in paths for place in _DIRECTORIES)), None)
+    return (f"it has no {lacks}: {_PROGRAMS[lacks]}", _REMEDY) if lacks else None
 
 
 def essential(path: str) -> bool:
