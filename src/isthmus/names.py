@@ -143,6 +143,9 @@ JAIL_HASH_ANNOTATION = "isthmus.dev/jail-hash"
 WORKLOAD_NAME_ANNOTATION = "isthmus.dev/workload-name"
 """On a Controller: what its StatefulSet, and so its pods, are called, where that is not NAME-controller."""
 
+DESCRIPTION_ANNOTATION = "kubernetes.io/description"
+"""On pods whose use is not seen from their names: what they are for, in a sentence."""
+
 PLACEHOLDER_ANNOTATION = "isthmus.dev/controller-placeholder"
 """On a Controller: "true" keeps a warm stand-in for it on every other node that it could move to."""
 

@@ -204,6 +204,8 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
     )
     if not _pod(spec.template, {"slurmd": spec.slurmd, "logfile": spec.logfile}, found):
         return
+    if _is_best_effort(nodeset):
+        found.warnings.append(f"spec.slurmd.resources {_BEST_EFFORT}")
     # The last of its nodes has the longest name; for the lines, one node says as much as all.
     with found.within("spec"):
         identity.numbered(nodeset, max(spec.replicas - 1, 0))
@@ -221,6 +223,20 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
         if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in seen:
             found.refuse(f"spec.volumeClaimTemplates[{place}].metadata.name", "is a name, and each has its own")
         seen.add(str(name))
+
+
+_BEST_EFFORT: Final = (
+    "is not set: workers are BestEffort, so Kubernetes may put several onto one node, each of which offers all of"
+    " it to Slurm, and they are the first to be killed when its memory is short"
+)
+
+
+def _is_best_effort(nodeset: slinky.NodeSet) -> bool:
+    """Whether workers ask for nothing: neither the container of slurmd, nor the pod as a whole."""
+    pod = nodeset.spec.template.spec
+    inner = (it for it in pod.get("containers") or () if it.get("name") == "slurmd")
+    given = [it.get("resources") or {} for it in (nodeset.spec.slurmd, pod, *inner)]
+    return nodeset.spec.replicas > 0 and not any(it.get("requests") or it.get("limits") for it in given)
 
 
 def _loginset(loginset: slinky.LoginSet, found: Findings) -> None:
@@ -269,11 +285,17 @@ def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
         ):
             if not given:
                 found.refuse(f"spec.slurmNodes.accounting.externalDB.{name}", "is required when enabled")
-    _made(_cluster_parts(cluster), found)
+    parts = _cluster_parts(cluster)
+    _made(parts, found)
+    workers = cluster.spec.slurm_nodes.worker
+    if parts.workers and not (workers.resources or workers.slurmd.resources):
+        found.warnings.append(f"spec.slurmNodes.worker.resources {_BEST_EFFORT}")
 
 
 def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
     _made(_nodeset_parts(nodeset), found)
+    if not nodeset.spec.slurmd.resources and nodeset.spec.replicas:
+        found.warnings.append(f"spec.slurmd.resources {_BEST_EFFORT}")
 
 
 def _cluster_parts(cluster: soperator.SlurmCluster) -> Parts:

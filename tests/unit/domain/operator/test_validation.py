@@ -50,7 +50,32 @@ FINE = {
 @pytest.mark.parametrize("manifest", FINE.values(), ids=FINE.keys())
 def test_what_works_is_let_in_without_a_word(manifest: Manifest) -> None:
     found = look(manifest)
-    assert (found.problems, found.warnings) == ([], [])
+    # Of workers that ask for nothing, see below.
+    warnings = [it for it in found.warnings if "BestEffort" not in it]
+    assert (found.problems, warnings) == ([], [])
+
+
+ASKED = {"requests": {"memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field"),
+    [
+        (slinky("NodeSet"), "spec.slurmd.resources"),
+        (slinky("NodeSet", slurmd={"resources": ASKED}), ""),
+        (slinky("NodeSet", template={"spec": {"containers": [{"name": "slurmd", "resources": ASKED}]}}), ""),
+        (slinky("NodeSet", template={"spec": {"resources": ASKED}}), ""),
+        (slinky("NodeSet", replicas=0), ""),
+        (cluster(), "spec.slurmNodes.worker.resources"),
+        (cluster(slurmNodes={"worker": {"resources": {"memory": "1Gi"}}}), ""),
+        (cluster(slurmNodes={"worker": {"size": 0}}), ""),
+        (nebius_nodeset(replicas=1), "spec.slurmd.resources"),
+        (nebius_nodeset(replicas=1, slurmd={"resources": {"memory": "1Gi"}}), ""),
+    ],
+)
+def test_workers_that_ask_for_nothing_are_warned_of(manifest: Manifest, field: str) -> None:
+    (told,) = [it for it in look(manifest).warnings if "BestEffort" in it] or [""]
+    assert told.partition(" ")[0] == field
 
 
 REFUSED = {

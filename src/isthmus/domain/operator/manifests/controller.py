@@ -201,11 +201,19 @@ def placeholder(controller: Controller, settings: Settings) -> Manifest:
             "revisionHistoryLimit": 0,
             "selector": {"matchLabels": common.selector(marks)},
             "updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}},
-            "template": {"metadata": {"labels": marks}, "spec": pod},
+            "template": {
+                "metadata": {"labels": marks, "annotations": {names.DESCRIPTION_ANNOTATION: _STANDS_IN}},
+                "spec": pod,
+            },
         },
     }
 
 
+_STANDS_IN: Final = (
+    "Keeps the image of slurmctld on this node, so that slurmctld is back within seconds when it has to move here."
+    " It does nothing else."
+    f" The annotation {names.PLACEHOLDER_ANNOTATION}: 'false' of the SlurmCluster switches it off."
+)
 _WHERE: Final = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
 
 

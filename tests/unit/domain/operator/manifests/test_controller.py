@@ -184,6 +184,10 @@ def test_a_stand_in_is_where_slurmctld_may_be_and_costs_next_to_nothing() -> Non
     assert "hostNetwork" not in spec
     names_ = [it["name"] for it in (*spec["initContainers"], *spec["containers"])]
     assert names_ == ["munge", "slurmctld"]
+    # Who wonders about it finds out by kubectl describe.
+    told = made["spec"]["template"]["metadata"]["annotations"]["kubernetes.io/description"]
+    assert "Keeps the image of slurmctld on this node" in told
+    assert names.PLACEHOLDER_ANNOTATION in told
     # No Service of slurmctld must find it.
     assert made["spec"]["template"]["metadata"]["labels"][names.NAME_LABEL] != "slurmctld"
 
