@@ -46,7 +46,7 @@ from isthmus.runtime.metrics import Metrics
 
 log = structlog.get_logger()
 
-_PARTS: Final = (
+PARTS: Final = (
     ControllerSync,
     NodeSetSync,
     LoginSetSync,
@@ -114,7 +114,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
 def _workers(world: World, recorder: Recorder, metrics: Metrics) -> Iterator[Worker]:
     """Make what only the leader runs."""
     applier, reporter = Applier(world.kube), Reporter(world.kube)
-    for part in _PARTS:
+    for part in PARTS:
         yield from part(world, applier=applier, reporter=reporter, recorder=recorder, metrics=metrics).workers
 
 

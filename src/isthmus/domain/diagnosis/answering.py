@@ -21,6 +21,8 @@ _AUTH_WORDS: Final = (
 )
 _CLOCK_WORDS: Final = ("expired", "rewound", "replayed", "clock", "in the future")
 _NAME_WORDS: Final = ("resolve", "name or service not known", "unable to contact", "temporary failure")
+_STARTING: Final = 60.0
+"""Seconds in which a daemon starts."""
 _TROUBLE: Final = re.compile(r"(?:fatal|error): .*")
 
 
@@ -32,6 +34,8 @@ def check_accounting(cluster: ClusterFacts, facts: Facts, known: Known) -> Itera
     part = next((it for it in cluster.parts if it.kind == "Accounting"), None)
     works = part is not None and holds(part.conditions, READY)
     if known.has("names", "clock", "auth") or (works and not (cluster.ping and cluster.ping.ok)):
+        return
+    if _is_starting(cluster, "accounting"):
         return
     namespace = cluster.key.namespace
     what, why = _of_accounting(cluster)
@@ -70,6 +74,8 @@ def check_ping(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
     del facts
     if cluster.ping is None or cluster.ping.ok or known.slurmctld or known.has("names", "clock", "auth"):
         return
+    if _is_starting(cluster, "controller"):
+        return
     said = cluster.ping.text
     words = said.lower()
     namespace = cluster.key.namespace
@@ -101,6 +107,8 @@ def check_rest(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
     del facts
     if known.slurmctld or known.explains_kind("RestApi") or known.has("starting", "names", "clock", "auth"):
         return
+    if _waits(cluster, "controller") or _waits(cluster, "restapi"):
+        return  # what they wait for is told elsewhere
     for part in cluster.parts:
         told = condition(part.conditions, "SlurmReachable")
         if part.kind not in {"Controller", "RestApi"} or told is None or told.status != "False":
@@ -120,3 +128,15 @@ def check_rest(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
             ),
         )
         return
+
+
+def _waits(cluster: ClusterFacts, component: str) -> bool:
+    """Whether there are pods of a component, and none is ready."""
+    ready = [it.ready for it in cluster.pods if it.component == component and not stands_in(it)]
+    return bool(ready) and not any(ready)
+
+
+def _is_starting(cluster: ClusterFacts, component: str) -> bool:
+    """Whether this is so, and has not been so for long: a daemon that has just started need not answer yet."""
+    ages = [it.age for it in cluster.pods if it.component == component and not stands_in(it)]
+    return _waits(cluster, component) and any(it is not None and it < _STARTING for it in ages)

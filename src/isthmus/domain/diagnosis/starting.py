@@ -37,26 +37,11 @@ def check_kubernetes_nodes(cluster: ClusterFacts, facts: Facts, known: Known) ->
 def check_claims(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
     """Find volume claims that are not bound, or that not everybody can mount."""
     del facts, known
-    waiting = [it for it in cluster.pods if it.unmounted or _CLAIM_WORD in it.unplaced.lower()]
     namespace = cluster.key.namespace
+    unbound: dict[tuple[str, str], list[ClaimFact]] = {}
     for claim in cluster.claims:
         if claim.phase != "Bound" and _wanted(claim, cluster):
-            yield Finding(
-                area="storage",
-                what=f"volume claim {claim.name} is {claim.phase or 'not there'}",
-                where=f"PersistentVolumeClaim {namespace}/{claim.name}",
-                why=claim.note
-                or (
-                    f"nobody has made a volume of class {claim.storage_class} yet"
-                    if claim.storage_class
-                    else "it names no storage class, and there is no default one"
-                ),
-                remedy=(
-                    "kubectl get storageclass",
-                    f"kubectl describe -n {namespace} pvc {claim.name}",
-                ),
-                subjects=(f"claim {claim.name}", *map(about_pod, waiting)),
-            )
+            unbound.setdefault((claim.phase, _why_unbound(claim)), []).append(claim)
         elif claim.shared and claim.modes and "ReadWriteMany" not in claim.modes:
             yield Finding(
                 area="storage",
@@ -70,6 +55,26 @@ def check_claims(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[
                     ),
                 ),
             )
+    waiting = [it for it in cluster.pods if it.unmounted or _CLAIM_WORD in it.unplaced.lower()]
+    for (phase, why), claims in unbound.items():
+        several = len(claims) > 1
+        yield Finding(
+            area="storage",
+            what=f"volume claim{'s' if several else ''} {some(it.name for it in claims)}"
+            f" {'are' if several else 'is'} {phase or 'not there'}",
+            where=f"PersistentVolumeClaim {namespace}/{claims[0].name}",
+            why=why,
+            remedy=("kubectl get storageclass", f"kubectl describe -n {namespace} pvc {claims[0].name}"),
+            subjects=(*(f"claim {it.name}" for it in claims), *map(about_pod, waiting)),
+        )
+
+
+def _why_unbound(claim: ClaimFact) -> str:
+    if claim.note:
+        return claim.note
+    if claim.storage_class:
+        return f"nobody has made a volume of class {claim.storage_class} yet"
+    return "it names no storage class, and there is no default one"
 
 
 def _wanted(claim: ClaimFact, cluster: ClusterFacts) -> bool:

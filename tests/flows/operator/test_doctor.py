@@ -1,0 +1,218 @@
+"""The doctor on a real API server with the whole operator: faults that need no nodes, injected one by one.
+
+Pods stay Pending, as in a cluster whose scheduler is away; where a fault is theirs, the test says what the
+scheduler would. What is found is the fault, and nothing besides.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isthmus.domain.diagnosis import Finding
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.inspect import doctor
+from isthmus.kube.client import Client
+from isthmus.kube.config import load
+from isthmus.kube.errors import NotFound
+from isthmus.kube.recorder import Recorder
+from isthmus.model.base import Kind
+from isthmus.model.lease import LEASES
+from isthmus.model.meta import Key, Partial
+from isthmus.model.objects import SERVICES
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import CONTROLLERS, RESTAPIS
+from isthmus.model.soperator import SLURM_CLUSTERS
+from isthmus.operator.accountings import AccountingSync
+from isthmus.operator.applying import Applier
+from isthmus.operator.loginsets import LoginSetSync
+from isthmus.operator.reporting import Reporter
+from isthmus.operator.restapis import RestApiSync
+from isthmus.operator.world import World
+from isthmus.processes.operator import LEASE_LABELS, PARTS
+from isthmus.runtime.manager import Manager
+from isthmus.runtime.metrics import Metrics
+from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually
+from tests.flows.operator.jailed_bed import CLUSTER, JailedBed
+from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, a_minute_later
+
+QUOTAS: Kind[Partial] = Kind(Partial, "v1", "resourcequotas", "ResourceQuota")
+NOWHERE: dict[str, Any] = {"emptyDir": {}}
+IMPATIENT = frozenset({AccountingSync, LoginSetSync, RestApiSync})
+"""Whose clock is ahead, so that nobody waits for them to lose patience."""
+
+
+class Bed:
+    """A namespace that the operator looks after, and the doctor, too."""
+
+    def __init__(self, kube: Client, namespace: str) -> None:
+        self.kube = kube
+        self.namespace = namespace
+
+    def meta(self, name: str, **more: Any) -> dict[str, Any]:
+        return {"namespace": self.namespace, "name": name, **more}
+
+    async def cluster(self, *, nodes: dict[str, Any] | None = None, **spec: Any) -> None:
+        """Make a cluster that needs no storage, with one worker."""
+        volumes = [{"name": "jail", **NOWHERE}, {"name": "state", **NOWHERE}]
+        usual = {
+            "controller": {"volumes": {"spool": {"volumeSourceName": "state"}}},
+            "worker": {"size": 1, "resources": {"memory": "1Gi"}},
+        }
+        given = {"volumeSources": volumes, "slurmNodes": {**usual, **(nodes or {})}, **spec}
+        await self.kube.create(SLURM_CLUSTERS, {"metadata": self.meta(CLUSTER), "spec": given})
+
+    async def findings(self) -> tuple[Finding, ...]:
+        report = await doctor.examine(self.kube, namespace=self.namespace, now=time.time())
+        return report.findings
+
+    async def finds(self, area: str, what: str, *, saying: str) -> None:
+        """Wait until the doctor finds this and nothing else."""
+        found: tuple[Finding, ...] = ()
+        try:
+            async with asyncio.timeout(LIMIT):
+                while True:
+                    found = await self.findings()
+                    if [(it.area, it.what) for it in found] == [(area, what)] and saying in found[0].why:
+                        return
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"the doctor finds {found}") from None
+
+    async def unplaced(self, pod: str, message: str) -> None:
+        """Say of a pod what the Kubernetes scheduler would."""
+        key = Key(self.namespace, pod)
+        async with asyncio.timeout(LIMIT):
+            while True:
+                try:
+                    await self.kube.get(PODS, key)
+                except NotFound:
+                    await asyncio.sleep(0.02)
+                else:
+                    break
+        held = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        await self.kube.merge_patch(PODS, key, {"status": {"conditions": [held]}}, subresource="status")
+
+
+@asynccontextmanager
+async def leading(kube: Client, namespace: str) -> AsyncIterator[None]:
+    """Hold the Lease of an operator."""
+    lease = Key(namespace, "isthmus-operator")
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    spec = {"holderIdentity": "test", "leaseDurationSeconds": 3600, "renewTime": now}
+    meta = {"namespace": namespace, "name": lease.name, "labels": LEASE_LABELS}
+    await kube.create(LEASES, {"metadata": meta, "spec": spec})
+    try:
+        yield
+    finally:
+        await kube.delete(LEASES, lease)  # others look for one in every namespace
+
+
+@pytest.fixture
+async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
+    config = load(control_plane.kubeconfig)
+    async with Client(config) as client, Client(config) as for_events, leading(kube, namespace):
+        world, metrics = World(client, Settings(cgroup="none"), namespace=namespace), Metrics()
+        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
+        manager = Manager(grace=1.0)
+        world.register(manager)
+        made: dict[str, Any] = {
+            "applier": Applier(client),
+            "reporter": Reporter(client),
+            "recorder": recorder,
+            "metrics": metrics,
+        }
+        for part in PARTS:
+            late: dict[str, Any] = {"now": a_minute_later} if part in IMPATIENT else {}
+            for worker in part(world, **made, **late).workers:
+                manager.lead(worker)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(manager.run())
+            events = tasks.create_task(recorder.run())
+            try:
+                await eventually(lambda: world.in_touch)
+                yield Bed(kube, namespace)
+            finally:
+                manager.stop()
+                events.cancel()
+
+
+async def test_a_cluster_that_is_being_made_is_not_ready_and_nothing_is_broken(bed: Bed) -> None:
+    await bed.cluster()
+    await bed.finds("parts", f"SlurmCluster {CLUSTER} is not ready", saying="is not ready yet")
+    assert not any(it.grave for it in await bed.findings())
+
+
+async def test_a_node_port_that_somebody_else_has(bed: Bed) -> None:
+    ports = [{"port": 22, "nodePort": 30877}]
+    taken = {"metadata": bed.meta("taken"), "spec": {"type": "NodePort", "ports": ports}}
+    await bed.kube.create(SERVICES, taken)
+    await bed.cluster(nodes={"login": {"sshdServiceType": "NodePort", "sshdServiceNodePort": 30877}})
+    await bed.finds("parts", "LoginSet login is degraded", saying="already allocated")
+
+
+async def test_a_database_whose_password_is_in_no_secret(bed: Bed) -> None:
+    password = {"name": "database", "key": "password"}
+    external = {"enabled": True, "host": "db.example.org", "user": "slurm", "passwordSecretKeyRef": password}
+    await bed.cluster(nodes={"accounting": {"enabled": True, "externalDB": external}})
+    await bed.finds(
+        "accounting",
+        f"Accounting {CLUSTER} is degraded",
+        saying="there is no Secret database, which passwordKeyRef names",
+    )
+
+
+async def test_a_filter_that_there_is_none_of(bed: Bed) -> None:
+    await bed.cluster(nodes={"worker": {"size": 1, "k8sNodeFilterName": "moon"}})
+    await bed.finds("parts", f"SlurmCluster {CLUSTER} cannot be carried out as it is written", saying="moon")
+
+
+async def test_a_quota_that_lets_no_worker_be_made(bed: Bed) -> None:
+    quota = {"metadata": bed.meta("none"), "spec": {"hard": {"requests.memory": "1Mi"}}}
+    await bed.kube.create(QUOTAS, quota)
+    await bed.cluster()
+    await bed.finds("parts", "NodeSet worker is degraded", saying="pods cannot be created")
+
+
+async def test_a_key_that_is_in_no_secret(bed: Bed) -> None:
+    keys = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
+    await bed.kube.create(RESTAPIS, {"metadata": bed.meta("hand"), "spec": {"controllerRef": {"name": "hand"}}})
+    await bed.kube.create(CONTROLLERS, {"metadata": bed.meta("hand"), "spec": keys})
+    await bed.finds("parts", "Controller hand is degraded", saying="slurm-key")
+
+
+async def test_workers_that_no_node_takes(bed: Bed) -> None:
+    await bed.cluster()
+    message = "0/3 nodes are available: 3 Insufficient memory."
+    await bed.unplaced("worker-0", message)
+    await bed.finds("placing", "no node takes pod worker-0", saying=message)
+
+
+async def test_claims_for_which_there_is_no_storage_class(bed: Bed) -> None:
+    await bed.kube.create(SLURM_CLUSTERS, {"metadata": bed.meta(CLUSTER), "spec": {}})
+    for pod in ("worker-0", "controller-0"):
+        await bed.unplaced(pod, "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    await bed.finds(
+        "storage", "volume claims jail, statesave-controller-0 are Pending", saying="names no storage class"
+    )
+
+
+async def test_a_jailedconfig_whose_configmap_is_missing(
+    bed: Bed, control_plane: ControlPlaneBed, tmp_path: Path
+) -> None:
+    jailed = JailedBed(control_plane, bed.kube, bed.namespace, tmp_path)
+    jailed.fill()
+    await bed.cluster(populateJail={}, maintenance="skipPopulateJail")
+    async with jailed.writer():
+        await jailed.config("scripts", "/opt/slurm_scripts/prolog.sh")
+        await bed.finds(
+            "configuration",
+            "the files of JailedConfig scripts are not written",
+            saying="there is no ConfigMap scripts",
+        )
