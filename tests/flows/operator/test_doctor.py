@@ -184,7 +184,9 @@ async def test_a_key_that_is_in_no_secret(bed: Bed) -> None:
     keys = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
     await bed.kube.create(RESTAPIS, {"metadata": bed.meta("hand"), "spec": {"controllerRef": {"name": "hand"}}})
     await bed.kube.create(CONTROLLERS, {"metadata": bed.meta("hand"), "spec": keys})
-    await bed.finds("parts", "Controller hand is degraded", saying="slurm-key")
+    await bed.finds(
+        "configuration", "the configuration of Controller hand cannot be made", saying="there is no Secret"
+    )
 
 
 async def test_workers_that_no_node_takes(bed: Bed) -> None:
@@ -208,7 +210,7 @@ async def test_a_jailedconfig_whose_configmap_is_missing(
 ) -> None:
     jailed = JailedBed(control_plane, bed.kube, bed.namespace, tmp_path)
     jailed.fill()
-    await bed.cluster(populateJail={}, maintenance="skipPopulateJail")
+    await bed.cluster()  # without a shared root of its own, whose writer would be the operator's
     async with jailed.writer():
         await jailed.config("scripts", "/opt/slurm_scripts/prolog.sh")
         await bed.finds(

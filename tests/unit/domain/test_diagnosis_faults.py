@@ -141,7 +141,7 @@ def _no_claim() -> Facts:
 def _config(reason: str, message: str, *, ago: float) -> Facts:
     since = datetime.fromtimestamp(NOW - ago, UTC)
     held = Condition("ConfigApplied", "False", reason=reason, message=message, last_transition_time=since)
-    wrong = {"Controller": message} if reason == "Rejected" else None
+    wrong = {"Controller": message} if reason != "Delivering" else None
     return facts({"parts": parts(wrong, of={"Controller": (held,)})})
 
 
@@ -232,8 +232,8 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     "the RestApi of a cluster of parts is missing": lambda: facts(
         {"parts": tuple(it for it in parts() if it.kind != "RestApi")}
     ),
-    "a Secret with a key is missing": lambda: facts(
-        {"parts": parts({"Controller": "there is no Secret site-keys, which slurmKeyRef names"})}
+    "a Secret with a key is missing": lambda: _config(
+        "Invalid", "there is no Secret site-keys, which slurmKeyRef names", ago=60.0
     ),
     "a Kubernetes node is lost": _kubernetes_node,
     "all nodes have a taint": lambda: facts(

@@ -107,11 +107,12 @@ def check_rest(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
     del facts
     if known.slurmctld or known.explains_kind("RestApi") or known.has("starting", "names", "clock", "auth"):
         return
-    if _waits(cluster, "controller") or _waits(cluster, "restapi"):
-        return  # what they wait for is told elsewhere
-    for part in cluster.parts:
+    asked = [it for it in cluster.parts if it.kind in {"Controller", "RestApi"}]
+    if any((ready := condition(it.conditions, READY)) and ready.status == "False" for it in asked):
+        return  # they say themselves what they wait for
+    for part in asked:
         told = condition(part.conditions, "SlurmReachable")
-        if part.kind not in {"Controller", "RestApi"} or told is None or told.status != "False":
+        if told is None or told.status != "False":
             continue
         refused = "token" in told.message.lower() or "401" in told.message or "denied" in told.message.lower()
         yield Finding(
@@ -130,13 +131,8 @@ def check_rest(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
         return
 
 
-def _waits(cluster: ClusterFacts, component: str) -> bool:
-    """Whether there are pods of a component, and none is ready."""
-    ready = [it.ready for it in cluster.pods if it.component == component and not stands_in(it)]
-    return bool(ready) and not any(ready)
-
-
 def _is_starting(cluster: ClusterFacts, component: str) -> bool:
-    """Whether this is so, and has not been so for long: a daemon that has just started need not answer yet."""
-    ages = [it.age for it in cluster.pods if it.component == component and not stands_in(it)]
-    return _waits(cluster, component) and any(it is not None and it < _STARTING for it in ages)
+    """Whether no pod of a component is ready, and one has just started: it need not answer yet."""
+    pods = [it for it in cluster.pods if it.component == component and not stands_in(it)]
+    new = any(it.age is not None and it.age < _STARTING for it in pods)
+    return new and not any(it.ready for it in pods)

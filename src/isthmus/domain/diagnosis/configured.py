@@ -11,6 +11,12 @@ from isthmus.domain.operator.jailedconfigs.updates import COMPLETED, WRITTEN
 from isthmus.model.meta import Condition, condition
 
 _DELIVERING: Final = "Delivering"
+_REFUSED: Final = "Slurm does not take its new configuration; it goes on with the old one"
+_NOT_APPLIED: Final = {
+    _DELIVERING: "not every daemon has taken the new configuration",
+    "Invalid": "the configuration of {part} cannot be made",
+}
+"""What is wrong, by the reason of the condition ConfigApplied."""
 _ON_ITS_WAY: Final = 120.0
 """Seconds in which a configuration reaches every daemon: kubelet takes up to a minute where nobody hurries it."""
 
@@ -24,12 +30,9 @@ def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> It
         if applied and applied.status == "False" and _is_on_its_way(applied, cluster):
             return
         if applied and applied.status == "False":
-            late = applied.reason == _DELIVERING
             yield Finding(
                 area="configuration",
-                what="not every daemon has taken the new configuration"
-                if late
-                else "Slurm does not take its new configuration; it goes on with the old one",
+                what=_NOT_APPLIED.get(applied.reason, _REFUSED).format(part=f"{part.kind} {part.name}"),
                 where=f"{part.kind} {namespace}/{part.name}",
                 why=applied.message or applied.reason,
                 remedy=(
