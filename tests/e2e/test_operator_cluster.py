@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.bed.commands import Done, attempt, checked
 from tests.bed.operator_ground import CHARTS, OperatorGround
 from tests.e2e.command import isthmus
+from tests.e2e.operator_parts import SMALL, part
 from tests.e2e.site import UNFINISHED, Site
 
 NAME = "correct-cpu-cluster"
@@ -279,6 +281,57 @@ def test_the_doctor_finds_a_node_that_was_set_down(slurm: Cluster) -> None:
         assert "test broke it" in done.stdout
     finally:
         slurm.site.login("scontrol", "update", "nodename=worker-2", "state=resume", user="root")
+
+
+OF_IT = {"controllerRef": {"name": NAME}}
+INJECTED: dict[str, tuple[dict[str, Any], str]] = {
+    "a port that is taken": (
+        part("LoginSet", "second", **OF_IT, service={"spec": {"type": "NodePort"}, "nodePort": 30022}),
+        "parts: LoginSet second is degraded",
+    ),
+    "a filter that no node passes": (
+        part("NodeSet", "moon", **OF_IT, replicas=1, template={"spec": {"nodeSelector": {"planet": "moon"}}}),
+        "placing: no node takes pod moon-0",
+    ),
+    "an image that nobody has": (
+        part(
+            "NodeSet",
+            "bare",
+            **OF_IT,
+            replicas=1,
+            slurmd={"image": "isthmus.local/none:1", "imagePullPolicy": "Never", "resources": SMALL},
+        ),
+        "images: pod bare-0 cannot get the image isthmus.local/none:1",
+    ),
+    "a ConfigMap that is missing": (
+        {
+            "apiVersion": "slurm.nebius.ai/v1alpha1",
+            "kind": "JailedConfig",
+            "metadata": {"name": "nothing", "labels": {"app.kubernetes.io/instance": NAME}},
+            "spec": {"configMap": {"name": "nothing"}, "items": [{"key": "x", "path": "/etc/x"}]},
+        },
+        "configuration: the files of JailedConfig nothing are not written",
+    ),
+}
+"""Faults of the list in docs/operator.md, on a cluster at work: what is done, and what the doctor prints."""
+
+
+@pytest.mark.parametrize("fault", INJECTED)
+def test_the_doctor_names_what_was_injected_and_nothing_else(slurm: Cluster, fault: str) -> None:
+    broken, printed = INJECTED[fault]
+
+    def found() -> list[str]:
+        done = slurm.isthmus("doctor", NAME, "--json")
+        assert done.stdout, done.stderr
+        return [f"{it['area']}: {it['what']}" for it in json.loads(done.stdout)["findings"]]
+
+    slurm.site.apply(broken)
+    try:
+        slurm.site.eventually(found, f"the doctor to name {fault}", holds=lambda it: it == [printed])
+    finally:
+        group = broken["apiVersion"].partition("/")[0]
+        name = broken["metadata"]["name"]
+        slurm.site.kubectl("delete", f"{broken['kind'].lower()}.{group}/{name}", "--timeout=60s")
 
 
 def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster) -> None:
