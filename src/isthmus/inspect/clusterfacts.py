@@ -23,14 +23,14 @@ from isthmus.domain.diagnosis.facts import (
 )
 from isthmus.domain.operator import partnames
 from isthmus.errors import IsthmusError
+from isthmus.inspect.seen import EVENTS, PODS, Complaint, SeenPod
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model import slinky, soperator
-from isthmus.model.base import Data, Kind
+from isthmus.model.base import Kind
 from isthmus.model.jailedconfig import JAILED_CONFIGS
-from isthmus.model.meta import Condition, HasMeta, Key, ObjectMeta, condition
+from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import CONFIGMAPS, ConfigMap
-from isthmus.model.pod import ContainerState, PodCondition
 from isthmus.model.storage import CLAIMS, Claim
 from isthmus.operator.clusters.nebius_nodesets import PARENT_ANNOTATION
 
@@ -39,81 +39,6 @@ _PATIENCE: Final = 20.0
 T = TypeVar("T")
 
 
-class SeenContainer(Data, frozen=True):
-    """A container of a pod."""
-
-    name: str = ""
-    image: str = ""
-
-
-class SeenSpec(Data, frozen=True):
-    """What was asked for."""
-
-    node_name: str = ""
-    hostname: str = ""
-    containers: tuple[SeenContainer, ...] = ()
-    init_containers: tuple[SeenContainer, ...] = ()
-
-
-class SeenContainerStatus(Data, frozen=True):
-    """How a container is."""
-
-    name: str = ""
-    ready: bool = False
-    restart_count: int = 0
-    state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
-
-
-class SeenStatus(Data, frozen=True):
-    """How a pod is."""
-
-    phase: str = ""
-    start_time: datetime | None = None
-    conditions: tuple[PodCondition, ...] = ()
-    container_statuses: tuple[SeenContainerStatus, ...] = ()
-    init_container_statuses: tuple[SeenContainerStatus, ...] = ()
-
-
-class SeenPod(Data, frozen=True):
-    """A pod with what tells why it does not run."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    spec: SeenSpec = SeenSpec()
-    status: SeenStatus = SeenStatus()
-
-    @property
-    def component(self) -> str:
-        """Its part in the cluster."""
-        return self.metadata.labels.get(names.COMPONENT_LABEL, "")
-
-
-class About(Data, frozen=True):
-    """The object that an Event is about."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Complaint(Data, frozen=True):
-    """An Event that warns."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: About = About()
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-
-    @property
-    def at(self) -> datetime | None:
-        """When it happened last."""
-        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
-
-
-PODS: Final = Kind(SeenPod, "v1", "pods", "Pod")
-EVENTS: Final = Kind(Complaint, "v1", "events", "Event")
 _MANAGED: Final = f"{names.MANAGED_BY_LABEL}=isthmus"
 
 _PARTS: Final[tuple[Kind[Any], ...]] = (

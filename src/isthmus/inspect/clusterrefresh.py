@@ -18,7 +18,7 @@ from isthmus.domain.operator.manifests import populate
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.manifests.populate import Filling
 from isthmus.errors import IsthmusError, Terminal
-from isthmus.inspect.clusterfacts import PODS as SEEN_PODS
+from isthmus.inspect.seen import PODS as SEEN_PODS
 from isthmus.kube import stream
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, NotFound

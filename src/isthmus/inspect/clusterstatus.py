@@ -11,7 +11,8 @@ from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, PartFact
 from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
-from isthmus.inspect.clusterfacts import Complaint, Found, Reading
+from isthmus.inspect.clusterfacts import Found, Reading
+from isthmus.inspect.seen import Complaint
 from isthmus.kube.client import Client
 from isthmus.model.meta import Key, condition
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster

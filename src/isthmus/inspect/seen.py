@@ -1,0 +1,86 @@
+"""Objects of Kubernetes as the commands see them: with what tells why something does not run."""
+
+from datetime import datetime
+from typing import Final
+
+from isthmus import names
+from isthmus.model.base import Data, Kind
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.pod import ContainerState, PodCondition
+
+
+class SeenContainer(Data, frozen=True):
+    """A container of a pod."""
+
+    name: str = ""
+    image: str = ""
+
+
+class SeenSpec(Data, frozen=True):
+    """What was asked for."""
+
+    node_name: str = ""
+    hostname: str = ""
+    containers: tuple[SeenContainer, ...] = ()
+    init_containers: tuple[SeenContainer, ...] = ()
+
+
+class SeenContainerStatus(Data, frozen=True):
+    """How a container is."""
+
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class SeenStatus(Data, frozen=True):
+    """How a pod is."""
+
+    phase: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[SeenContainerStatus, ...] = ()
+    init_container_statuses: tuple[SeenContainerStatus, ...] = ()
+
+
+class SeenPod(Data, frozen=True):
+    """A pod with what tells why it does not run."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SeenSpec = SeenSpec()
+    status: SeenStatus = SeenStatus()
+
+    @property
+    def component(self) -> str:
+        """Its part in the cluster."""
+        return self.metadata.labels.get(names.COMPONENT_LABEL, "")
+
+
+class About(Data, frozen=True):
+    """The object that an Event is about."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class Complaint(Data, frozen=True):
+    """An Event that warns."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: About = About()
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened last."""
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+
+PODS: Final = Kind(SeenPod, "v1", "pods", "Pod")
+EVENTS: Final = Kind(Complaint, "v1", "events", "Event")
