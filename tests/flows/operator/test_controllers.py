@@ -65,6 +65,26 @@ async def test_a_controller_becomes_slurmctld_with_all_that_it_needs(bed: Bed) -
     assert bed.world.controllers.get(bed.key("slurm")).status.ready == "0/1"  # type: ignore[union-attr]
 
 
+async def test_a_slurmctld_that_no_node_takes_is_looked_at_again_when_it_has_had_its_time(bed: Bed) -> None:
+    await bed.keys()
+    await make(bed)
+    await bed.there(bed.world.pods, "slurm-controller-0")
+    await bed.quiet()
+    queue = bed.sync.controller.queue
+    assert queue._backlog.next_due() is None, "nothing else is waited for"
+    refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    status = {"status": {"conditions": [refused]}}
+    await bed.kube.merge_patch(PODS, bed.key("slurm-controller-0"), status, subresource="status")
+    # At once where this machine is so slow that its time is over already, else by looking again.
+    await eventually(
+        lambda: (
+            queue._backlog.next_due() is not None
+            or bed.condition(bed.world.controllers, "slurm", "Degraded")[0] == "True"
+        )
+    )
+    await bed.until(bed.world.controllers, "slurm", "Ready", "False", saying="finds no node: 0/3 nodes")
+
+
 async def test_services_of_standbys_come_and_go_with_them(bed: Bed) -> None:
     await bed.keys()
     await make(bed, ha={"enabled": True}, persistence={"existingClaim": "shared"})

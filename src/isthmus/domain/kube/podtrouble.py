@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from isthmus.model.meta import HasMeta, condition
-from isthmus.model.pod import ContainerStatus, Pod, Terminated
+from isthmus.model.pod import ContainerStatus, Pod, PodCondition, Terminated
 
 PATIENCE: Final = 15.0
 """Seconds after which it is worth telling that something is still not there."""
@@ -36,8 +36,7 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
     name = f"pod {pod.metadata.name}"
     if pod.leaving:
         return Trouble(missing=f"{name} is being replaced")
-    scheduled = condition(pod.status.conditions, "PodScheduled")
-    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
+    if (scheduled := _refused(pod)) is not None:
         unplaced = f"{name} finds no node: {_short(scheduled.message)}"
         return Trouble(missing=unplaced) if is_new(pod, now) else Trouble(wrong=unplaced)
     if _has_done_its_work(pod):
@@ -51,6 +50,17 @@ def is_new(found: HasMeta, now: datetime) -> bool:
     """Whether an object is so young that what it needs may still be on its way, such as its volumes."""
     made = found.metadata.creation_timestamp
     return made is not None and (now - made).total_seconds() < PATIENCE
+
+
+def turns(pods: Iterable[Pod], *, now: datetime) -> bool:
+    """Whether something that is merely missing becomes wrong by the passing of time, of which nobody tells."""
+    return any(_refused(pod) is not None and is_new(pod, now) for pod in pods)
+
+
+def _refused(pod: Pod) -> PodCondition | None:
+    """Find what the Kubernetes scheduler says of a pod that no node takes."""
+    found = condition(pod.status.conditions, "PodScheduled")
+    return found if found and found.status == "False" and found.reason == "Unschedulable" else None
 
 
 def _has_done_its_work(pod: Pod) -> bool:

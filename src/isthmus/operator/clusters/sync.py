@@ -17,7 +17,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.kube.conditions import DEGRADED, holds
-from isthmus.domain.kube.podtrouble import PATIENCE, is_new
+from isthmus.domain.kube.podtrouble import PATIENCE, is_new, turns
 from isthmus.domain.operator import clusterparts
 from isthmus.domain.operator.clusterparts import Child, Parts
 from isthmus.domain.operator.clusterparts.status import (
@@ -325,8 +325,8 @@ class ClusterSync:
         self, cluster: SlurmCluster, parts: Parts, *, prefix: str, made: Outcome | None = None
     ) -> None:
         family = self._family(cluster, parts, prefix, made=made)
-        waits = [it.missing for it in (family.root, family.writer) if it is not None]
-        if any(waits):
+        writers = self._world.pods.by("part", (sconfig.COMPONENT, cluster.metadata.key))
+        if (family.root is not None and family.root.missing) or turns(writers, now=parts_.utc_now()):
             # Whether a pod that finds no node has been given time enough to find one.
             self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
         fields, held = cluster_status(cluster, parts, family, prefix=prefix)

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.kube.podtrouble import PATIENCE, is_new
+from isthmus.domain.kube.podtrouble import PATIENCE, turns
 from isthmus.domain.operator.manifests import worker, workerssh
 from isthmus.domain.operator.nodeset import claims, status
 from isthmus.domain.operator.nodeset.actions import DeletePod
@@ -262,8 +262,7 @@ class NodeSetSync:
         if waits or unread:
             return _SOON
         # Whether a pod that finds no node has been given time enough to find one.
-        unplaced = any(not pod.node_name and is_new(pod.pod, view.now) for pod in view.pods)
-        return PATIENCE if unplaced else None
+        return PATIENCE if turns((pod.pod for pod in view.pods), now=view.now) else None
 
     async def _namespace_goes(self, namespace: str) -> bool:
         """Whether the namespace is being deleted, and every pod in it with it, whatever we do."""

@@ -16,7 +16,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.kube import conditions
-from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
+from isthmus.domain.kube.podtrouble import PATIENCE, Trouble, turns
 from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.authkeys import KeySet
 from isthmus.domain.operator.manifests import common, users
@@ -319,7 +319,7 @@ class ControllerSync:
         self, controller: ControllerPart, revision: Revision | None, verdict: Verdict, *, problems: tuple[str, ...]
     ) -> None:
         found = self._trouble(controller)
-        if found.missing:
+        if turns(self._deliverer.slurmctld_pods(controller), now=self._now()):
             # Whether a pod that finds no node has been given time enough to find one.
             self.controller.queue.add(controller.metadata.key, after=PATIENCE)
         rejected = verdict.message if verdict.state == "rejected" else ""

@@ -89,6 +89,10 @@ def test_a_pod_without_a_node_says_why() -> None:
     assert of_pods([pod(conditions=[unplaced])]) == Trouble(wrong=told)
     # At first its volume may still be on its way.
     assert of_pods([pod(conditions=[unplaced])], age=PATIENCE - 1) == Trouble(missing=told)
+    # Somebody has to look again then: nothing changes but the time.
+    for age, again in ((PATIENCE - 1, True), (PATIENCE, False)):
+        assert podtrouble.turns([pod(conditions=[unplaced])], now=MADE + timedelta(seconds=age)) is again
+    assert not podtrouble.turns([pod()], now=MADE)
 
 
 def test_side_cars_that_end_with_the_work_are_nothing_wrong() -> None:
