@@ -12,7 +12,7 @@ import pytest
 from tests.bed.commands import Done, attempt, checked
 from tests.bed.operator_ground import CHARTS, OperatorGround
 from tests.e2e.command import isthmus
-from tests.e2e.operator_parts import SMALL, part
+from tests.e2e.operator_parts import part
 from tests.e2e.site import UNFINISHED, Site
 
 NAME = "correct-cpu-cluster"
@@ -294,13 +294,8 @@ INJECTED: dict[str, tuple[dict[str, Any], str]] = {
         "placing: no node takes pod moon-0",
     ),
     "an image that nobody has": (
-        part(
-            "NodeSet",
-            "bare",
-            **OF_IT,
-            replicas=1,
-            slurmd={"image": "isthmus.local/none:1", "imagePullPolicy": "Never", "resources": SMALL},
-        ),
+        # Not of workers: there is one of them on every node already.
+        part("LoginSet", "bare", **OF_IT, login={"image": "isthmus.local/none:1", "imagePullPolicy": "Never"}),
         "images: pod bare-0 cannot get the image isthmus.local/none:1",
     ),
     "a ConfigMap that is missing": (
