@@ -529,13 +529,12 @@ CACHES = [
         *((kind.group, kind.plural) for kind in OWNERS),
     )
 ]
-EVENTS = [("create", "events.k8s.io", "events"), ("patch", "events.k8s.io", "events")]
+EVENTS = [(verb, "events.k8s.io", "events") for verb in ("create", "patch", "list")]
 NEEDS = {
     "admission": ADMISSION_NEEDS,
     "scheduler": [
         *CACHES,
         *EVENTS,
-        ("list", "events.k8s.io", "events"),
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
         ("patch", "", "persistentvolumeclaims"),

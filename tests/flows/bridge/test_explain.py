@@ -183,7 +183,7 @@ async def test_an_allocation_that_went_back_is_counted_and_named(
     slurm = slurm_with_external_nodes
     async with running(config, slurm) as bridge:
         placed, left = await waiting(bridge, namespace)
-        (waits,) = [it for it in bridge.world.jobs if left in it.marker.keys and not it.job.nodes]
+        (waits,) = [it for it in bridge.world.jobs if left in it.marker.keys and jobstates.living(it.job.job_state)]
         filler = bridge.world.pods.get(placed)
         assert filler
     node = filler.spec.node_name
