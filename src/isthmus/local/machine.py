@@ -11,7 +11,7 @@ known by its id and start time, so a recycled id is not taken for it.
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,16 +21,21 @@ from isthmus.local.controlplane import Part
 
 IP_BATCH = ("ip", "-batch", "-")
 _INIT = "catatonit"
+_CPUS = 8
+"""A machine says that it has at least so many CPUs. They are shares of the host's, as those of all machines are;
+with two, pods of the system and one of an example would not fit beside each other."""
 _BOOT_WITHIN = 60
 _HALT_WITHIN = 60
 
 # /run, /var/lib and /var/log are the machine's own, so that daemons can use their usual places there. What must
-# be seen all the same (arguments from the fifth on) is put back at its own path. /proc is replaced last: until
-# then /proc/self still shows our process id as the host counts it, which is how the host will know us.
+# be seen all the same (arguments from the seventh on) is put back at its own path. kubelet counts the directories
+# of CPUs in /sys, and puts into control groups those with a place in the topology, which must exist. Containers
+# have a /sys of their own. /proc is replaced last: until then /proc/self still shows our process id as the host
+# counts it, which is how the host will know us.
 _BOOT = r"""
 set -eu
-stat=$1 hostname=$2 groups=$3 data=$4
-shift 4
+stat=$1 hostname=$2 groups=$3 data=$4 cpus=$5 more=$6
+shift 6
 read -r self < /proc/self/stat
 echo "$hostname" > /proc/sys/kernel/hostname
 for procs in $groups; do echo 0 > "$procs"; done
@@ -56,6 +61,16 @@ for name in containerd kubelet cni; do
 done
 mkdir -p "$data/pods" /var/log/pods
 mount --bind "$data/pods" /var/log/pods
+if [ -n "$more" ]; then
+    [ ! -d /sys/devices/system/node ] || mount -t tmpfs -o mode=755 tmpfs /sys/devices/system/node
+    mount -t tmpfs -o mode=755 tmpfs /sys/devices/system/cpu
+    for cpu in $cpus; do
+        mkdir -p "/sys/devices/system/cpu/cpu$cpu/topology"
+        echo "$cpu" > "/sys/devices/system/cpu/cpu$cpu/topology/core_id"
+        echo 0 > "/sys/devices/system/cpu/cpu$cpu/topology/physical_package_id"
+    done
+    for cpu in $more; do mkdir "/sys/devices/system/cpu/cpu$cpu"; done
+fi
 mount -t proc proc /proc
 mount --make-rshared /
 echo "$self" > "$stat"
@@ -127,7 +142,7 @@ class Machine:
         cgroups.remove(self.group)
         cgroups.make(f"{self.group}/system")
         script: list[str | Path] = ["sh", "-c", _BOOT, "boot"]
-        script += [self._stat, self.hostname, self._groups(), self.directory, *self._keep]
+        script += [self._stat, self.hostname, self._groups(), self.directory, *_shown_cpus(), *self._keep]
         namespaces = ("--fork", "--pid", "--mount", "--net", "--uts", "--ipc")
         log = self.logs / "boot.log"
         log.unlink(missing_ok=True)
@@ -217,6 +232,13 @@ class Machine:
         if not init:
             raise Terminal(f"{self.hostname} is switched off", remedy="switch on whatever is off: isthmus up")
         return ("nsenter", f"--target={init}")
+
+
+def _shown_cpus(present: Iterable[int] | None = None) -> tuple[str, str]:
+    """Name the CPUs that a machine shows: those of the host, and how many more there are to be, if any."""
+    real = sorted(present or (int(it.name[3:]) for it in Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
+    more = range(real[-1] + 1, real[-1] + 1 + _CPUS - len(real))
+    return " ".join(map(str, real)), " ".join(map(str, more))
 
 
 def root_of(process: int) -> Path:

@@ -230,3 +230,9 @@ def test_a_machine_that_is_off_says_how_to_switch_it_on(machine: Machine) -> Non
             use()
     assert not machine.runs("sleeper")
     machine.kill("sleeper")
+
+
+def test_a_machine_shows_enough_cpus_and_those_of_the_host_as_they_are() -> None:
+    assert module._shown_cpus([0, 1]) == ("0 1", "2 3 4 5 6 7")
+    assert module._shown_cpus([3, 5]) == ("3 5", "6 7 8 9 10 11")
+    assert module._shown_cpus(range(64))[1] == ""
