@@ -12,6 +12,8 @@ out, and the outer one wins field by field:
 
     configuration < what the pod's spec says < pod < its controller < … < outermost owner
 
+CPUs, memory and GRES are never less than what the pod requests (`jobspec`).
+
 A PodGroup of Kubernetes itself stands between the pod and its Job, and its Workload above all; any other object
 that makes a gang (a PodGroup of scheduler-plugins, a LeaderWorkerSet) is the outermost. slurm-bridge reads the
 outermost object alone (of built-in PodGroups: the group, then the Job, then the Workload, later ones winning), so
