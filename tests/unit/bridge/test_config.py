@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from isthmus.bridge import values
 from isthmus.bridge.config import Config, Features, load, tls, tokens
+from isthmus.domain.bridge.tenancy import Tenancy
 from isthmus.errors import Terminal
 from isthmus.local.pki import Authority
 from isthmus.model.pod import LabelSelector, Requirement
@@ -92,6 +93,10 @@ slurmJwtFile: /run/token
 placeholder: batch
 exclusive: false
 taint: NoSchedule
+tenancy: strict
+partition: main
+niceFromPriorityClass: true
+enforce: true
 gres:
   nvidia.com/gpu: gpu
   example.com/fpga: fpga:xilinx
@@ -101,6 +106,8 @@ gres:
     assert config.slurm_rest_api == ("http://a:6820", "https://b:6820")
     assert config.slurm_jwt_file == Path("/run/token")
     assert (config.placeholder, config.exclusive, config.taint) == ("batch", False, "NoSchedule")
+    assert config.without_policy == Tenancy("strict", "main")
+    assert (config.nice_from_priority_class, config.enforce) == (True, True)
     assert config.gres == {"nvidia.com/gpu": "gpu", "example.com/fpga": "fpga:xilinx"}
 
 
@@ -171,6 +178,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("partition: a b", "'a b' is not the name of a partition"),
         ("mcsLabel: 'a,b'", "'a,b' is not an MCS label"),
         ("placeholder: sleep", "'sleep' is none of auto, external, batch"),
+        ("tenancy: loose", "'loose' is none of auto, open, strict"),
         ("exclusive: 'no'", "exclusive: 'no' is neither true nor false"),
         ("taint: noexecute", "'noexecute' is none of NoExecute, NoSchedule, PreferNoSchedule"),
         ("gres: {gpu: gpu}", "'gpu' is not an extended resource, such as nvidia.com/gpu"),
