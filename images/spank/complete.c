@@ -10,11 +10,13 @@
  * This program makes that call with the token that came with the request, as slurmrestd does: it has no key and no
  * rights of its own, and slurmctld decides who may do what. It ends only running jobs whose marker names the cluster.
  *
- *     accept ─► fork ─► read the request ─► load the job ─► check its marker ─► complete it ─► answer
+ *     accept ─► fork ─► read a request ─► load the job ─► check its marker ─► complete it ─► answer
+ *                            ▲                                                                 │
+ *                            └─────────────────────────────────────────────────────────────────┘
  *
- * Each request has a process of its own, so that a token is forgotten with it, and a call that hangs or libslurm's
- * habit of ending the process on errors harm no other request. The status is one of wait(2): 256 is exit code 1,
- * 9 is signal 9.
+ * Each connection has a process of its own, so that tokens are forgotten with it, and a call that hangs or libslurm's
+ * habit of ending the process on errors harm no other. The status is one of wait(2): 256 is exit code 1, 9 is
+ * signal 9.
  */
 #define _GNU_SOURCE
 #include <slurm/slurm.h>
@@ -38,6 +40,8 @@ enum {
 	MAX_REQUEST = 16384,
 	MAX_CHILDREN = 32,
 	READ_WITHIN_S = 5,
+	/* Longer than the bridge lets a connection rest before it uses it again. */
+	REST_WITHIN_S = 15,
 	/* libslurm waits 10 s for an answer (MessageTimeout), and it is asked twice. */
 	ANSWER_WITHIN_S = 30,
 };
@@ -64,7 +68,7 @@ static void stop(int signal_number)
 	shutdown(listener, SHUT_RD);
 }
 
-/* Answers as slurmrestd does, with Slurm's error number, and ends this process. The token is in no answer. */
+/* Refuses as slurmrestd does, with Slurm's error number, and ends this process. The token is in no answer. */
 static void __attribute__((noreturn, format(printf, 4, 5)))
 answer(int peer, int code, int error, const char *format, ...)
 {
@@ -78,13 +82,11 @@ answer(int peer, int code, int error, const char *format, ...)
 		if (*sign < ' ' || *sign == '"' || *sign == '\\')
 			*sign = ' ';
 	fprintf(stderr, "%d %s\n", code, text);
-	int length = code == 200 ? snprintf(body, sizeof(body), "{\"errors\":[]}")
-				 : snprintf(body, sizeof(body),
-					    "{\"errors\":[{\"error_number\":%d,\"error\":\"%s\"}]}", error, text);
+	int length = snprintf(body, sizeof(body), "{\"errors\":[{\"error_number\":%d,\"error\":\"%s\"}]}", error, text);
 	dprintf(peer,
-		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+		"HTTP/1.1 %d Failed\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
 		"Connection: close\r\n\r\n%s",
-		code, code == 200 ? "OK" : "Failed", length, body);
+		code, length, body);
 	/* What is still unread would turn the end of the connection into a reset, and the answer could be lost. */
 	shutdown(peer, SHUT_WR);
 	alarm(READ_WITHIN_S);
@@ -108,7 +110,10 @@ static char *read_request(int peer, char *text, size_t size)
 		text[used] = '\0';
 		if (strlen(text) != used)
 			answer(peer, 400, 0, "the request contains a zero byte");
-		if (strstr(text, "\r\n\r\n"))
+		const char *end = strstr(text, "\r\n\r\n");
+		if (end && end[4] != '\0')
+			answer(peer, 400, 0, "there is something after the request");
+		if (end)
 			return strstr(text, "\r\n");
 	}
 	answer(peer, 431, 0, "the request is larger than %zu bytes", size);
@@ -236,23 +241,48 @@ static void check(int peer, const struct request *request)
 	slurm_free_job_info_msg(found);
 }
 
+/* libslurm takes long to start, so it stays for the requests that follow. It knows one token only: whoever comes with
+ * another is not answered, and asks again on a connection of its own. */
+static void start_with(int peer, const char *token)
+{
+	static char current[MAX_REQUEST];
+
+	if (strcmp(token, current) == 0)
+		return;
+	if (*current)
+		_exit(0);
+	strcpy(current, token);
+	if (setenv("SLURM_JWT", current, 1) != 0)
+		answer(peer, 500, 0, "out of memory");
+	slurm_init(NULL);
+}
+
 static void __attribute__((noreturn)) serve(int peer)
 {
 	static char text[MAX_REQUEST];
-	struct request request = {0};
+	sigset_t term;
 
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
 	signal(SIGTERM, SIG_DFL);
-	alarm(READ_WITHIN_S);
-	parse(peer, text, &request);
-	alarm(ANSWER_WITHIN_S);
-	if (setenv("SLURM_JWT", request.token, 1) != 0)
-		answer(peer, 500, 0, "out of memory");
-	slurm_init(NULL);
-	check(peer, &request);
-	if (complete(request.job_id, request.status) != SLURM_SUCCESS)
-		refuse(peer, request.job_id, errno);
-	answer(peer, 200, 0, "job %u of cluster %s ended with wait status %u", request.job_id, request.cluster,
-	       request.status);
+	for (unsigned patience = READ_WITHIN_S;; patience = REST_WITHIN_S) {
+		struct request request = {0};
+
+		/* Who is to end while it works does so after its answer. */
+		sigprocmask(SIG_UNBLOCK, &term, NULL);
+		alarm(patience);
+		parse(peer, text, &request);
+		sigprocmask(SIG_BLOCK, &term, NULL);
+		alarm(ANSWER_WITHIN_S);
+		start_with(peer, request.token);
+		check(peer, &request);
+		if (complete(request.job_id, request.status) != SLURM_SUCCESS)
+			refuse(peer, request.job_id, errno);
+		fprintf(stderr, "200 job %u of cluster %s ended with wait status %u\n", request.job_id, request.cluster,
+			request.status);
+		dprintf(peer, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
+			      "{\"errors\":[]}");
+	}
 }
 
 static void listen_at(const char *address, const char *port)
@@ -280,6 +310,8 @@ int main(int count, char **words)
 	listen_at(words[1], words[2]);
 	/* The first process of a container is ended by no signal that it does not handle. */
 	sigaction(SIGTERM, &on_term, NULL);
+	/* All connections are in one group, and nobody else is. */
+	setpgid(0, 0);
 	while (!stopped) {
 		int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		while (children > 0 && waitpid(-1, NULL, children < MAX_CHILDREN ? WNOHANG : 0) > 0)
@@ -295,7 +327,8 @@ int main(int count, char **words)
 		close(peer);
 	}
 	close(listener);
-	while (wait(NULL) > 0)
+	kill(0, SIGTERM);
+	while (wait(NULL) > 0 || errno == EINTR)
 		;
 	return 0;
 }

@@ -142,6 +142,31 @@ async def test_slurm_decides_who_may(bed: SlurmBed, client: Client, running: lis
     assert (await client.job(job_id))[0].job_state[0] == "RUNNING"
 
 
+async def test_a_connection_serves_one_token_only(bed: SlurmBed, client: Client, running: list[int]) -> None:
+    """A proxy may send the requests of several users over one: nobody may borrow the token of another."""
+    jobs = [await marked(client) for _ in range(3)]
+    running.append(jobs[2])
+    for job_id in jobs:
+        await job_in_state(client, job_id, "RUNNING")
+    connection = http.client.HTTPConnection(bed.address, COMPLETER_PORT, timeout=60)
+    connection.connect()
+    peer, token = connection.sock.getsockname(), bed.token("slurm")
+
+    def ask(job_id: int, token: str) -> int:
+        path = f"/jobs/{job_id}/complete?cluster={CLUSTER}&status=0"
+        connection.request("POST", path, headers={"X-SLURM-USER-TOKEN": token})
+        assert connection.sock.getsockname() == peer, "the connection stays the same"
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    assert [ask(job_id, token) for job_id in jobs[:2]] == [200, 200]
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(jobs[2], "a.b.c")
+    connection.close()
+    assert (await client.job(jobs[2]))[0].job_state[0] == "RUNNING"
+
+
 def post(bed: SlurmBed, path: str, *, token: str = "", method: str = "POST") -> int:
     """Send a request as no client of ours does, and return the status of the answer."""
     with socket.create_connection((bed.address, COMPLETER_PORT), timeout=60) as peer:
