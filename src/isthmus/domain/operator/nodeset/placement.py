@@ -50,7 +50,7 @@ class Demand(Data, frozen=True):
 
 def demand_of(pod_spec: Mapping[str, Any]) -> Demand:
     """Read a pod specification that we made."""
-    pod = Pod(spec=msgspec.convert(dict(pod_spec), PodSpec))
+    pod = Pod(spec=msgspec.convert(_with_quantities_as_text(pod_spec), PodSpec))
     requests: dict[str, int] = {}
     for container in (*pod.spec.containers, *(it for it in pod.spec.init_containers if it.restart_policy)):
         for resource, amount in {**container.resources.limits, **container.resources.requests}.items():
@@ -58,6 +58,24 @@ def demand_of(pod_spec: Mapping[str, Any]) -> Demand:
     whole = {**pod.spec.resources.limits, **pod.spec.resources.requests}
     written = {resource: quantity.write(amount) for resource, amount in requests.items()}
     return Demand(constraints=constraints_of(pod), requests={**written, **whole})
+
+
+def _with_quantities_as_text(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the amounts of a pod or container as text: users may write `cpu: 2`, as the API server may, too."""
+    found = dict(part)
+    if resources := part.get("resources"):
+        found["resources"] = {
+            **resources,
+            **{
+                kind: {name: str(amount) for name, amount in resources[kind].items()}
+                for kind in ("requests", "limits")
+                if resources.get(kind)
+            },
+        }
+    for kind in ("containers", "initContainers"):
+        if kind in part:
+            found[kind] = [_with_quantities_as_text(it) for it in part[kind] or ()]
+    return found
 
 
 def fitting(nodes: Iterable[Node], demand: Demand) -> tuple[Node, ...]:

@@ -73,3 +73,10 @@ def test_a_device_that_a_node_lacks_is_missed() -> None:
 def test_nodes_that_fit_come_in_order() -> None:
     nodes = [node("b", labels={"gpu": "yes"}), node("c"), node("a", labels={"gpu": "yes"})]
     assert [it.metadata.name for it in fitting(nodes, demand_of(SELECTED))] == ["a", "b"]
+
+
+def test_amounts_may_be_written_as_numbers() -> None:
+    resources = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"cpu": 2, "nvidia.com/gpu": 1}}
+    demand = demand_of({"containers": [{"name": "slurmd", "resources": resources}]})
+    assert demand.requests == {"cpu": "2", "memory": "1073741824", "nvidia.com/gpu": "1"}
+    assert demand_of({"containers": [], "resources": {"requests": {"cpu": 3}}}).requests == {"cpu": "3"}
