@@ -13,6 +13,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.model.pod import PODS
 from isthmus.slurm import submitter
+from isthmus.slurm.poller import Poller
 from tests.bed.faults import Faults, Proxy
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import Bridge, pod, running, until
@@ -126,3 +127,29 @@ async def test_the_doubts_about_a_deleted_pod_go_with_it(
         await until(lambda: bridge.world.slurm.doubtful_submissions)
         await bridge.world.kube.delete(PODS, key, grace=0)
         await until(lambda: not bridge.world.slurm.doubtful_submissions)
+
+
+async def test_beside_very_many_jobs_new_pods_start_and_older_ones_get_no_second_job(
+    slurm_with_external_nodes: SlurmBed, config: Config, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of all jobs takes minutes there. Whose job may be in it waits for it, and nobody else."""
+    later = {f"{names.JOB_ANNOTATIONS}begin": "2037-01-01T00:00:00Z"}
+    async with running(config, slurm_with_external_nodes) as bridge:
+        old = await bridge.create(pod(namespace, "old", annotations=later))
+        await until(lambda: [it for it in bridge.world.jobs if it.marker.name == "old"])
+    monkeypatch.setattr("isthmus.slurm.poller.MANY", -1)
+    counted = asyncio.Event()
+    take_census = Poller._take_census
+
+    async def when_counted(self: Poller) -> None:
+        await counted.wait()
+        await take_census(self)
+
+    monkeypatch.setattr(Poller, "_take_census", when_counted)
+    async with running(config, slurm_with_external_nodes) as bridge:
+        await bridge.told(old, "ReadingSlurm")
+        await bridge.bound(await bridge.create(pod(namespace, "new")))
+        counted.set()
+        await bridge.told(old, "SlurmPending")
+        jobs = [it for it in bridge.world.jobs if it.marker.name == "old"]
+        assert len(jobs) == 1, "it was submitted twice"
