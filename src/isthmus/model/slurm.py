@@ -147,6 +147,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     array_job_id: Number = NOTHING
     array_task_id: Number = NOTHING
     het_job_id: Number = NOTHING
+    """Of a component of a heterogeneous job: the id of its leader, which is the first component."""
+    het_job_offset: Number = NOTHING
     priority: Number = NOTHING
     cpus: Number = NOTHING
     node_count: Number = NOTHING

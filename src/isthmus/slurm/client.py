@@ -223,14 +223,16 @@ class Client:
             raise NotFound(f"{what} failed: Slurm does not know it (any more)")
         return answer.jobs
 
-    async def submit(self, request: JobRequest, *, key: str) -> Submission:
+    async def submit(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Submit a job so that exactly one exists with this key, whatever happens to requests and answers.
+
+        With `more` it is a heterogeneous job, of which these are the further components.
 
         When an answer is lost, the job is looked for by its key, and submitted again only if it is not there; then
         this takes a quarter of a minute, for `submitter` lets no second job begin sooner. If Slurm is away for
         longer, this raises; calling it again with the same key begins by looking.
         """
-        return await self._submitter.submit(request, key=key)
+        return await self._submitter.submit(request, *more, key=key)
 
     def note_newest(self, job_id: int) -> None:
         """Say which job was the newest a while ago, 0 if that is not known: `submit` lists no jobs to find out."""
@@ -245,17 +247,18 @@ class Client:
         """How many keys are waiting for another `submit`, since nobody knows what became of the last one."""
         return self._submitter.doubts
 
-    async def submit_once(self, request: JobRequest, *, key: str) -> Submission:
+    async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Submit a job and leave it at that: what a lost answer means is up to the caller."""
         if EXTERNAL_JOB in request.flags:
-            (await self.calls.server()).require(Feature.EXTERNAL_JOBS)
+            (await self.calls.server()).require(Feature.EXTERNAL_COMPONENTS if more else Feature.EXTERNAL_JOBS)
         if request.group_id and not request.group_id.isdecimal():
             (await self.calls.server()).require(Feature.GROUP_NAMES)
-        marked = msgspec.structs.replace(request, comment=with_key(request.comment, key))
+        marked = [msgspec.structs.replace(it, comment=with_key(it.comment, key)) for it in (request, *more)]
         what = f"submitting job {request.name or key!r}"
         # A batch job is looked at by slurmctld's next round, up to a second later; an allocation at once.
         path = "job/allocate" if request.immediate else "job/submit"
-        answer = await self.calls.call("POST", path, _Submitted, what=what, body={"job": marked})
+        body = {"jobs": marked} if more else {"job": marked[0]}
+        answer = await self.calls.call("POST", path, _Submitted, what=what, body=body)
         if not answer.job_id:
             raise Garbled(f"{what} gave neither a job id nor an error")
         return Submission(answer.job_id, tuple(str(warning) for warning in answer.warnings))

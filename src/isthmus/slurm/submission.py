@@ -22,7 +22,7 @@ _HELD = "isthmus-held"
 _KEY = re.compile(r"[A-Za-z0-9_.:/-]{1,200}", re.ASCII)
 _KEY_IN_COMMENT = re.compile(rf"(?:^|\s){_MARK}({_KEY.pattern})$", re.ASCII)
 _HOLD_IN_COMMENT = re.compile(rf"(?:^|\s){_HELD} {_MARK}")
-_BASE_ID = re.compile(r"[0-9]{1,10}", re.ASCII)
+_BASE_ID = re.compile(r"([0-9]{1,10})(?:\+([0-9]{1,4})$)?", re.ASCII)
 JOB_IDS = 1 << 26
 """Job ids are 26 bits wide; after the last one Slurm begins again."""
 
@@ -46,9 +46,12 @@ def newer(job_id: int, than: int) -> bool:
 
 
 def base_id(text: str) -> int:
-    """Take the job id out of `17`, `12_3` (a task of an array) or `9+1` (a part of a heterogeneous job)."""
+    """Take the job id out of `17`, `12_3` (a task of an array) or `10+1` (a component of the heterogeneous job 9).
+
+    `jobs/state` writes the component's own id in front of its offset, where `squeue` has that of the leader.
+    """
     match = _BASE_ID.match(text)
-    return int(match[0]) if match else 0
+    return max(0, int(match[1]) - int(match[2] or 0)) if match else 0
 
 
 def with_hold(comment: str | None) -> str:

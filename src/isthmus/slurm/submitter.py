@@ -63,8 +63,8 @@ class Submission(NamedTuple):
 class Queue(Protocol):
     """What this needs of Slurm."""
 
-    async def submit_once(self, request: JobRequest, *, key: str) -> Submission:
-        """Submit a job marked with a key."""
+    async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
+        """Submit a job marked with a key; with `more` components it is a heterogeneous one."""
 
     async def job_states(self) -> Collection[JobState]:
         """Read the states of all jobs."""
@@ -117,11 +117,14 @@ class Submitter:
         """How many keys may have been submitted without our knowing."""
         return len(self._doubts)
 
-    async def submit(self, request: JobRequest, *, key: str) -> Submission:
-        """Make sure that a job with this key exists, and that it is the only one."""
+    async def submit(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
+        """Make sure that a job with this key exists, and that it is the only one.
+
+        A heterogeneous job has `more` components. All of them carry the key, and the id of the first is the job's.
+        """
         self._under_way.add(key)
         try:
-            return await self._submit(request, key=key)
+            return await self._submit((request, *more), key=key)
         finally:
             self._under_way.discard(key)
             if key in self._unwanted:
@@ -143,35 +146,43 @@ class Submitter:
         else:
             self._forget(key)
 
-    async def _submit(self, request: JobRequest, *, key: str) -> Submission:
+    async def _submit(self, components: Sequence[JobRequest], *, key: str) -> Submission:
         if key not in self._doubts:
             self._doubts[key] = _Doubt(await self._newest_job())
-            if submission := await self._try(request, key=key):
+            if submission := await self._try(components, key=key):
                 return self._certain(key, submission)
         doubt = self._doubts[key]
         if not doubt.held:
             if ids := await self._look_for(key, _LOOKS, enough=1):
                 return self._certain(key, await self._only(ids))
-            await self._submit_held(request, key, doubt)
+            await self._submit_held(components, key, doubt)
         # With a job for each of the two submissions, nothing can appear any more.
         ids = await self._look_for(key, _LATE_LOOKS, enough=2 if doubt.taken else None)
         if not ids:
             doubt.taken, doubt.held = None, False
-            raise AnswerLost(f"whether Slurm took job {request.name or key!r} is not known yet")
+            raise AnswerLost(f"whether Slurm took job {components[0].name or key!r} is not known yet")
         job = await self._only(ids, taken=doubt.taken)
         if doubt.taken in {None, job}:
-            free = JobRequest(
-                begin_time=request.begin_time or Number.of(_AT_ONCE), comment=with_key(request.comment, key)
-            )
             # A job that cannot be told to begin now begins by itself a little later.
             with suppress(IsthmusError):
-                await self._queue.update_job(job.job_id, free)
+                await self._let_go(job.job_id, components, key=key)
         return self._certain(key, job)
 
-    async def _try(self, request: JobRequest, *, key: str) -> Submission | None:
+    async def _let_go(self, job_id: int, components: Sequence[JobRequest], *, key: str) -> None:
+        """Let a job begin that was submitted to begin later: each of its components."""
+        ids = [job_id]
+        if len(components) > 1:
+            found = sorted(await self._queue.details(ids), key=lambda it: it.het_job_offset.value or 0)
+            ids = [it.job_id for it in found]
+        for each, request in zip(ids, components, strict=False):
+            begin = request.begin_time or Number.of(_AT_ONCE)
+            free = JobRequest(begin_time=begin, comment=with_key(request.comment, key))
+            await self._queue.update_job(each, free)
+
+    async def _try(self, components: Sequence[JobRequest], *, key: str) -> Submission | None:
         """Submit for the first time; None says that nobody knows whether it took effect."""
         try:
-            return await self._queue.submit_once(request, key=key)
+            return await self._queue.submit_once(*components, key=key)
         except _MAYBE as error:
             if not isinstance(error, ControllerUnreached):
                 return None
@@ -181,16 +192,23 @@ class Submitter:
             self._forget(key)
             raise
 
-    async def _submit_held(self, request: JobRequest, key: str, doubt: _Doubt) -> None:
+    async def _submit_held(self, components: Sequence[JobRequest], key: str, doubt: _Doubt) -> None:
         # Slurm compares with its own clock, which need not be ours.
         now = (await self._queue.diagnose()).now.value or 0
-        begin = max(now + _HEAD_START, (request.begin_time and request.begin_time.value) or 0)
-        held = msgspec.structs.replace(
-            request, begin_time=Number.of(begin), comment=with_hold(request.comment), immediate=None
-        )
+        held = [
+            msgspec.structs.replace(
+                request,
+                begin_time=Number.of(
+                    max(now + _HEAD_START, (request.begin_time and request.begin_time.value) or 0)
+                ),
+                comment=with_hold(request.comment),
+                immediate=None,
+            )
+            for request in components
+        ]
         doubt.held = True
         try:
-            doubt.taken = await self._queue.submit_once(held, key=key)
+            doubt.taken = await self._queue.submit_once(*held, key=key)
         except _MAYBE as error:
             if isinstance(error, ControllerUnreached):
                 doubt.held = False

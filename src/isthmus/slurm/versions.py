@@ -10,7 +10,8 @@ Every difference between the versions that we know stands here; the types in `mo
                             when nodes changed but their partitions did not; a group may be named (before, the name
                             instead of the number ended slurmrestd)
     v0.0.44   Slurm 25.11   nodes can be made; external jobs; the nodes of a job can be read by themselves
-    v0.0.45   Slurm 26.05   ping no longer says UP or DOWN; a job can be put back into the queue
+    v0.0.45   Slurm 26.05   ping no longer says UP or DOWN; a job can be put back into the queue; the components of
+                            a heterogeneous job may be external
 """
 
 import enum
@@ -36,6 +37,7 @@ class Feature(enum.Enum):
     EXTERNAL_JOBS = (44, "external jobs")
     ALLOCATIONS = (44, "reading the nodes of a job by themselves")
     REQUEUE = (45, "putting a job back into the queue")
+    EXTERNAL_COMPONENTS = (45, "heterogeneous external jobs")
 
     @property
     def since(self) -> int:

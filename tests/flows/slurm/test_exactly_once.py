@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from isthmus.errors import Retry
+from isthmus.model.slurm import JobRequest
 from isthmus.slurm import submitter
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
@@ -102,6 +103,45 @@ async def test_a_second_submission_waits_until_the_first_is_surely_lost(
     assert job.comment == f"mine isthmus-key={key}"
     assert (job.start_time.value or 0) - (job.submit_time.value or 0) >= sum(submitter._LATE_LOOKS) - 1
     await assert_one_job(client, key, job_id)
+
+
+def components(comment: str) -> list[JobRequest]:
+    """A heterogeneous job of two components, one on each node."""
+    leader = batch_job(hold=None, comment=comment, required_nodes=("n1",))
+    return [leader, batch_job(hold=None, comment=comment, required_nodes=("n2",))]
+
+
+async def test_a_heterogeneous_job_is_found_by_its_key(slurm: SlurmBed, client: Client, faults: Faults) -> None:
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.lose_answer(method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(*components("mine"), key=key)).job_id
+        assert proxy.count(method="POST", path=SUBMIT) == 1
+    leader, other = await jobs_with_key(client, key)
+    assert leader.job_id == leader.queue_id == other.queue_id == job_id
+    assert (leader.het_job_offset.value, other.het_job_offset.value) == (0, 1)
+    await client.cancel_job(job_id)
+    assert {it.job_state for it in await client.job(job_id)} == {("CANCELLED",)}, "all of it goes by one call"
+
+
+async def test_a_second_heterogeneous_submission_lets_all_its_components_go(
+    slurm: SlurmBed, client: Client, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitter, "_HEAD_START", 600)  # they begin because they are let go
+    monkeypatch.setattr(submitter, "_LATE_LOOKS", (0.1, 0.2))
+    async with faults.in_front_of(slurm.rest_url) as proxy:
+        proxy.cut(method="POST", path=SUBMIT, times=1)
+        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
+            key = new_key()
+            job_id = (await shaky.submit(*components("mine"), key=key)).job_id
+    await eventually(
+        lambda: client.job(job_id), lambda jobs: all(it.job_state == ("RUNNING",) for it in jobs), within=60
+    )
+    found = await jobs_with_key(client, key)
+    assert [it.comment for it in found] == [f"mine isthmus-key={key}"] * 2
+    assert duplicates(found) == []
+    await client.cancel_job(job_id)
 
 
 async def test_both_answers_are_lost_and_both_jobs_exist(

@@ -313,3 +313,14 @@ async def test_where_jobs_are_very_many_nobody_waits_for_a_list_of_them(
         await until(lambda: another in poller.jobs)
         for job_id in (hot, another):
             await client.cancel_job(job_id)
+
+
+async def test_the_components_of_a_heterogeneous_job_are_told(client: Client) -> None:
+    leader, other = batch_job(hold=None), batch_job(hold=None)
+    async with polling(client, refresh=None) as poller:
+        job_id = (await client.submit(leader, other, key=new_key())).job_id
+        await until(lambda: {job_id, job_id + 1} <= set(poller.jobs))
+        assert {poller.jobs[it].queue_id for it in (job_id, job_id + 1)} == {job_id}
+        await until(lambda: all(poller.jobs[it].job_state == ("RUNNING",) for it in (job_id, job_id + 1)))
+        await client.cancel_job(job_id)
+        await until(lambda: all(poller.jobs[it].has_ended for it in (job_id, job_id + 1)))

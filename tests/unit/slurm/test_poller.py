@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus.model.slurm import Job, Number
 from isthmus.slurm.poller import Poller
+from isthmus.slurm.submission import base_id
 
 if TYPE_CHECKING:
     from isthmus.slurm.contact import Contact
@@ -147,7 +148,7 @@ def test_contact_is_lost_with_the_first_failure_and_found_with_the_last_success(
     assert [(it.in_touch, it.trouble) for it in told] == [(True, ""), (False, "no route"), (True, "")]
 
 
-KEYS = st.sampled_from(["1", "2", "3", "7_1", "7_2", "9+0", "9+1"])
+KEYS = st.sampled_from(["1", "2", "3", "7_1", "7_2", "9+0", "10+1"])
 LISTS = st.dictionaries(KEYS, st.sampled_from([PENDING, RUNNING]))
 
 
@@ -168,5 +169,5 @@ def test_changes_add_up_to_what_slurm_said_last(lists: list[dict[str, tuple[str,
     for states in lists:
         poller._take_states(states)
         assert mirror == states == dict(poller.states)
-        assert {key.split("_")[0].split("+")[0] for key in states} == {str(job_id) for job_id in poller._entries}
+        assert {base_id(key) for key in states} == set(poller._entries)
         assert poller._stale <= set(poller._entries)

@@ -77,7 +77,8 @@ def test_a_mark_leaves_the_key_readable(comment: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "job_id"), [("17", 17), ("12_3", 12), ("9+1", 9), ("12_[4-9]", 12), ("", 0), ("x", 0)]
+    ("text", "job_id"),
+    [("17", 17), ("12_3", 12), ("9+0", 9), ("10+1", 9), ("3+7", 0), ("12_[4-9]", 12), ("", 0), ("x", 0)],
 )
 def test_an_entry_of_the_queue_belongs_to_a_job(text: str, job_id: int) -> None:
     assert base_id(text) == job_id
