@@ -60,7 +60,30 @@ LWS_WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-global-index"
-"""On a pod of a JobSet: the set, and the number of its Job within the set."""
+JOBSET_REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
+"""On a pod of a JobSet: the set, the number of its Job within the set, and the template of that."""
+
+RAY_CLUSTER_LABEL = "ray.io/cluster"
+RAY_NODE_TYPE_LABEL = "ray.io/node-type"
+RAY_GROUP_LABEL = "ray.io/group"
+"""On a pod of a RayCluster, by KubeRay: the cluster, `head` or `worker`, and the group of workers."""
+
+TRAINING_JOB_LABEL = "training.kubeflow.org/job-name"
+TRAINING_OPERATOR_LABEL = "training.kubeflow.org/operator-name"
+TRAINING_ROLE_LABEL = "training.kubeflow.org/job-role"
+TRAINING_TYPE_LABEL = "training.kubeflow.org/replica-type"
+TRAINING_INDEX_LABEL = "training.kubeflow.org/replica-index"
+"""On a pod of an MPIJob or PyTorchJob: the job, who made it, `launcher` or `master`, its kind, and its index."""
+
+VOLCANO_JOB_LABEL = "volcano.sh/job-name"
+VOLCANO_TASK_LABEL = "volcano.sh/task-spec"
+VOLCANO_INDEX_LABEL = "volcano.sh/task-index"
+"""On a pod of a Volcano Job: the Job, the task, and its index within the task."""
+
+KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
+KUEUE_COUNT_ANNOTATION = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_SERVING_ANNOTATION = "kueue.x-k8s.io/pod-group-serving"
+"""On a pod of a Kueue pod group: the group, how many pods it has, and whether they start one by one."""
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"

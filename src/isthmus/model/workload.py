@@ -87,12 +87,20 @@ class JobTemplate(Data, frozen=True):
     spec: JobSpec = JobSpec()
 
 
+class JobDependency(Data, frozen=True):
+    """A ReplicatedJob that comes first, until it is Ready or Complete."""
+
+    name: str = ""
+    status: str = ""
+
+
 class ReplicatedJob(Data, frozen=True):
     """Several Jobs from one template."""
 
     name: str = ""
     replicas: int = 1
     template: JobTemplate = JobTemplate()
+    depends_on: tuple[JobDependency, ...] = ()
 
 
 class JobSetSpec(Data, frozen=True):
@@ -182,6 +190,91 @@ class LeaderWorkerSet(Data, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
+class RayWorkerGroup(Data, frozen=True):
+    """Workers of a RayCluster, of which each replica has so many pods."""
+
+    replicas: int | None = None
+    min_replicas: int = 0
+    max_replicas: int | None = None
+    num_of_hosts: int = 1
+    suspend: bool = False
+
+
+class RayClusterSpec(Data, frozen=True):
+    """One head, and groups of workers."""
+
+    worker_group_specs: tuple[RayWorkerGroup, ...] = ()
+    enable_in_tree_autoscaling: bool = False
+
+
+class RayCluster(Data, frozen=True):
+    """A RayCluster of KubeRay, by itself or made by a RayJob or RayService."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RayClusterSpec = RayClusterSpec()
+
+
+class ReplicaSpec(Data, frozen=True):
+    """So many pods of one role."""
+
+    replicas: int = 1
+
+
+class MinAvailable(Data, frozen=True):
+    """How many pods must start together, where that is not all of them."""
+
+    min_available: int | None = None
+
+
+class RunPolicy(Data, frozen=True):
+    """How a job of Kubeflow runs."""
+
+    scheduling_policy: MinAvailable | None = None
+
+
+class MPIJobSpec(Data, frozen=True):
+    """A launcher, which may be made when the workers are ready, and workers."""
+
+    mpi_replica_specs: Mapping[str, ReplicaSpec] = field(default_factory=dict)
+    launcher_creation_policy: str = "AtStartup"
+    run_policy: RunPolicy = RunPolicy()
+
+
+class MPIJob(Data, frozen=True):
+    """An MPIJob of the MPI Operator."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: MPIJobSpec = MPIJobSpec()
+
+
+class PyTorchJobSpec(Data, frozen=True):
+    """A master and workers."""
+
+    pytorch_replica_specs: Mapping[str, ReplicaSpec] = field(default_factory=dict)
+    run_policy: RunPolicy = RunPolicy()
+
+
+class PyTorchJob(Data, frozen=True):
+    """A PyTorchJob of the Training Operator."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PyTorchJobSpec = PyTorchJobSpec()
+
+
+class VolcanoJobSpec(Data, frozen=True):
+    """Tasks with so many pods each, of which `min_available` must start together (0 stands for all)."""
+
+    min_available: int = 0
+    tasks: tuple[ReplicaSpec, ...] = ()
+
+
+class VolcanoJob(Data, frozen=True):
+    """A Job of Volcano."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VolcanoJobSpec = VolcanoJobSpec()
+
+
 SCALES = Kind(Scale, "autoscaling/v1", "scales", "Scale")
 JOBS = Kind(Job, "batch/v1", "jobs", "Job")
 OWN_JOBS = Kind(OwnJob, "batch/v1", "jobs", "Job")
@@ -193,3 +286,8 @@ LEADER_WORKER_SETS = Kind(LeaderWorkerSet, "leaderworkerset.x-k8s.io/v1", "leade
 DEPLOYMENTS = Kind(Partial, "apps/v1", "deployments", "Deployment")
 REPLICA_SETS = Kind(Partial, "apps/v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = Kind(Partial, "apps/v1", "statefulsets", "StatefulSet")
+RAY_CLUSTERS = Kind(RayCluster, "ray.io/v1", "rayclusters", "RayCluster")
+MPI_JOBS = Kind(MPIJob, "kubeflow.org/v2beta1", "mpijobs", "MPIJob")
+PYTORCH_JOBS = Kind(PyTorchJob, "kubeflow.org/v1", "pytorchjobs", "PyTorchJob")
+TRAIN_JOBS = Kind(Partial, "trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
+VOLCANO_JOBS = Kind(VolcanoJob, "batch.volcano.sh/v1alpha1", "jobs", "Job")

@@ -19,6 +19,7 @@ from isthmus.domain.bridge.grouping import GANG_ANNOTATION
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
+from isthmus.kube.crd import install
 from isthmus.kube.errors import ApiError, NotFound
 from isthmus.kube.recorder import EVENTS
 from isthmus.model.base import Kind
@@ -26,7 +27,7 @@ from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, LabelSelector, Pod
 from isthmus.model.policy import POLICIES
-from isthmus.model.workload import JOBSETS
+from isthmus.model.workload import JOBSETS, TRAIN_JOBS
 from isthmus.runtime import server
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
@@ -34,6 +35,7 @@ from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node
+from tests.flows.bridge.frameworks import definition
 from tests.flows.kube.conftest import NAMESPACES, Through, make_namespace, through, token_of
 from tests.flows.kube.waiting import eventually
 
@@ -367,20 +369,41 @@ async def test_pods_of_a_job_that_is_a_gang_say_so(opened: Door) -> None:
         assert GANG_ANNOTATION not in found.metadata.annotations
 
 
-async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane: ControlPlaneBed) -> None:
-    await asyncio.to_thread(apply_kinds, control_plane, "jobset")
-    metadata = {"namespace": opened.managed, "name": "set", "annotations": {GANG_ANNOTATION: "true"}}
+async def make_jobset(opened: Door, name: str, **metadata: Any) -> dict[str, Any]:
+    """Make a JobSet, and what its controller would make of it: a Job that belongs to it."""
     template = {"spec": {"containers": [PAUSE], "restartPolicy": "Never"}}
     replicated = [{"name": "workers", "template": {"spec": {"template": template}}}]
     # Other tests have its real controller run, which is to leave this one alone.
     spec = {"replicatedJobs": replicated, "managedBy": "example.com/test"}
-    made = await opened.client.create(RAW_JOBSETS, {"metadata": metadata, "spec": spec})
-    # What its controller would make of it: a Job that belongs to it.
-    body = job(opened, "set-workers-0", {}, pods=1)
-    owner = {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "name": "set", "uid": made["metadata"]["uid"]}
-    body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
-    await opened.client.create(RAW_JOBS, body)
+    body = {"metadata": {"namespace": opened.managed, "name": name, **metadata}, "spec": spec}
+    made = await opened.client.create(RAW_JOBSETS, body)
+    body = job(opened, f"{name}-workers-0", {}, pods=1)
+    body["metadata"]["ownerReferences"] = [owner_of(JOBSETS, made)]
+    return await opened.client.create(RAW_JOBS, body)
+
+
+def owner_of(kind: Kind[Any], made: dict[str, Any]) -> dict[str, Any]:
+    meta = made["metadata"]
+    told = {"apiVersion": kind.api_version, "kind": kind.name, "name": meta["name"], "uid": meta["uid"]}
+    return told | {"controller": True}
+
+
+async def test_a_jobset_makes_all_its_jobs_one_gang(opened: Door, control_plane: ControlPlaneBed) -> None:
+    await asyncio.to_thread(apply_kinds, control_plane, "jobset")
+    await make_jobset(opened, "set", annotations={GANG_ANNOTATION: "true"})
     (found, *_) = await pods_of(opened, "job-name=set-workers-0")
+    assert found.metadata.annotations[GANG_ANNOTATION] == "true"
+
+
+async def test_a_trainjob_makes_its_jobset_one_gang(opened: Door, control_plane: ControlPlaneBed) -> None:
+    """The Trainer makes a JobSet, whose pods do not tell whose they are."""
+    await asyncio.to_thread(apply_kinds, control_plane, "jobset")
+    await install(opened.client, definition(TRAIN_JOBS), manager="tests")
+    kind: Kind[dict[str, Any]] = Kind(dict[str, Any], TRAIN_JOBS.api_version, TRAIN_JOBS.plural, TRAIN_JOBS.name)
+    metadata = {"namespace": opened.managed, "name": "llm"}
+    train_job = await opened.client.create(kind, {"metadata": metadata, "spec": {"trainer": {"numNodes": 1}}})
+    await make_jobset(opened, "llm", ownerReferences=[owner_of(TRAIN_JOBS, train_job)])
+    (found, *_) = await pods_of(opened, "job-name=llm-workers-0")
     assert found.metadata.annotations[GANG_ANNOTATION] == "true"
 
 

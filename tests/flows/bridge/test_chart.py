@@ -513,6 +513,7 @@ ADMISSION_NEEDS = [
     ("watch", "isthmus.dev", "bridgepolicies"),
     ("get", "batch", "jobs"),
     ("get", "jobset.x-k8s.io", "jobsets"),
+    ("get", "trainer.kubeflow.org", "trainjobs"),
     ("get", "apps", "replicasets"),
 ]
 CACHES = [
@@ -543,6 +544,11 @@ NEEDS = {
         ("get", "scheduling.k8s.io", "podgroups"),
         ("get", "scheduling.k8s.io", "workloads"),
         ("get", "leaderworkerset.x-k8s.io", "leaderworkersets"),
+        ("get", "ray.io", "rayclusters"),
+        ("get", "kubeflow.org", "mpijobs"),
+        ("get", "kubeflow.org", "pytorchjobs"),
+        ("get", "trainer.kubeflow.org", "trainjobs"),
+        ("get", "batch.volcano.sh", "jobs"),
         ("get", "apps", "statefulsets"),
         ("get", "apps", "deployments"),
     ],
@@ -571,6 +577,8 @@ NOBODY = [
     ("patch", "isthmus.dev", "bridgepolicies"),
     ("patch", "slinky.slurm.net", "nodesets"),
     ("list", "apps", "statefulsets"),
+    ("list", "ray.io", "rayclusters"),
+    ("patch", "batch.volcano.sh", "jobs"),
     ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ("impersonate", "", "users"),

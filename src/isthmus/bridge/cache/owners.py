@@ -25,15 +25,32 @@ from isthmus.model.workload import (
     JOBS,
     JOBSETS,
     LEADER_WORKER_SETS,
+    MPI_JOBS,
+    PYTORCH_JOBS,
+    RAY_CLUSTERS,
     REPLICA_SETS,
     STATEFUL_SETS,
+    TRAIN_JOBS,
+    VOLCANO_JOBS,
     WORKLOADS,
     BuiltinPodGroup,
 )
 
 _KNOWN: Final[dict[tuple[str, str], Kind[Any]]] = {
     (kind.group, kind.name): kind
-    for kind in (JOBS, JOBSETS, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, LEADER_WORKER_SETS)
+    for kind in (
+        JOBS,
+        JOBSETS,
+        REPLICA_SETS,
+        DEPLOYMENTS,
+        STATEFUL_SETS,
+        LEADER_WORKER_SETS,
+        RAY_CLUSTERS,
+        MPI_JOBS,
+        PYTORCH_JOBS,
+        TRAIN_JOBS,
+        VOLCANO_JOBS,
+    )
 }
 _FRESH_SECONDS: Final = 30.0
 _MOST: Final = 10_000

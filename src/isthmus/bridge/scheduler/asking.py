@@ -9,17 +9,12 @@ from isthmus.bridge.cache.owners import Owner, Owners
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.holding import Hold
 from isthmus.domain.bridge import grouping, jobask, tenancy
+from isthmus.domain.bridge.demand import demand_of, kueue_demand
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.jobask import Ask
 from isthmus.domain.bridge.placement import ALONE, Demand
 from isthmus.model.pod import Pod
-from isthmus.model.workload import (
-    BuiltinPodGroup,
-    Job,
-    JobSet,
-    LeaderWorkerSet,
-    PodGroup,
-)
+from isthmus.model.workload import Job
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -34,6 +29,9 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
     """Find what makes these pods one group, `fresh` or as it was half a minute ago. A pod alone needs nobody."""
     if group.single:
         return Gang(pods[0].metadata.uid, ALONE)
+    if group.kind == grouping.KUEUE_GROUP:
+        # Its name is all that its pods have in common: one that is made anew under it takes the place of the old.
+        return Gang(str(group.object), kueue_demand(pods))
     found = await owners.group(group, fresh=fresh)
     if found is None:
         key = group.object
@@ -46,48 +44,6 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
     if group.kind == grouping.LEADER_WORKER_SET:
         uid = f"{uid}/{group.name.rpartition('-')[2]}"
     return Gang(uid, demand_of(found, pods), found)
-
-
-def demand_of(found: Any, pods: Sequence[Pod]) -> Demand:
-    """Tell how many pods must be there before any of a gang starts, and how many may come.
-
-    Members that did their part are not waited for: one that failed is tried again without them.
-    """
-    match found:
-        case PodGroup():
-            size = max(1, found.spec.min_member - _done(pods))
-            return Demand(size, size)
-        case BuiltinPodGroup():
-            size = found.spec.scheduling_policy.gang.min_count if found.spec.scheduling_policy.gang else 1
-            size = max(1, size - _done(pods))
-            return Demand(size, size)
-        case LeaderWorkerSet():
-            size = found.spec.leader_worker_template.size
-            # Workers of such a set are made when their leader is ready, so the leader cannot wait for them.
-            late = found.spec.startup_policy == "LeaderReady"
-            return Demand(1 if late else size, size)
-        case JobSet():
-            size = sum(
-                job.replicas * _at_a_time(job.template.spec.parallelism, job.template.spec.completions)
-                for job in found.spec.replicated_jobs
-            )
-            size = max(1, size - sum(1 for pod in pods if pod.status.phase == "Succeeded"))
-            return Demand(size, size)
-        case Job():
-            size = _at_a_time(found.spec.parallelism, found.spec.completions, done=found.status.succeeded)
-            return Demand(size, size)
-        case _:
-            return ALONE
-
-
-def _done(pods: Sequence[Pod]) -> int:
-    """Count members that succeeded and whose controller has others yet: an older run that left pods is none."""
-    current = {pod.metadata.controller for pod in pods if not pod.finished} - {None}
-    return sum(1 for pod in pods if pod.status.phase == "Succeeded" and pod.metadata.controller in current)
-
-
-def _at_a_time(parallelism: int, completions: int | None, *, done: int = 0) -> int:
-    return max(1, parallelism if completions is None else min(parallelism, completions - done))
 
 
 async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners) -> tuple[Ask, int]:

@@ -5,10 +5,15 @@ A pod tells by itself which group it belongs to, so that a cache can file it wit
     spec.schedulingGroup              a PodGroup of Kubernetes itself
     label of scheduler-plugins        a PodGroup of scheduling.x-k8s.io
     labels of LeaderWorkerSet         one group of the set: a leader and its workers
-    annotation `gang: "true"`         its JobSet, or its Job
+    label of Kueue                    a pod group, unless its pods start one by one
+    labels of KubeRay                 a RayCluster, also that of a RayJob or RayService
+    labels of Kubeflow                an MPIJob or a PyTorchJob
+    labels of Volcano                 a Volcano Job
+    annotation `gang: "true"`         its JobSet, or its Job; admission sets it for the pods of a TrainJob
     none of these                     the pod alone
 
-Most pods are alone: those of Deployments and StatefulSets, and of Jobs that did not ask to start together.
+Most pods are alone: those of Deployments and StatefulSets, and of Jobs that did not ask to start together. Pods of
+the kinds from Kueue to Volcano that are to start one by one say `gang: "false"`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +23,17 @@ from isthmus import names
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
-from isthmus.model.workload import BUILTIN_POD_GROUPS, JOBS, JOBSETS, LEADER_WORKER_SETS, POD_GROUPS
+from isthmus.model.workload import (
+    BUILTIN_POD_GROUPS,
+    JOBS,
+    JOBSETS,
+    LEADER_WORKER_SETS,
+    MPI_JOBS,
+    POD_GROUPS,
+    PYTORCH_JOBS,
+    RAY_CLUSTERS,
+    VOLCANO_JOBS,
+)
 
 GANG_ANNOTATION: Final = f"{names.JOB_ANNOTATIONS}gang"
 
@@ -28,6 +43,13 @@ POD_GROUP: Final = "PodGroup.scheduling.x-k8s.io"
 LEADER_WORKER_SET: Final = "LeaderWorkerSet"
 JOBSET: Final = "JobSet"
 JOB: Final = "Job"
+KUEUE_GROUP: Final = "PodGroup.kueue.x-k8s.io"
+RAY_CLUSTER: Final = "RayCluster"
+MPI_JOB: Final = "MPIJob"
+PYTORCH_JOB: Final = "PyTorchJob"
+VOLCANO_JOB: Final = "Job.batch.volcano.sh"
+
+_TRAINING_OPERATORS: Final = {"mpi-operator": MPI_JOB, "pytorchjob-controller": PYTORCH_JOB}
 
 GROUP_LABELS: Final = (
     names.POD_GROUP_LABEL,
@@ -35,8 +57,15 @@ GROUP_LABELS: Final = (
     names.LWS_GROUP_INDEX_LABEL,
     names.JOBSET_NAME_LABEL,
     names.JOB_NAME_LABEL,
+    names.KUEUE_GROUP_LABEL,
+    names.RAY_CLUSTER_LABEL,
+    names.RAY_NODE_TYPE_LABEL,
+    names.TRAINING_JOB_LABEL,
+    names.TRAINING_OPERATOR_LABEL,
+    names.VOLCANO_JOB_LABEL,
+    names.VOLCANO_TASK_LABEL,
 )
-GROUP_ANNOTATIONS: Final = (GANG_ANNOTATION,)
+GROUP_ANNOTATIONS: Final = (GANG_ANNOTATION, names.KUEUE_SERVING_ANNOTATION)
 """All that `group_of` goes by. On a pod that may have been submitted these do not change: see `podadmission`."""
 
 KINDS: Final[Mapping[str, Kind[Any]]] = {
@@ -46,8 +75,12 @@ KINDS: Final[Mapping[str, Kind[Any]]] = {
     LEADER_WORKER_SET: LEADER_WORKER_SETS,
     JOBSET: JOBSETS,
     JOB: JOBS,
+    RAY_CLUSTER: RAY_CLUSTERS,
+    MPI_JOB: MPI_JOBS,
+    PYTORCH_JOB: PYTORCH_JOBS,
+    VOLCANO_JOB: VOLCANO_JOBS,
 }
-"""The object behind each kind of group."""
+"""The object behind each kind of group. A pod group of Kueue has none: its pods say everything themselves."""
 
 
 class GroupKey(NamedTuple):
@@ -74,17 +107,47 @@ class GroupKey(NamedTuple):
 
 def group_of(pod: Pod) -> GroupKey:
     """Tell the group of a pod."""
-    meta = pod.metadata
-    labels = meta.labels
+    kind, name = _by_group(pod) or _by_framework(pod) or _by_wish(pod) or (POD, pod.metadata.name)
+    return GroupKey(kind, pod.metadata.namespace, name)
+
+
+def _by_group(pod: Pod) -> tuple[str, str] | None:
+    """Find the kind and name of a group of which the pod itself says that it is one."""
+    labels = pod.metadata.labels
     if pod.spec.scheduling_group and pod.spec.scheduling_group.pod_group_name:
-        return GroupKey(BUILTIN_POD_GROUP, meta.namespace, pod.spec.scheduling_group.pod_group_name)
+        return BUILTIN_POD_GROUP, pod.spec.scheduling_group.pod_group_name
     if name := labels.get(names.POD_GROUP_LABEL):
-        return GroupKey(POD_GROUP, meta.namespace, name)
+        return POD_GROUP, name
     if (name := labels.get(names.LWS_NAME_LABEL)) and (index := labels.get(names.LWS_GROUP_INDEX_LABEL)):
-        return GroupKey(LEADER_WORKER_SET, meta.namespace, f"{name}-{index}")
-    if meta.annotations.get(GANG_ANNOTATION) == "true":
-        if name := labels.get(names.JOBSET_NAME_LABEL):
-            return GroupKey(JOBSET, meta.namespace, name)
-        if name := labels.get(names.JOB_NAME_LABEL):
-            return GroupKey(JOB, meta.namespace, name)
-    return GroupKey(POD, meta.namespace, meta.name)
+        return LEADER_WORKER_SET, f"{name}-{index}"
+    return None
+
+
+def _by_framework(pod: Pod) -> tuple[str, str] | None:
+    """Find it in the labels of those whose pods start together unless they object."""
+    labels = pod.metadata.labels
+    if pod.metadata.annotations.get(GANG_ANNOTATION) == "false":
+        return None
+    if name := labels.get(names.KUEUE_GROUP_LABEL):
+        one_by_one = pod.metadata.annotations.get(names.KUEUE_SERVING_ANNOTATION) == "true"
+        return None if one_by_one else (KUEUE_GROUP, name)
+    if (name := labels.get(names.RAY_CLUSTER_LABEL)) and names.RAY_NODE_TYPE_LABEL in labels:
+        return RAY_CLUSTER, name
+    if name := labels.get(names.TRAINING_JOB_LABEL):
+        kind = _TRAINING_OPERATORS.get(labels.get(names.TRAINING_OPERATOR_LABEL, ""))
+        return (kind, name) if kind else None
+    if (name := labels.get(names.VOLCANO_JOB_LABEL)) and names.VOLCANO_TASK_LABEL in labels:
+        return VOLCANO_JOB, name
+    return None
+
+
+def _by_wish(pod: Pod) -> tuple[str, str] | None:
+    """Find it in the labels of those whose pods start one by one unless they ask for it."""
+    labels = pod.metadata.labels
+    if pod.metadata.annotations.get(GANG_ANNOTATION) != "true":
+        return None
+    if name := labels.get(names.JOBSET_NAME_LABEL):
+        return JOBSET, name
+    if name := labels.get(names.JOB_NAME_LABEL):
+        return JOB, name
+    return None

@@ -389,7 +389,8 @@ OPTIONS: Final = (
         "gang",
         _yes_or_no,
         '"true" or "false"',
-        "On a Job or JobSet: its pods are one Slurm job and start together or not at all.",
+        "On a Job or JobSet: its pods are one Slurm job and start together or not at all. "
+        'With "false", pods of Ray, Kubeflow, Volcano and Kueue start one by one.',
         "true",
     ),
     Option(

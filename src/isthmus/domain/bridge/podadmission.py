@@ -33,6 +33,7 @@ OWNED_ANNOTATIONS: Final = (
 )
 """What the binding writes and nobody else, beside the label with the job's id."""
 
+_TRAIN_JOB: Final = "TrainJob "
 _ID: Final = "external jobid label"
 _NODE: Final = "external node annotation"
 _ONLY_US: Final = "only the bridge writes it"
@@ -158,7 +159,9 @@ def _covers(has: Toleration, wanted: Toleration) -> bool:
 
 
 def _is_gang(owner: Source) -> bool:
-    return owner.annotations.get(GANG_ANNOTATION, "").strip().lower() == "true"
+    # The pods of a TrainJob always start together, but say nothing about it: its JobSet makes them.
+    said = owner.annotations.get(GANG_ANNOTATION, "true" if owner.name.startswith(_TRAIN_JOB) else "")
+    return said.strip().lower() == "true"
 
 
 def _append(path: str, value: object, *, there: bool) -> dict[str, Any]:

@@ -1,12 +1,72 @@
-"""Which labels and annotations make a group: none is read that admission does not guard."""
+"""Which pods are one job, by what their controllers write onto them; and admission guards all of that."""
 
 from collections import UserDict
 
 import pytest
 
-from isthmus.domain.bridge.grouping import GROUP_ANNOTATIONS, GROUP_LABELS, group_of
+from isthmus.domain.bridge.grouping import GANG_ANNOTATION, GROUP_ANNOTATIONS, GROUP_LABELS, GroupKey, group_of
 from isthmus.model.meta import ObjectMeta
-from isthmus.model.pod import Pod
+from isthmus.model.pod import Pod, PodSpec, SchedulingGroup
+
+RAY = {"ray.io/cluster": "it", "ray.io/node-type": "worker", "ray.io/group": "gpus", "ray.io/is-ray-node": "yes"}
+MPI = {"training.kubeflow.org/job-name": "it", "training.kubeflow.org/operator-name": "mpi-operator"}
+TORCH = {"training.kubeflow.org/job-name": "it", "training.kubeflow.org/operator-name": "pytorchjob-controller"}
+VOLCANO = {"volcano.sh/job-name": "it", "volcano.sh/task-spec": "worker", "volcano.sh/task-index": "0"}
+KUEUE = {"kueue.x-k8s.io/pod-group-name": "it"}
+FRAMEWORKS = [
+    (RAY, "RayCluster"),
+    (MPI, "MPIJob"),
+    (TORCH, "PyTorchJob"),
+    (VOLCANO, "Job.batch.volcano.sh"),
+    (KUEUE, "PodGroup.kueue.x-k8s.io"),
+]
+
+
+def pod(labels: dict[str, str], spec: PodSpec | None = None, **annotations: str) -> Pod:
+    spelled = {GANG_ANNOTATION if key == "gang" else key: value for key, value in annotations.items()}
+    return Pod(ObjectMeta("p", "ns", labels=labels, annotations=spelled), spec or PodSpec())
+
+
+@pytest.mark.parametrize(("labels", "kind"), FRAMEWORKS, ids=[kind for _, kind in FRAMEWORKS])
+def test_pods_of_a_framework_start_together(labels: dict[str, str], kind: str) -> None:
+    assert group_of(pod(labels)) == GroupKey(kind, "ns", "it")
+
+
+@pytest.mark.parametrize(("labels", "kind"), FRAMEWORKS, ids=[kind for _, kind in FRAMEWORKS])
+def test_pods_of_a_framework_may_start_one_by_one(labels: dict[str, str], kind: str) -> None:
+    del kind
+    assert group_of(pod(labels, gang="false")).single
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"ray.io/cluster": "it"},
+        {"training.kubeflow.org/job-name": "it", "training.kubeflow.org/operator-name": "tfjob-controller"},
+        {"volcano.sh/job-name": "it"},
+    ],
+)
+def test_what_is_not_known_is_alone(labels: dict[str, str]) -> None:
+    """The Job that submits a RayJob names its cluster, too, but is no node of it."""
+    assert group_of(pod(labels)).single
+
+
+def test_a_kueue_group_that_serves_starts_one_by_one() -> None:
+    serving = {"kueue.x-k8s.io/pod-group-serving": "true"}
+    assert group_of(Pod(ObjectMeta("p", "ns", labels=KUEUE, annotations=serving))).single
+
+
+def test_a_podgroup_has_the_first_word() -> None:
+    assert group_of(pod(RAY | {"scheduling.x-k8s.io/pod-group": "mine"})).name == "mine"
+    assert group_of(pod(MPI, PodSpec(scheduling_group=SchedulingGroup("ours")))).name == "ours"
+
+
+def test_jobs_and_jobsets_start_together_if_they_ask_for_it() -> None:
+    labels = {"batch.kubernetes.io/job-name": "job"}
+    assert group_of(pod(labels)).single
+    assert group_of(pod(labels, gang="true")) == GroupKey("Job", "ns", "job")
+    jobset = labels | {"jobset.sigs.k8s.io/jobset-name": "set"}
+    assert group_of(pod(jobset, gang="true")) == GroupKey("JobSet", "ns", "set")
 
 
 class Watched(UserDict[str, str]):

@@ -151,6 +151,14 @@ def test_weakness_29_without_a_configured_effect_every_effect_is_tolerated() -> 
     assert patch["value"] == [{"key": names.MANAGED_TAINT, "operator": "Equal", "value": OURS}]
 
 
+@pytest.mark.parametrize(("said", "marked"), [({}, True), ({GANG_ANNOTATION: "false"}, False)])
+def test_pods_of_a_trainjob_start_together_unless_it_objects(said: dict[str, str], marked: bool) -> None:  # noqa: FBT001
+    new = pod()
+    owners = [Source("Job batch/it", {}), Source("JobSet batch/it", {}), Source("TrainJob batch/it", said)]
+    patch = podadmission.mutate(new, RULES, owners=owners)
+    assert any("gang" in op["path"] or GANG_ANNOTATION in str(op.get("value")) for op in patch) is marked
+
+
 def test_the_pods_own_word_about_its_gang_counts() -> None:
     new = pod(owner="Job", annotations={GANG_ANNOTATION: "false"})
     assert not podadmission.wants_gang_of_owner(new)

@@ -63,3 +63,28 @@ def test_an_index_that_is_no_number_counts_as_the_first() -> None:
 def test_weakness_18_ranks_do_not_depend_on_chance() -> None:
     twins = [pod(name, JOB_NAME_LABEL="j", JOB_INDEX_LABEL="0") for name in ("j-0-b", "j-0-a")]
     assert ordered(*twins) == ["j-0-a", "j-0-b"]
+
+
+def test_whoever_leads_comes_first() -> None:
+    ray = ordered(
+        pod("r-b-worker-1", RAY_NODE_TYPE_LABEL="worker", RAY_GROUP_LABEL="b"),
+        pod("r-a-worker-9", RAY_NODE_TYPE_LABEL="worker", RAY_GROUP_LABEL="a"),
+        pod("r-head", RAY_NODE_TYPE_LABEL="head", RAY_GROUP_LABEL="headgroup"),
+    )
+    assert ray == ["r-head", "r-a-worker-9", "r-b-worker-1"]
+    training = ordered(
+        pod("t-worker-10", TRAINING_JOB_LABEL="t", TRAINING_TYPE_LABEL="worker", TRAINING_INDEX_LABEL="10"),
+        pod("t-worker-2", TRAINING_JOB_LABEL="t", TRAINING_TYPE_LABEL="worker", TRAINING_INDEX_LABEL="2"),
+        pod("t-master-0", TRAINING_JOB_LABEL="t", TRAINING_ROLE_LABEL="master", TRAINING_TYPE_LABEL="master"),
+    )
+    assert training == ["t-master-0", "t-worker-2", "t-worker-10"]
+
+
+def test_pods_of_a_volcano_job_are_ordered_by_task_and_index() -> None:
+    found = ordered(
+        *(
+            pod(f"{task}-{n}", VOLCANO_JOB_LABEL="v", VOLCANO_TASK_LABEL=task, VOLCANO_INDEX_LABEL=str(n))
+            for task, n in [("worker", 10), ("worker", 9), ("master", 0)]
+        )
+    )
+    assert found == ["master-0", "worker-9", "worker-10"]
