@@ -8,14 +8,18 @@ be in no cache yet, and the answer that says so may be lost.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
 from isthmus.domain.bridge import jobstates, outcome
 from isthmus.domain.bridge.outcome import Outcome, Result
-from isthmus.model.slurm import JobRequest
+from isthmus.model.slurm import Job, JobRequest
 from isthmus.slurm.errors import AlreadyDone, NotFound
 from isthmus.slurm.submission import key_of, newer
+
+_REFUSED_SIGNAL: Final = 1
+"""What stands in the exit code of such a job; that of one that was cancelled while it waited is 0."""
 
 
 class Withdrawals:
@@ -28,27 +32,29 @@ class Withdrawals:
         world.jobs.on_change(self._job_changed)
 
     async def take_back(self, job_id: int, why: str) -> None:
-        """Cancel a job whose pods stay, and will have another."""
+        """Cancel a job whose pods stay, and will have another. Of a heterogeneous job, that is all components."""
         world = self._world
-        self._answered[job_id] = False
+        known = world.jobs.get(job_id)
+        whole = known.job.queue_id if known else job_id
+        self._answered[whole] = False
         try:
-            known = world.jobs.get(job_id)
-            job = known.job if known else (await world.slurm.job(job_id))[0]
-            if not outcome.is_told(job.admin_comment):
-                said = outcome.in_admin_comment(job.admin_comment or "{}", Outcome(Result.DELETED, why))
-                await world.slurm.update_job(job_id, JobRequest(admin_comment=said))
-            await world.slurm.cancel_job(job_id)
+            for job in [known.job] if known and not known.marker.role else await world.slurm.job(whole):
+                if not outcome.is_told(job.admin_comment):
+                    said = outcome.in_admin_comment(job.admin_comment or "{}", Outcome(Result.DELETED, why))
+                    await world.slurm.update_job(job.job_id, JobRequest(admin_comment=said))
+            await world.slurm.cancel_job(whole)
         except (AlreadyDone, NotFound):
             pass
         finally:
-            world.expect(job_id)
-        self._answered[job_id] = True
+            world.expect(whole)
+        self._answered[whole] = True
 
     async def covers(self, ours: OurJob) -> bool:
         """Whether a living job is being taken back. If it is not certain that Slurm knows, it is told again."""
-        if ours.job_id not in self._answered and not outcome.is_told(ours.job.admin_comment):
+        whole = ours.job.queue_id
+        if whole not in self._answered and not outcome.is_told(ours.job.admin_comment):
             return False
-        if not self._answered.get(ours.job_id):
+        if not self._answered.get(whole):
             await self.take_back(ours.job_id, "it was being taken back before")
         return True
 
@@ -63,16 +69,21 @@ def is_withdrawn(ours: OurJob, family: Iterable[OurJob]) -> bool:
     What we wrote into it is only there if it was read after its end: caches take their own word for the rest.
     """
     job = ours.job
-    if job.job_state[:1] != ("CANCELLED",) or outcome.is_told(job.admin_comment):
+    if job.job_state[:1] != ("CANCELLED",) or outcome.is_told(job.admin_comment) or _was_refused(job):
         return False
     key = key_of(job.comment)
-    # Of several jobs with one submission key, all but one are cancelled by us.
+    # Of several jobs with one submission key, all but one are cancelled by us; components are one job.
     return not any(
         key_of(other.job.comment) == key
         or (other.marker.uid == ours.marker.uid and newer(other.job_id, job.job_id))
         for other in family
-        if other.job_id != job.job_id
+        if other.job.queue_id != job.queue_id
     )
+
+
+def _was_refused(job: Job) -> bool:
+    """Whether Slurm itself cancelled it: it makes components one by one, and refuses all when it refuses one."""
+    return bool(job.het_job_id.value) and job.exit_code.signal.id.value == _REFUSED_SIGNAL
 
 
 async def withdrawn_for(world: World, family: Iterable[OurJob], uids: Iterable[str]) -> int | None:

@@ -175,8 +175,10 @@ def _job(world: World, group: GroupKey, pod: Pod) -> OurJob | None:
     for job_id in job_ids(pod):
         return world.jobs.get(job_id)
     jobs = [ours for ours in world.jobs.of_group(group) if not group.single or ours.marker.uid == pod.metadata.uid]
-    living = [ours for ours in jobs if jobstates.living(ours.job.job_state)]
-    return next(reversed(living or jobs), None)
+    found = [ours for ours in jobs if jobstates.living(ours.job.job_state)] or jobs
+    # Of a heterogeneous job, the component that has a place for it.
+    found = [ours for ours in found if pod.metadata.uid in ours.marker.uids] or found
+    return next(reversed(found), None)
 
 
 def _lack(world: World, pod: Pod, node: str) -> str:

@@ -1,5 +1,6 @@
 """Whose word it was that a job should not run."""
 
+import msgspec
 import pytest
 
 from isthmus.bridge.cache.jobs import OurJob
@@ -8,7 +9,7 @@ from isthmus.domain.bridge import marker, outcome
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.outcome import Outcome, Result
-from isthmus.model.slurm import Job
+from isthmus.model.slurm import Job, Number
 from isthmus.slurm.submission import with_key
 
 MARKER = Marker("c", "Pod", "team", "web", "uid", ("team/web",), ("uid",))
@@ -54,3 +55,13 @@ def test_what_is_no_admin_comment_of_ours_tells_nothing() -> None:
     assert not outcome.is_told(None)
     assert not outcome.is_told("[1, 2]")
     assert not outcome.is_told('{"outcome"')
+
+
+def test_components_of_one_job_are_withdrawn_together() -> None:
+    def component(job_id: int, *states: str) -> OurJob:
+        made = job(job_id, *states, key="k")
+        return OurJob(msgspec.structs.replace(made.job, het_job_id=Number.of(7)), made.marker)
+
+    both = [component(7), component(8)]
+    assert all(is_withdrawn(it, both) for it in both)
+    assert not is_withdrawn(both[0], [*both, job(9, "PENDING", key="k")])

@@ -126,6 +126,19 @@ class FeasibleNodes:
         self._answers.move_to_end(constraints)
         return answer
 
+    def excluded_by_any(self, constraints: Collection[Constraints]) -> Excluded:
+        """Tell which Slurm nodes a job must not get whose pods differ: those that one of them cannot use."""
+        if len(constraints) == 1:
+            return self.excluded(next(iter(constraints)))
+        merged, for_good = _Answer(), set[str]()
+        for each in constraints:
+            answer = self._answer_to(each)
+            merged.misfits |= answer.misfits
+            for_good |= answer.misfits.keys() - answer.shut
+        merged.shut = merged.misfits.keys() - for_good
+        self._conclude(next(iter(constraints)), merged)
+        return merged.excluded
+
     def misfit(self, constraints: Constraints, kube_node: str) -> str | None:
         """Say why a Kubernetes node does not fit, or None if it does."""
         self._told = False

@@ -96,7 +96,10 @@ class Acting:
     # Jobs
 
     async def _end(self, ours: OurJob, end: EndJob) -> None:
-        await self._make_sure_that_they_are_gone(ours, end.missing)
+        family = self._world.jobs.of_group(ours.marker.group)
+        # Components end with their leader.
+        parts = [ours, *(it for it in family if it.job.queue_id == ours.job_id != it.job_id)]
+        await self._make_sure_that_they_are_gone(parts, end.missing)
         job_id = ours.job_id
         ending = self._endings.setdefault(job_id, _Ending(since=self._clock()))
         if ending.agreed is not None and self._clock() - ending.agreed < _END_AGAIN:
@@ -104,7 +107,8 @@ class Acting:
         log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
         try:
             if ending.told != end.outcome.text:
-                await self._write_down(ours, end.outcome)
+                for part in parts:
+                    await self._write_down(part, end.outcome)
                 ending.told = end.outcome.text
             if not (
                 await self._complete(ours, end.status)
@@ -117,14 +121,15 @@ class Acting:
         finally:
             self._world.expect(job_id)
 
-    async def _make_sure_that_they_are_gone(self, ours: OurJob, missing: Iterable[Key]) -> None:
+    async def _make_sure_that_they_are_gone(self, parts: Iterable[OurJob], missing: Iterable[Key]) -> None:
         """Look for pods that no cache has seen: the job may be known to us earlier than they are."""
+        uids = {uid for part in parts for uid in part.marker.uids}
         for key in missing:
             try:
                 found = await self._world.kube.get(PODS, key)
             except kube_errors.NotFound:
                 continue
-            if found.metadata.uid in ours.marker.uids:
+            if found.metadata.uid in uids:
                 raise Wait(f"pod {key} is there, but was not seen yet", after=0.5)
 
     async def _write_down(self, ours: OurJob, told: Outcome) -> None:

@@ -36,12 +36,19 @@ class Gathering:
         world, marker = self._world, ours.marker
         family = world.jobs.of_group(marker.group)
         members = world.members(marker.group)
-        bound = tuple(pod for pod in members if pod.bound and self.job_of(pod) == ours.job_id)
-        # One that went over to another group while it waited is not this job's any more, but has been seen.
-        first = (pod for key in marker.keys if (pod := world.pods.get(key)))
-        departed = tuple(self._departures(ours))
-        seen = {pod.metadata.uid for pod in (*members, *first, *departed)}
+        places = {pod.metadata.uid: self.job_of(pod) for pod in members if pod.bound}
+        bound = tuple(pod for pod in members if places.get(pod.metadata.uid) == ours.job_id)
         living = [it for it in family if jobstates.living(it.job.job_state)]
+        # The leader of a heterogeneous job answers for the pods of all components.
+        leads = ours.job.queue_id == ours.job_id
+        others = {it.job_id for it in family if it.job.queue_id == ours.job_id != it.job_id}
+        parts = [ours, *(it for it in family if it.job_id in others)]
+        elsewhere = tuple(pod for pod in members if places.get(pod.metadata.uid) in others)
+        departed = tuple(pod for part in parts for pod in self._departures(part))
+        submitted_for = [it for part in parts for it in zip(part.marker.keys, part.marker.uids, strict=False)]
+        # One that went over to another group while it waited is not this job's any more, but has been seen.
+        first = (pod for key, _ in submitted_for if (pod := world.pods.get(key)))
+        seen = {pod.metadata.uid for pod in (*members, *first, *departed)}
         return Scene(
             job=ours.job,
             marker=marker,
@@ -49,8 +56,10 @@ class Gathering:
             bound=bound,
             loose=tuple(pod for pod in members if not pod.bound and podrules.belongs(pod, marker)),
             departed=departed,
-            missing=tuple(key for key, uid in zip(marker.keys, marker.uids, strict=False) if uid not in seen),
-            dead_nodes=self._dead_nodes(bound),
+            missing=tuple(key for key, uid in submitted_for if uid not in seen),
+            elsewhere=elsewhere,
+            led=not leads and any(it.job_id == ours.job.queue_id for it in living),
+            dead_nodes=self._dead_nodes((*bound, *elsewhere)),
             slurm_names=self._slurm_names(bound),
             superseded=any(it.marker.uid != marker.uid and newer(it.job_id, ours.job_id) for it in living),
             surplus=any(job.job_id == ours.job_id for job in duplicates(it.job for it in living)),

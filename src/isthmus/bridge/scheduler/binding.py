@@ -50,10 +50,9 @@ class Binder:
         """Since when there is no room for a pod, by its uid, on a node."""
         world.pods.on_change(self._pod_changed)
 
-    def constraints(self, pods: Sequence[Pod]) -> Constraints:
-        """Tell which nodes these pods may run on. Those of one gang are alike but for their volumes."""
-        terms = tuple(term for pod in pods for term in self._volumes(pod).terms)
-        return feasibility.constraints_of(pods[0], terms, beside=pods[1:])
+    def constraints(self, pod: Pod) -> Constraints:
+        """Tell which nodes a pod may run on."""
+        return feasibility.constraints_of(pod, self._volumes(pod).terms)
 
     def require_volumes(self, pods: Sequence[Pod]) -> None:
         """Raise `Hold` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""

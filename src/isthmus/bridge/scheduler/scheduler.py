@@ -18,10 +18,11 @@ from functools import lru_cache, partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from isthmus import names
 from isthmus.bridge import withdrawal
-from isthmus.bridge.cache.feasible import FeasibleNodes
+from isthmus.bridge.cache.feasible import Excluded, FeasibleNodes
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.owners import Owners
@@ -34,8 +35,10 @@ from isthmus.bridge.scheduler.sent import SentJobs
 from isthmus.bridge.scheduler.submitting import Submitting
 from isthmus.bridge.scheduler.telling import PATIENCE, Teller, why
 from isthmus.bridge.withdrawal import Withdrawals
-from isthmus.domain.bridge import jobstates, placement, reasons
+from isthmus.domain.bridge import components, jobstates, placement, reasons
+from isthmus.domain.bridge.components import Part
 from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.jobask import Ask
 from isthmus.domain.bridge.placement import Allocation, Bind, Cancel, Gather, Submit
 from isthmus.domain.languages import hostlist
 from isthmus.errors import Retry, Terminal, Wait
@@ -236,13 +239,22 @@ class Scheduler:
         usable = [it for it in living if it.job_id not in surplus and not await self._withdrawals.covers(it)]
         found: list[Allocation] = [_allocation(ours) for ours in usable]
         found += await self._sent.of(group, gang.uid, seen={it.job_id for it in family})
-        return [job for job in found if not await self._is_deserted(group, job, pods)]
+        deserted = await self._deserted(group, found, pods)
+        return [job for job in found if job.whole not in deserted]
 
-    async def _is_deserted(self, group: GroupKey, job: Allocation, pods: Sequence[Pod]) -> bool:
-        if group.single or not placement.is_deserted(job, pods) or any(map(self._ledger.assumes, pods)):
-            return False
-        await self._take_back(group, job.job_id, "its pods are gone")
-        return True
+    async def _deserted(self, group: GroupKey, jobs: Sequence[Allocation], pods: Sequence[Pod]) -> set[int]:
+        """Take jobs back that have no pods any more, and name them.
+
+        Only where somebody would take their slots: whoever looks after jobs ends them as their pods ended.
+        """
+        placeless = any(not (pod.bound or pod.finished or pod.leaving) for pod in pods)
+        if group.single or not placeless or any(map(self._ledger.assumes, pods)):
+            return set()
+        used = {job.whole for job in jobs if not placement.is_deserted(job, pods)}
+        deserted = {job.whole for job in jobs} - used
+        for job_id in deserted:
+            await self._take_back(group, job_id, "its pods are gone")
+        return deserted
 
     async def _take_back(self, group: GroupKey, job_id: int, why_: str) -> None:
         log.info("taking a job back", group=str(group), job=job_id, why=why_)
@@ -288,20 +300,20 @@ class Scheduler:
         world = self._world
         self._binder.require_volumes(step.pods)
         ask, deadline = await asking.ask_of(group, gang, step.pods, world, self._owners)
-        constraints = self._binder.constraints(step.pods)
-        excluded = self._feasible.excluded(constraints)
-        if not excluded.feasible:
-            await self._tell(group, step.pods, "Unschedulable", excluded.why, warning=True)
+        parts = components.parts_of(step.pods, self._binder.constraints)
+        excluded = [self._feasible.excluded_by_any(part.constraints) for part in parts]
+        if unfit := next((it for it in excluded if not it.feasible), None):
+            await self._tell(group, step.pods, "Unschedulable", unfit.why, warning=True)
             self._waiting.setdefault(group, self._clock())
             return
-        taken = await self._submitting.submit(
-            group,
-            gang.uid,
-            step,
-            ask=ask,
-            deadline=deadline,
-            excluded=self._with_avoided(group, excluded.hostlist),
-        )
+        asks = [ask]
+        if len(parts) > 1:
+            parts = await self._planned(group, ask, step, parts, excluded)
+            if len(parts) > 1:
+                found = [await asking.ask_of(group, gang, part.pods, world, self._owners) for part in parts]
+                asks = [ask for ask, _ in found]
+        parts = tuple(self._with_exclusions(group, part) for part in parts)
+        taken = await self._submitting.submit(group, gang.uid, step, parts, asks=asks, deadline=deadline)
         now = self._clock()
         job_id = taken.job_id
         uids = [pod.metadata.uid for pod in step.pods]
@@ -316,13 +328,34 @@ class Scheduler:
     def _avoided_nodes(self, group: GroupKey) -> frozenset[str]:
         return frozenset(node for node, until in self._avoided.get(group, {}).items() if until > self._clock())
 
+    async def _planned(
+        self, group: GroupKey, ask: Ask, step: Submit, parts: Sequence[Part], excluded: Sequence[Excluded]
+    ) -> tuple[Part, ...]:
+        """Choose between a plain and a heterogeneous job for pods that differ."""
+        terms = await self._submitting.terms(ask)
+        everything = dict.fromkeys(constraints for part in parts for constraints in part.constraints)
+        chosen = components.plan(
+            [replace(part, fit=it.feasible) for part, it in zip(parts, excluded, strict=True)],
+            shared=self._feasible.excluded_by_any(everything).feasible,
+            slots=step.slots,
+            exclusive=terms.exclusive,
+            components=terms.components,
+            release=terms.release,
+        )
+        log.info("submitting a gang of pods that differ", group=str(group), components=len(chosen))
+        return chosen
+
+    def _with_exclusions(self, group: GroupKey, part: Part) -> Part:
+        unfit = self._feasible.excluded_by_any(part.constraints).hostlist
+        return replace(part, excluded=self._with_avoided(group, unfit))
+
     def _with_avoided(self, group: GroupKey, unfit: str) -> str:
         """Add to the nodes that do not fit those that could not be used, for a while."""
         return _joined(unfit, self._avoided_nodes(group))
 
     async def _keep_exclusions(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> None:
         """Tell Slurm which nodes a waiting job may not have, if that changed since it was told."""
-        excluded = self._feasible.excluded(self._binder.constraints(pods))
+        excluded = self._excluded(pods)
         wanted = self._with_avoided(group, excluded.hostlist)
         for until in self._avoided.get(group, {}).values():
             if (left := until - self._clock()) > 0:
@@ -332,6 +365,10 @@ class Scheduler:
         if excluded.feasible and not _same_hosts(told, wanted) and not _same_hosts(told, enough):
             await self._world.slurm.update_job(job.job_id, JobRequest(excluded_nodes=(wanted,)))
 
+    def _excluded(self, pods: Sequence[Pod]) -> Excluded:
+        """Tell which nodes a job for all of these pods must not get."""
+        return self._feasible.excluded_by_any(dict.fromkeys(self._binder.constraints(pod) for pod in pods))
+
     def _unusable(self, group: GroupKey, pods: Sequence[Pod]) -> frozenset[str]:
         """Name the Slurm nodes that a gang does without while some of its pods run."""
         loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
@@ -340,7 +377,10 @@ class Scheduler:
         return frozenset(self._unfit(loose)) | self._avoided_nodes(group)
 
     def _unfit(self, pods: Sequence[Pod]) -> Collection[str]:
-        return self._feasible.misfits(self._binder.constraints(pods)) if pods else ()
+        """Name the Slurm nodes that none of these pods can use."""
+        kinds = dict.fromkeys(self._binder.constraints(pod) for pod in pods)
+        found = [self._feasible.misfits(each) for each in kinds]
+        return frozenset(found[0]).intersection(*found[1:]) if len(found) > 1 else next(iter(found), ())
 
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: GiveBack) -> None:
         """Do without a node that Kubernetes cannot use, and ask Slurm again without it.
@@ -363,8 +403,12 @@ class Scheduler:
 
     def _is_used(self, job_id: int, pods: Sequence[Pod]) -> bool:
         """Whether a pod runs by this job, or is being bound to a node of the group's, which may be its."""
+        ours = self._world.jobs.get(job_id)
+        family = self._world.jobs.of_group(ours.marker.group) if ours else ()
+        # Components are one job.
+        ids = {job_id, *(it.job_id for it in family if ours and it.job.queue_id == ours.job.queue_id)}
         return any(
-            self._ledger.assumes(pod) or (placement.is_placed_by(pod, job_id) and not pod.finished) for pod in pods
+            self._ledger.assumes(pod) or (placement.placed_by(pod) in ids and not pod.finished) for pod in pods
         )
 
     # Telling
@@ -376,7 +420,7 @@ class Scheduler:
         await self._keep_exclusions(group, ours.job, pods)
         if not ours.job.state_reason:
             # It is known from its submission alone. When its reason has been read, we come back.
-            self._world.poller.reread(job_id)
+            self._world.poller.reread(ours.job.queue_id)
             return
         found = reasons.sentence(ours.job.state_reason, job_id=job_id)
         held = found.outlook is reasons.Outlook.HELD
@@ -413,11 +457,14 @@ def _same_hosts(one: str, other: str) -> bool:
 
 
 def _allocation(ours: OurJob) -> Allocation:
-    job, slots = ours.job, ours.marker.slots
-    uids = frozenset(ours.marker.uids)
-    if not jobstates.running(job.job_state):
-        return Allocation(job.job_id, slots, uids=uids)
-    return Allocation(job.job_id, slots, placement.slot_nodes(job, slots, packed=ours.marker.packed), uids)
+    job, marker = ours.job, ours.marker
+    slots = marker.slots
+    nodes = placement.slot_nodes(job, slots, packed=marker.packed) if jobstates.running(job.job_state) else ()
+    uids = frozenset(marker.uids)
+    if not marker.role:
+        return Allocation(job.job_id, slots, nodes, uids)
+    whole = int(job.het_job_id.value or 0)
+    return Allocation(job.job_id, slots, nodes, uids, whole, marker.role, frozenset(marker.pods))
 
 
 def _matters(before: Pod, after: Pod) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
 from isthmus.domain.bridge import jobspec, marker, placeholder
+from isthmus.domain.bridge.components import Part
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.jobask import Ask
 from isthmus.domain.bridge.jobspec import Defaults
@@ -28,6 +29,14 @@ _ATTEMPTS: Final = 20_000
 
 _BUSY_SECONDS: Final = 10.0
 """After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
+
+
+class Terms(NamedTuple):
+    """What a job is submitted on: whether its pods get whole nodes, and whether it may have several components."""
+
+    exclusive: bool
+    components: bool
+    release: str
 
 
 class Taken(NamedTuple):
@@ -61,40 +70,31 @@ class Submitting:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         """The next number of each group that was submitted lately; later, its jobs themselves have it."""
 
+    async def terms(self, ask: Ask) -> Terms:
+        """Tell what a job that asks for this is submitted on."""
+        defaults, server = await self._chosen(), await self._world.slurm.server()
+        components = defaults.placeholder == "external" and server.has(Feature.EXTERNAL_COMPONENTS)
+        exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
+        return Terms(exclusive, components, server.release)
+
     async def submit(
-        self,
-        group: GroupKey,
-        uid: str,
-        step: Submit,
-        *,
-        ask: Ask,
-        deadline: int,
-        excluded: str,
+        self, group: GroupKey, uid: str, step: Submit, parts: Sequence[Part], *, asks: Sequence[Ask], deadline: int
     ) -> Taken:
-        """Submit the job of a group, exactly once, and return its id.
+        """Submit the job of a group, exactly once, and return its id: one component for each part, with its ask.
 
         An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
         room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
-        a job with a higher priority waits.
+        a job with a higher priority waits. A heterogeneous job is started by backfill alone, so it is not tried.
         """
         defaults = await self._chosen()
-        exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
-        packed = step.slots > 1 and not exclusive
-        marked = marker.mark(group, uid, step.pods, cluster=self._world.cluster, slots=step.slots, packed=packed)
-        request = jobspec.request(
-            name=_name(group, step.pods),
-            comment=marker.comment(step.pods, asked=ask.comment),
-            admin_comment=marker.write(marked),
-            shapes=[shape_of(pod) for pod in step.pods],
-            slots=step.slots,
-            minimum=step.minimum,
-            ask=ask,
-            defaults=defaults,
-            excluded_nodes=excluded,
-            deadline_seconds=deadline,
-            script=placeholder.SCRIPT if defaults.placeholder == "batch" else None,
-            pod_priority=step.pods[0].spec.priority if step.pods[0].spec.priority_class_name else None,
-        )
+        if len(parts) > 1:
+            many = [
+                self._request(group, uid, part, ask, defaults=defaults, deadline=deadline)
+                for part, ask in zip(parts, jobspec.component_asks(asks), strict=True)
+            ]
+            return Taken(await self._send(group, uid, *many), at_once=False)
+        (part,), (ask,) = parts, asks
+        request = self._request(group, uid, part, ask, defaults=defaults, deadline=deadline, step=step)
         if request.flags and self._clock() >= self._busy_until and ask.begin is None and ask.dependency is None:
             try:
                 now = msgspec.structs.replace(request, immediate=True)
@@ -109,21 +109,57 @@ class Submitting:
         if key := self._doubted.pop(group, None):
             self._world.slurm.forget_submission(key)
 
-    async def _send(self, group: GroupKey, uid: str, request: JobRequest) -> int:
+    def _request(
+        self,
+        group: GroupKey,
+        uid: str,
+        part: Part,
+        ask: Ask,
+        *,
+        defaults: Defaults,
+        deadline: int,
+        step: Submit | None = None,
+    ) -> JobRequest:
+        """Make a plain job as `step` has it, or (None) a component that has room for its own pods alone."""
+        pods = part.pods
+        slots = step.slots if step else len(pods)
+        exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
+        packed = slots > 1 and not exclusive
+        marked = marker.mark(
+            group, uid, pods, cluster=self._world.cluster, slots=slots, packed=packed, role=part.role
+        )
+        return jobspec.request(
+            name=_name(group, pods),
+            comment=marker.comment(pods, asked=ask.comment),
+            admin_comment=marker.write(marked),
+            shapes=[shape_of(pod) for pod in pods],
+            slots=slots,
+            minimum=step.minimum if step else slots,
+            ask=ask,
+            defaults=defaults,
+            excluded_nodes=part.excluded,
+            deadline_seconds=deadline,
+            script=placeholder.SCRIPT if defaults.placeholder == "batch" else None,
+            pod_priority=pods[0].spec.priority if pods[0].spec.priority_class_name else None,
+        )
+
+    async def _send(self, group: GroupKey, uid: str, *components: JobRequest) -> int:
         attempt = self._next_attempt(group, uid)
         self._remember(uid, attempt)
         key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
         self._doubted[group] = key
         self._world.slurm.note_newest(self._world.poller.newest)
         try:
-            submission = await self._world.slurm.submit(request, key=key)
+            submission = await self._world.slurm.submit(*components, key=key)
         except (Terminal, Wait):
             self._remember(uid, attempt + 1)
             self._doubted.pop(group, None)
             raise
         self._remember(uid, attempt + 1)
         self._doubted.pop(group, None)
-        self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
+        if len(components) == 1:
+            (request,) = components
+            self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
         return submission.job_id
 
     async def _chosen(self) -> Defaults:

@@ -228,6 +228,8 @@ def _submitted(facts: Facts) -> Gate:
     details = [f"to partition {job.partition}"] if job.partition else []
     details += [f"account {job.account}"] if job.account else []
     details += [f"as {job.user_name}"] if job.user_name else []
+    if job.het_job_id.value:
+        details.append(f"component {job.het_job_offset.value or 0:.0f} of heterogeneous job {job.queue_id}")
     return Gate("submitted", Mark.PASSED, f"job {job.job_id} {', '.join(details)}".rstrip())
 
 

@@ -134,6 +134,17 @@ def request(
     )
 
 
+def component_asks(asks: Sequence[Ask]) -> list[Ask]:
+    """Fit what is asked for to the components of one heterogeneous job, the leader first.
+
+    They are one person's, begin together, and Slurm takes licences of the leader alone. Numbers of nodes are for
+    the gang as a whole, and each component has the number of its pods.
+    """
+    leader, *others = (msgspec.structs.replace(ask, min_nodes=None, max_nodes=None) for ask in asks)
+    common = {field: getattr(leader, field) for field in ("user_id", "group_id", "begin", "dependency")}
+    return [leader, *(msgspec.structs.replace(ask, licenses=None, **common) for ask in others)]
+
+
 def _nodes(ask: Ask, *, minimum: int, slots: int) -> tuple[int, int]:
     """How many nodes, at least and at most, for pods of which each gets one."""
     least, most = ask.min_nodes or min(minimum, slots), min(ask.max_nodes or slots, slots)

@@ -37,6 +37,8 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
     """How many pods it has room for."""
     packed: bool = False
     """Whether several of them may be on one node."""
+    role: str = ""
+    """Of a component of a heterogeneous job: which pods it is for (`components.role_of`). All else is its own."""
     isthmus: int = _VERSION
 
     @property
@@ -55,7 +57,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def mark(
-    group: GroupKey, uid: str, pods: Sequence[Pod], *, cluster: str, slots: int = 1, packed: bool = False
+    group: GroupKey,
+    uid: str,
+    pods: Sequence[Pod],
+    *,
+    cluster: str,
+    slots: int = 1,
+    packed: bool = False,
+    role: str = "",
 ) -> Marker:
     """Make the marker of a job for these pods."""
     return Marker(
@@ -68,6 +77,7 @@ def mark(
         uids=tuple(pod.metadata.uid for pod in pods),
         slots=slots,
         packed=packed,
+        role=role,
     )
 
 

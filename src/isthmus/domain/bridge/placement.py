@@ -8,6 +8,9 @@ takes the slot that became free, and the job goes on.
                        └──► slots of waiting jobs      ──► wait
                        └──► no slot                    ──► submit, if the gang is complete
 
+The components of a heterogeneous job are jobs here, each with slots for pods of one role. They are started, taken
+back and counted as one.
+
 Nothing here remembers anything: the same pods and jobs lead to the same decision, in this process or the next.
 """
 
@@ -18,6 +21,7 @@ from typing import Final
 import msgspec
 
 from isthmus import names
+from isthmus.domain.bridge.components import role_of
 from isthmus.domain.bridge.ranks import rank
 from isthmus.domain.languages import hostlist
 from isthmus.model.pod import Pod
@@ -36,11 +40,22 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[str, ...] = ()
     uids: frozenset[str] = frozenset()
     """The pods that it was submitted for."""
+    het_job_id: int = 0
+    """The heterogeneous job of which it is a component; 0 if it is none."""
+    role: str = ""
+    """The role of the pods that it has slots for; empty where any pod of the group fits."""
+    pods: frozenset[str] = frozenset()
+    """Of a component: the names of the pods that it was submitted for, as the marker has them."""
 
     @property
     def running(self) -> bool:
         """Whether Slurm gave it nodes."""
         return bool(self.nodes)
+
+    @property
+    def whole(self) -> int:
+        """The id by which all of it is cancelled."""
+        return self.het_job_id or self.job_id
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -114,34 +129,40 @@ def decide(
     living = [pod for pod in pods if not pod.finished and not pod.leaving]
     loose = sorted((pod for pod in living if not pod.bound), key=rank)
     ready = [pod for pod in loose if not pod.spec.scheduling_gates]
-    waiting_jobs = [job for job in jobs if not job.running]
+    starting = {job.whole for job in jobs if not job.running}
+    running = [job for job in jobs if job.whole not in starting]
+    waiting_jobs = [job for job in jobs if job.whole in starting]
     steps: list[Step] = []
     there = len(living) - (len(loose) - len(ready))
-    complete = there >= demand.minimum or any(job.running for job in jobs)
+    complete = there >= demand.minimum or bool(running)
     if waiting_jobs and not complete:
-        return [Cancel(job.job_id, "pods of its gang are gone") for job in waiting_jobs]
+        return _take_back(waiting_jobs, "pods of its gang are gone")
 
-    seated, left = _seat(ready, [job for job in jobs if job.running], pods, avoided)
+    seated, left = _seat(ready, running, pods, avoided)
     if seated:
         together = demand.minimum > 1 and not any(pod.bound for pod in living)
         steps.append(Bind(tuple(seated), together=together))
-    coming = sum(job.slots for job in waiting_jobs)
     if not left:
-        return [*steps, *(Cancel(job.job_id, "no pod is left for it") for job in waiting_jobs if not loose)]
+        return [*steps, *_take_back([] if loose else waiting_jobs, "no pod is left for it")]
     if not complete:
         return [Gather(there, demand.minimum, len(loose) - len(ready))]
-    if coming > max(len(left), demand.expected):
+    if sum(job.slots for job in waiting_jobs) > max(len(left), demand.expected):
         # Pods went away while their job waited: what Slurm counts for it would be too much.
-        newest = waiting_jobs[-1]
-        return [*steps, Cancel(newest.job_id, "it is larger than its gang is now")]
-    if len(left) > coming:
-        fresh = not jobs
-        slots = max(len(left), demand.expected) if fresh else len(left) - coming
-        minimum = min(slots, demand.minimum) if fresh else slots
-        steps.append(Submit(tuple(left[coming:] if not fresh else left), slots, max(1, minimum)))
-    if waiting_jobs:
-        steps.append(Queue(waiting_jobs[0].job_id, tuple(left[:coming])))
-    return steps
+        return [*steps, *_take_back(waiting_jobs[-1:], "it is larger than its gang is now")]
+    queued: list[Step] = []
+    for job in waiting_jobs:
+        if takers := _takers(left, job, waiting_jobs, places=job.slots):
+            queued.append(Queue(job.job_id, tuple(takers)))
+            left = _without(left, takers)
+    if left:
+        slots = len(left) if jobs else max(len(left), demand.expected)
+        minimum = slots if jobs else min(slots, demand.minimum)
+        steps.append(Submit(tuple(left), slots, max(1, minimum)))
+    return [*steps, *queued]
+
+
+def _take_back(jobs: Sequence[Allocation], why: str) -> list[Step]:
+    return [Cancel(job_id, why) for job_id in dict.fromkeys(job.whole for job in jobs)]
 
 
 def slot_nodes(job: Job, slots: int, *, packed: bool) -> tuple[str, ...]:
@@ -162,14 +183,14 @@ def is_deserted(job: Allocation, pods: Sequence[Pod]) -> bool:
     Such a job is about to be ended by whoever looks after jobs. A pod that took a slot of it now would go with it.
     """
     return job.running and not any(
-        not pod.finished and (pod.metadata.uid in job.uids or is_placed_by(pod, job.job_id)) for pod in pods
+        not pod.finished and (pod.metadata.uid in job.uids or placed_by(pod) == job.job_id) for pod in pods
     )
 
 
-def is_placed_by(pod: Pod, job_id: int) -> bool:
-    """Whether a pod has a node by this job."""
+def placed_by(pod: Pod) -> int | None:
+    """Tell the job by which a pod has a node."""
     seat = seat_of(pod) if pod.bound else None
-    return seat is not None and seat[0] == job_id
+    return seat[0] if seat else None
 
 
 def _seat(
@@ -180,14 +201,42 @@ def _seat(
     seats: list[Seat] = []
     taken = taken_slots(pods) if left else Counter[tuple[int, str]]()
     for job in running:
-        free = Counter[str]()
+        if not left:
+            break
+        counted = Counter[str]()
+        free = []
         for node in job.nodes:
-            if not left:
-                break
-            free[node] += 1
-            if node not in avoided and free[node] > taken[job.job_id, node]:
-                seats.append(Seat(left.pop(0), job.job_id, node))
+            counted[node] += 1
+            if node not in avoided and counted[node] > taken[job.job_id, node]:
+                free.append(node)
+        takers = _takers(left, job, running, places=len(free))
+        seats += [Seat(pod, job.job_id, node) for pod, node in zip(takers, free, strict=False)]
+        left = _without(left, takers)
     return seats, left
+
+
+def _without(pods: Sequence[Pod], takers: Sequence[Pod]) -> list[Pod]:
+    taken = {pod.metadata.uid for pod in takers}
+    return [pod for pod in pods if pod.metadata.uid not in taken]
+
+
+def _takers(left: Sequence[Pod], job: Allocation, jobs: Sequence[Allocation], *, places: int) -> Sequence[Pod]:
+    """Choose the pods that take places of a job, in the order of their ranks."""
+    if not job.role:
+        return left[:places]
+    # Another pod may have come in place of one that the job was submitted for; it is known by its name or its role.
+    named = [it for it in jobs if it.role and it is not job]
+    others = {uid for it in named for uid in it.uids}, {key for it in named for key in it.pods}
+    return [pod for pod in left if _has_place(pod, job, *others)][:places]
+
+
+def _has_place(pod: Pod, job: Allocation, other_uids: Collection[str], other_pods: Collection[str]) -> bool:
+    uid, key = pod.metadata.uid, str(pod.metadata.key)
+    if uid in job.uids or uid in other_uids:
+        return uid in job.uids
+    if key in job.pods or key in other_pods:
+        return key in job.pods
+    return role_of(pod) == job.role
 
 
 def taken_slots(pods: Sequence[Pod]) -> Counter[tuple[int, str]]:

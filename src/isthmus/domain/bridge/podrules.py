@@ -6,6 +6,8 @@
     somebody cancelled the job while its pods waited       evict them, rather than submit what is not wanted
     the job is suspended, or resumed                       tell its pods
 
+Slurm ends the components of a heterogeneous job with its leader, so the pods of all of them decide about that one.
+
 A pod lives until its containers have ended: one that was deleted keeps its job during its grace time, because its
 node is still in use. Only if that node is dead is the job let go, since nobody would confirm the end of the pod.
 
@@ -59,6 +61,10 @@ class Scene(msgspec.Struct, frozen=True):
     """Pods that it was for and that are gone, as they were last seen."""
     missing: tuple[Key, ...] = ()
     """Pods that it was submitted for and that nobody has seen."""
+    elsewhere: tuple[Pod, ...] = ()
+    """Of the leader of a heterogeneous job: pods that have a node by its other components."""
+    led: bool = False
+    """Whether it is a component that ends with its leader."""
     dead_nodes: Collection[str] = ()
     """Kubernetes nodes that are gone or whose kubelet does not answer."""
     slurm_names: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -125,13 +131,16 @@ def decide(scene: Scene) -> Decision:
         leaving = [pod for pod in (*scene.bound, *unwanted) if _stays(pod)]
         return Decision(tuple(_evict(pod, scene.job, end) for pod in leaving), doubtful=bool(unwanted))
     held = [pod for pod in scene.bound if _holds(pod, scene)]
-    if not held and (scene.surplus or not _is_awaited(scene, phase)):
-        has_run = any(pod.bound for pod in (*scene.bound, *scene.departed))
+    in_use = held or scene.led or any(_holds(pod, scene) for pod in scene.elsewhere)
+    if not in_use and (scene.surplus or not _is_awaited(scene, phase)):
+        has_run = any(pod.bound for pod in (*scene.bound, *scene.elsewhere, *scene.departed))
         return Decision((_end(scene),), doubtful=has_run and phase is Phase.WAITING)
     evictions = _without_node(held, scene, phase)
     if evictions:
         return Decision(tuple(evictions), doubtful=True)
-    return Decision(tuple(_about_suspension(held, scene, phase)), again=_next_look(held, scene))
+    return Decision(
+        tuple(_about_suspension(held, scene, phase)), again=_next_look((*held, *scene.elsewhere), scene)
+    )
 
 
 def belongs(pod: Pod, marker: Marker) -> bool:
@@ -225,7 +234,7 @@ def _patience(pod: Pod, scene: Scene) -> float:
 
 
 def _next_look(held: Collection[Pod], scene: Scene) -> float | None:
-    soonest = min((_patience(pod, scene) for pod in held), default=float("inf"))
+    soonest = min((it for pod in held if (it := _patience(pod, scene)) > 0), default=float("inf"))
     return soonest if soonest < float("inf") else None
 
 
@@ -242,8 +251,9 @@ def _is_awaited(scene: Scene, phase: Phase) -> bool:
 def _end(scene: Scene) -> EndJob:
     if scene.surplus:
         return EndJob(Outcome(Result.DELETED, "another job was submitted under the same key"))
-    told = outcome(here=scene.bound, gone=scene.departed, missing=scene.missing)
-    status = exit_status(here=scene.bound, gone=scene.departed, missing=scene.missing)
+    here = (*scene.bound, *scene.elsewhere)
+    told = outcome(here=here, gone=scene.departed, missing=scene.missing)
+    status = exit_status(here=here, gone=scene.departed, missing=scene.missing)
     return EndJob(told, scene.missing, status)
 
 

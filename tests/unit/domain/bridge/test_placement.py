@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from isthmus import names
+from isthmus.domain.bridge.components import role_of
 from isthmus.domain.bridge.placement import (
     ALONE,
     Allocation,
@@ -148,6 +149,67 @@ def test_a_waiting_job_that_became_too_large_is_taken_back() -> None:
 def test_nothing_is_decided_twice() -> None:
     pods = [loose(f"a-{number}") for number in range(3)]
     assert decide(pods, [Allocation(7, 3)], Demand(3, 3)) == [Queue(7, tuple(pods))]
+
+
+# Heterogeneous jobs
+
+LEADER, WORKER = role_of(loose("l")), role_of(loose("w", node_selector={"kind": "gpu"}))
+
+
+def leader(name: str = "l") -> Pod:
+    return loose(name)
+
+
+def worker(name: str) -> Pod:
+    return loose(name, node_selector={"kind": "gpu"})
+
+
+def component(job_id: int, role: str, *pods: str, nodes: tuple[str, ...] = ()) -> Allocation:
+    """Make a component of job 7 that was submitted for these pods."""
+    uids, keys = frozenset(f"uid-{name}" for name in pods), frozenset(f"ns/{name}" for name in pods)
+    return Allocation(job_id, len(pods), nodes, uids, 7, role, keys)
+
+
+def test_pods_take_the_slots_of_their_own_component() -> None:
+    jobs = [component(7, LEADER, "z", nodes=("n9",)), component(8, WORKER, "a", "b", nodes=("n1", "n2"))]
+    (step,) = decide([worker("a"), worker("b"), leader("z")], jobs, Demand(3, 3))
+    assert seats([step]) == [("z", 7, "n9"), ("a", 8, "n1"), ("b", 8, "n2")]
+    assert isinstance(step, Bind)
+    assert step.together
+
+
+def test_a_heterogeneous_job_starts_when_all_its_components_have() -> None:
+    jobs = [component(7, LEADER, "l", nodes=("n9",)), component(8, WORKER, "a")]
+    pods = [leader(), worker("a")]
+    assert decide(pods, jobs, Demand(2, 2)) == [Queue(7, (pods[0],)), Queue(8, (pods[1],))]
+
+
+def test_a_replaced_pod_takes_the_slot_of_its_role() -> None:
+    jobs = [component(7, LEADER, "l", nodes=("n9",)), component(8, WORKER, "a", "b", nodes=("n1", "n2"))]
+    pods = [bound("l", 7, "n9"), bound("a", 8, "n1"), worker("new")]
+    assert seats(decide(pods, jobs, Demand(3, 3))) == [("new", 8, "n2")]
+
+
+def test_a_pod_of_another_role_gets_a_job_of_its_own() -> None:
+    jobs = [component(7, LEADER, "l", nodes=("n9",)), component(8, WORKER, "a", nodes=("n1",))]
+    pods = [bound("a", 8, "n1"), bound("l", 7, "n9"), leader("l2")]
+    assert decide(pods, jobs, Demand(2, 2)) == [Submit((pods[2],), 1, 1)]
+
+
+def test_components_of_one_role_keep_the_pods_they_were_made_for() -> None:
+    """Their volumes are on different nodes, and a pod that is made anew has the name of the old one."""
+    jobs = [component(7, LEADER, "p-0", nodes=("n1",)), component(8, LEADER, "p-1", nodes=("n2",))]
+    again = Pod(ObjectMeta(name="p-1", namespace="ns", uid="uid-of-another"), PodSpec())
+    assert seats(decide([again], jobs, Demand(1, 2))) == [("p-1", 8, "n2")]
+    assert seats(decide([again, bound("p-0", 7, "n1")], jobs, Demand(1, 2))) == [("p-1", 8, "n2")]
+
+
+def test_a_heterogeneous_job_is_taken_back_as_a_whole() -> None:
+    jobs = [component(7, LEADER, "l"), component(8, WORKER, "a", "b")]
+    assert decide([leader()], jobs, Demand(3, 3)) == [Cancel(7, "pods of its gang are gone")]
+    assert decide([], jobs, Demand(0, 0)) == [Cancel(7, "no pod is left for it")]
+    (step,) = decide([leader(), worker("a")], jobs, Demand(2, 2))
+    assert step == Cancel(7, "it is larger than its gang is now")
 
 
 def job(nodes: str, *shares: tuple[str, int], each: int = 1) -> Job:

@@ -76,6 +76,24 @@ def reasons(decision: Decision) -> list[str]:
     return [action.reason for action in decision.actions if isinstance(action, Evict)]
 
 
+# --- a heterogeneous job -----------------------------------------------------------------------------------------
+
+
+def test_a_leader_ends_when_the_pods_of_all_components_have() -> None:
+    done, elsewhere = pod(run="Succeeded"), pod("other", node="k2", slurm_node="n2", job_id=8)
+    assert decide(scene("RUNNING", pods=(done,), elsewhere=(elsewhere,))) == podrules.NOTHING
+    failed = pod("other", node="k2", slurm_node="n2", job_id=8, run="Failed")
+    (end,) = decide(scene("RUNNING", pods=(done,), elsewhere=(failed,))).actions
+    assert isinstance(end, EndJob)
+    assert end.outcome.result is Result.FAILED
+    assert end.outcome.text.startswith("team/other: Failed")
+
+
+def test_a_component_ends_with_its_leader() -> None:
+    assert decide(scene("RUNNING", pods=(pod(run="Succeeded"),), led=True)) == podrules.NOTHING
+    assert reasons(decide(scene("CANCELLED", pods=(pod(),), led=True)))
+
+
 # --- a job that lives --------------------------------------------------------------------------------------------
 
 
