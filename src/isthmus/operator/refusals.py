@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import Trouble
@@ -22,6 +23,8 @@ from isthmus.operator import parts
 from isthmus.operator.applying import Foreign, ReferenceMissing
 from isthmus.operator.reporting import Reported, Reporter
 from isthmus.runtime.controller import leaves, most_urgent
+
+log = structlog.get_logger()
 
 T = TypeVar("T", bound=Reported)
 
@@ -68,8 +71,10 @@ def told(
                 races.add(key)
                 raise Retry(str(refused[0])) from error
             races.discard(key)
+            wrong = "; ".join(it.line for it in refused)
+            log.warning("refused, will look again", error=wrong, after=AGAIN_S)
             if (about := there.get(key)) is not None:
-                await _tell(kind, about, "; ".join(it.line for it in refused), reporter=reporter, recorder=recorder)
+                await _tell(kind, about, wrong, reporter=reporter, recorder=recorder)
             if isinstance(most_urgent(error), Terminal):
                 raise Wait(refused[0].what, after=AGAIN_S) from error
             raise
