@@ -53,7 +53,7 @@ MADE: Final[tuple[Kind[Any], ...]] = (
 
 _BY_THEMSELVES: Final = frozenset(("resourceVersion", "generation", "managedFields", "uid", "creationTimestamp"))
 _ALLOCATED: Final = frozenset(("clusterIP", "clusterIPs", "healthCheckNodePort"))
-_MOMENTS: Final = frozenset((names.CHANGED_AT_ANNOTATION,))
+_MOMENTS: Final = frozenset((names.CHANGED_AT_ANNOTATION, "deployment.kubernetes.io/revision"))
 
 
 class Bed:
