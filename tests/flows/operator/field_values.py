@@ -63,7 +63,7 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     "k8sNodeFilterName": "some",
     "livenessProbe": _PROBE,
     "logfile": {"image": "example.org/image:1"},
-    "login": {"image": "example.org/image:1"},
+    "LoginSet.slinky:login": {"image": "example.org/image:1"},
     "maxUnavailable": "20%",
     "mountPath": "/mnt/example",
     "mpiConfig.pmixEnv": "OMPI_MCA_btl_tcp_if_include=eth1",
