@@ -40,7 +40,8 @@ class Withdrawals:
         try:
             for job in [known.job] if known and not known.marker.role else await world.slurm.job(whole):
                 if not outcome.is_told(job.admin_comment):
-                    said = outcome.in_admin_comment(job.admin_comment or "{}", Outcome(Result.DELETED, why))
+                    told = Outcome(Result.DELETED, why)
+                    said = outcome.in_admin_comment(job.admin_comment or "{}", told, taken_back=True)
                     await world.slurm.update_job(job.job_id, JobRequest(admin_comment=said))
             await world.slurm.cancel_job(whole)
         except (AlreadyDone, NotFound):
@@ -50,11 +51,15 @@ class Withdrawals:
         self._answered[whole] = True
 
     async def covers(self, ours: OurJob) -> bool:
-        """Whether a living job is being taken back. If it is not certain that Slurm knows, it is told again."""
-        whole = ours.job.queue_id
-        if whole not in self._answered and not outcome.is_told(ours.job.admin_comment):
+        """Whether a living job is about to end, and so of no use to pods that wait.
+
+        If it is being taken back and it is not certain that Slurm knows, Slurm is told again. One whose pods have
+        ended is left to the pod controller, which ends it as they ended: to cancel it would hide that.
+        """
+        whole, said = ours.job.queue_id, ours.job.admin_comment
+        if whole not in self._answered and not outcome.is_told(said):
             return False
-        if not self._answered.get(whole):
+        if not self._answered.get(whole) and (whole in self._answered or outcome.is_taken_back(said)):
             await self.take_back(ours.job_id, "it was being taken back before")
         return True
 

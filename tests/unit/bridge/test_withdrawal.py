@@ -57,6 +57,14 @@ def test_what_is_no_admin_comment_of_ours_tells_nothing() -> None:
     assert not outcome.is_told('{"outcome"')
 
 
+def test_a_job_says_whether_it_is_taken_back_or_its_pods_have_ended() -> None:
+    ended = outcome.in_admin_comment("{}", Outcome(Result.SUCCEEDED, "Succeeded"))
+    back = outcome.in_admin_comment("{}", Outcome(Result.DELETED, "it is too large"), taken_back=True)
+    assert (outcome.is_told(ended), outcome.is_taken_back(ended)) == (True, False)
+    assert (outcome.is_told(back), outcome.is_taken_back(back)) == (True, True)
+    assert not outcome.is_taken_back("[1, 2]")
+
+
 def test_components_of_one_job_are_withdrawn_together() -> None:
     def component(job_id: int, *states: str) -> OurJob:
         made = job(job_id, *states, key="k")

@@ -49,7 +49,9 @@ async def test_what_could_not_work_is_refused(webhook: Webhook) -> None:
 async def test_what_works_is_let_in_with_warnings(webhook: Webhook) -> None:
     assert await webhook.validate(request(slinky("Controller"))) == Admission(warnings=[])
     answer = await webhook.validate(request(cluster(topology={"blockSize": 4})))
-    assert answer.warnings == ["fields that have no effect yet: spec.topology"]
+    inert, best_effort = answer.warnings
+    assert inert == "fields that have no effect yet: spec.topology"
+    assert best_effort.startswith("spec.slurmNodes.worker.resources is not set")
 
 
 async def test_who_only_writes_marks_is_not_judged_again(webhook: Webhook) -> None:

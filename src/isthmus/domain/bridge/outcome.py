@@ -103,14 +103,24 @@ def in_comment(text: str, told: Outcome) -> str:
 
 def is_told(admin_comment: str | None) -> bool:
     """Whether an outcome stands beside the marker: it is written before we end a job, and by nobody else."""
+    return "outcome" in _content(admin_comment)
+
+
+def is_taken_back(admin_comment: str | None) -> bool:
+    """Whether a job is to end so that its pods get another one; not because of what they came to."""
+    return _content(admin_comment).get("takenBack") is True
+
+
+def _content(admin_comment: str | None) -> dict[str, Any]:
     try:
         content = msgspec.json.decode(admin_comment or "")
     except (msgspec.MsgspecError, RecursionError):
-        return False
-    return isinstance(content, dict) and "outcome" in content
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
-def in_admin_comment(admin_comment: str, told: Outcome) -> str:
+def in_admin_comment(admin_comment: str, told: Outcome, *, taken_back: bool = False) -> str:
     """Put an outcome beside the marker."""
     content: dict[str, Any] = msgspec.json.decode(admin_comment)
-    return msgspec.json.encode(content | {"outcome": told.text}).decode()
+    beside = {"outcome": told.text} | ({"takenBack": True} if taken_back else {})
+    return msgspec.json.encode(content | beside).decode()
