@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
+from isthmus.bridge.cache.jobs import OurJob
 from isthmus.domain.bridge import jobstates
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -183,7 +184,13 @@ async def test_an_allocation_that_went_back_is_counted_and_named(
     slurm = slurm_with_external_nodes
     async with running(config, slurm) as bridge:
         placed, left = await waiting(bridge, namespace)
-        (waits,) = [it for it in bridge.world.jobs if left in it.marker.keys and jobstates.living(it.job.job_state)]
+
+        def living() -> list[OurJob]:
+            ours = bridge.world.jobs
+            return [it for it in ours if left in it.marker.keys and jobstates.living(it.job.job_state)]
+
+        await until(lambda: len(living()) == 1)  # the cache may still show an attempt to start at once
+        (waits,) = living()
         filler = bridge.world.pods.get(placed)
         assert filler
     node = filler.spec.node_name
