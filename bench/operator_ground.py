@@ -28,6 +28,7 @@ from isthmus import names
 from isthmus.domain.kube.conditions import holds
 from isthmus.domain.languages.slurmconf import Directive
 from isthmus.domain.operator import partnames
+from isthmus.domain.operator.manifests import restapi
 from isthmus.domain.operator.manifests.common import labels
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
@@ -108,10 +109,12 @@ async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> Non
         keys = {"slurm.key": b"k" * 32, "jwt.key": slurm.jwt_key.read_bytes()}
         data = {name: b64encode(key).decode() for name, key in keys.items()}
         await kube.create(SECRETS, {"metadata": _meta("keys"), "data": data})
-        # The operator takes over what is there, and leaves its address as it is.
+        # The operator takes over what carries its marks, and leaves its address as it is.
         port = {"name": "slurmrestd", "port": SLURMRESTD_PORT}
         service = {"clusterIP": slurm.address, "ports": [port]}
-        await kube.create(SERVICES, {"metadata": _meta(partnames.restapi(_SLURM)), "spec": service})
+        marks = labels(restapi.APP, _SLURM, restapi.COMPONENT, cluster=_SLURM)
+        meta = {**_meta(partnames.restapi(_SLURM)), "labels": marks}
+        await kube.create(SERVICES, {"metadata": meta, "spec": service})
         references = {name: {"name": "keys", "key": key} for name, key in _KEYS.items()}
         # Somebody else's slurmctld: one of ours would have to take the files that the operator makes.
         spec = {**references, "external": True, "externalConfig": {"host": slurm.address, "port": 6817}}
@@ -119,8 +122,8 @@ async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> Non
         marks = labels("slurmctld", _SLURM, "controller", cluster=_SLURM)
         auth = {**_meta(partnames.auth(_SLURM)), "labels": marks}
         await kube.create(SECRETS, {"metadata": auth, "data": data})
-        restapi = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
-        await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": restapi})
+        spec = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
+        await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": spec})
         line: dict[str, str | int] = {"CPUs": 4, "RealMemory": 4096, "State": "External", "NodeAddr": "127.0.0.1"}
         hosts = f"{NODESET}-[0-{workers - 1}]"
         await client.create_node(Directive.of({"NodeName": hosts, "Feature": NODESET, **line}))
