@@ -10,7 +10,6 @@ import pytest
 from isthmus import names
 from isthmus.bridge import withdrawal
 from isthmus.bridge.cache.jobs import OurJob
-from isthmus.domain.bridge import jobstates
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.client import Client
@@ -155,17 +154,12 @@ async def test_a_new_process_finds_the_components_of_the_one_before(
 ) -> None:
     await asyncio.to_thread(apply_kinds, control_plane, "podgroup")
     async with running(config, slurm_with_external_nodes) as bridge:
-        _, keys, jobs = await waiting(Gangs(bridge, namespace))
+        (filler,), keys, jobs = await waiting(Gangs(bridge, namespace))
+        (filling,) = await bridge.bound(filler)
     async with running(config, slurm_with_external_nodes) as bridge:
-        await bridge.world.kube.delete(PODS, Key(namespace, "filler"), grace=0)
-        world = bridge.world
-
-        def filling() -> list[OurJob]:
-            return [it for it in world.jobs if it.marker.name == "filler" and jobstates.living(it.job.job_state)]
-
-        for ours in filling():
-            with suppress(AlreadyDone):  # the one that follows pods may be faster
-                await world.slurm.cancel_job(ours.job_id)
+        await bridge.world.kube.delete(PODS, filler, grace=0)
+        with suppress(AlreadyDone):  # whoever looks after jobs may be faster
+            await bridge.world.slurm.cancel_job(int(filling.metadata.labels[names.JOB_ID_LABEL]))
         pods = await bridge.bound(*keys)
         assert {it.metadata.labels[names.JOB_ID_LABEL] for it in pods} == {str(it.job_id) for it in jobs}
 
