@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def test_the_picture_shows_the_imports_of_today() -> None:
-    script = ROOT / "scripts" / "importgraph"
+@pytest.mark.parametrize("name", ["importgraph", "texts"])  # the imports and the messages of today
+def test_what_is_made_from_the_source_is_up_to_date(name: str) -> None:
+    script = ROOT / "scripts" / name
     done = subprocess.run([sys.executable, script, "--check"], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
