@@ -1,17 +1,28 @@
 """Whose word it was that a job should not run."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from isthmus.bridge.cache.jobs import OurJob
-from isthmus.bridge.withdrawal import is_withdrawn
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.withdrawal import Withdrawals, is_withdrawn
 from isthmus.domain.bridge import marker, outcome
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.outcome import Outcome, Result
+from isthmus.errors import Retry
+from isthmus.kube.auth import Fixed
+from isthmus.kube.client import Client
+from isthmus.kube.config import Config
 from isthmus.model.slurm import Job, Number
+from isthmus.slurm.auth import FileToken
+from isthmus.slurm.client import connect
 from isthmus.slurm.submission import with_key
 
+NOWHERE = "http://127.0.0.1:1"
 MARKER = Marker("c", "Pod", "team", "web", "uid", ("team/web",), ("uid",))
 
 
@@ -73,3 +84,42 @@ def test_components_of_one_job_are_withdrawn_together() -> None:
     both = [component(7), component(8)]
     assert all(is_withdrawn(it, both) for it in both)
     assert not is_withdrawn(both[0], [*both, job(9, "PENDING", key="k")])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """Caches with nobody behind them: whoever asks Slurm gets `Retry`."""
+    (tmp_path / "token").write_text("e30.e30.e30")
+    async with connect([NOWHERE], FileToken(tmp_path / "token")) as slurm:
+        yield World(Client(Config(server=NOWHERE, credentials=Fixed())), slurm, cluster="c")
+
+
+async def test_a_job_of_which_nothing_is_told_is_of_use(world: World) -> None:
+    assert not await Withdrawals(world).covers(job(7, "RUNNING"))
+
+
+@pytest.mark.parametrize("result", [Result.SUCCEEDED, Result.FAILED, Result.DELETED])
+async def test_a_job_whose_pods_have_ended_is_of_no_use_and_left_alone(world: World, result: Result) -> None:
+    ours = job(7, "RUNNING")
+    said = outcome.in_admin_comment(marker.write(MARKER), Outcome(result, "as its pods did"))
+    ended = OurJob(msgspec.structs.replace(ours.job, admin_comment=said), MARKER)
+    # To cancel it would take an answer, and would hide how its pods ended.
+    assert await Withdrawals(world).covers(ended)
+
+
+async def test_a_job_that_was_being_taken_back_is_told_to_end_again(world: World) -> None:
+    ours = job(7, "RUNNING")
+    told = Outcome(Result.DELETED, "it is too large")
+    said = outcome.in_admin_comment(marker.write(MARKER), told, taken_back=True)
+    half = OurJob(msgspec.structs.replace(ours.job, admin_comment=said), MARKER)
+    with pytest.raises(Retry):
+        await Withdrawals(world).covers(half)
+
+
+async def test_a_job_whose_withdrawal_was_not_answered_is_told_to_end_again(world: World) -> None:
+    withdrawals, ours = Withdrawals(world), job(7, "RUNNING")
+    world.poller.jobs.put(7, ours.job)
+    with pytest.raises(Retry):
+        await withdrawals.take_back(7, "it is too large")
+    with pytest.raises(Retry):
+        await withdrawals.covers(ours)
