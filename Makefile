@@ -27,6 +27,10 @@ quick: prepare ## Run the checks, the unit tests, and enough others to touch eve
 lint: .venv/ready ## Check style, types and layers.
 	$(RINGS) lint
 
+.PHONY: house
+house: ## Print the limits on lines and repeated code, each beside its bar.
+	@scripts/house
+
 .PHONY: unit
 unit: .venv/ready ## Test decisions and properties, without any server (a minute).
 	$(RINGS) unit
