@@ -26,4 +26,4 @@ class Faults:
         text = repr(error)[:_LONGEST]
         if text not in self._told and len(self._told) < _MOST:
             self._told.add(text)
-            _log.error("%s: a change was not taken note of; this is a bug", self._cache, exc_info=error)
+            _log.error("%s: a change was not processed; this is a bug", self._cache, exc_info=error)

@@ -11,10 +11,10 @@ app = typer.Typer(help="Install JobSet, LeaderWorkerSet and PodGroup.", no_args_
 
 @app.command()
 def install(
-    addons: Annotated[list[str], typer.Argument(help="Names as `isthmus addon list` shows.", metavar="ADDON")],
+    addons: Annotated[list[str], typer.Argument(help="Names from `isthmus addon list`.", metavar="ADDON")],
     name: Name = None,
 ) -> None:
-    """Bring add-ons into a running cluster, and wait until they serve."""
+    """Install add-ons into a running cluster, and wait until they are ready."""
     from isthmus.cli.render import progress
     from isthmus.local import lifecycle
 
@@ -24,7 +24,7 @@ def install(
 
 @app.command(name="list")
 def list_() -> None:
-    """Show the add-ons that there are."""
+    """List the available add-ons."""
     from isthmus.cli.render import table
     from isthmus.local.workloads import ADDONS
 

@@ -1,4 +1,4 @@
-"""`isthmus bridge …`: the processes that let Slurm place pods, and how they fare."""
+"""`isthmus bridge …`: the processes that let Slurm place pods, and their status."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,35 +16,39 @@ if TYPE_CHECKING:
     from isthmus.processes.bridge import Part
 
 app = typer.Typer(
-    help="Let Slurm place pods: run the processes, and see how they fare.",
+    help="Let Slurm place pods: run the processes, and show their status.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Config = Annotated[
-    Path | None, typer.Option(help="Settings. [default: /etc/slurm-bridge/config.yaml]", metavar="FILE")
+    Path | None, typer.Option(help="Configuration file. [default: /etc/slurm-bridge/config.yaml]", metavar="FILE")
 ]
 SlurmRestApi = Annotated[
-    str | None, typer.Option(help="Where slurmrestd is. [default: as in the settings]", metavar="URL")
+    str | None, typer.Option(help="URL of slurmrestd. [default: from the configuration]", metavar="URL")
 ]
 _Webhook = Annotated[
-    str, typer.Option(help="Where to serve webhooks; 0 for no admission in `all`.", metavar="ADDRESS")
+    str, typer.Option(help="Address of the webhook server; 0 disables admission in `all`.", metavar="ADDRESS")
 ]
 _ElectionId = Annotated[str, typer.Option(help="Name of the Lease. [default: by process]", metavar="NAME")]
-_ElectionNamespace = Annotated[str, typer.Option(help="Namespace of the Lease. [default: our own]", metavar="NAME")]
-_Installation = Annotated[
-    str, typer.Option(help="What webhooks and service accounts are called after.", metavar="NAME")
+_ElectionNamespace = Annotated[
+    str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
 ]
+_Installation = Annotated[str, typer.Option(help="Name prefix of webhooks and service accounts.", metavar="NAME")]
 _LeaderElect = Annotated[
     bool | None,
-    typer.Option("--leader-elect/--no-leader-elect", help="Let one of several work. [default: as in the settings]"),
+    typer.Option(
+        "--leader-elect/--no-leader-elect", help="Elect a leader among replicas. [default: from the configuration]"
+    ),
 ]
 _SecureMetrics = Annotated[
     bool | None,
-    typer.Option("--metrics-secure/--no-metrics-secure", help="Serve metrics over TLS. [default: likewise]"),
+    typer.Option(
+        "--metrics-secure/--no-metrics-secure", help="Serve metrics over TLS. [default: from the configuration]"
+    ),
 ]
 _Http2 = Annotated[
-    bool | None, typer.Option("--enable-http2/--no-enable-http2", help="No effect: HTTP/1.1 is served.")
+    bool | None, typer.Option("--enable-http2/--no-enable-http2", help="No effect: only HTTP/1.1 is served.")
 ]
 
 
@@ -93,7 +97,10 @@ def _process(*parts: "Part") -> "Callable[..., None]":
 
 _PROCESSES: "dict[str, tuple[tuple[Part, ...], str]]" = {
     "scheduler": (("scheduler",), "Run the scheduler: pods become jobs, and jobs that start become bindings."),
-    "controllers": (("controllers",), "Run the controllers, which keep pods and jobs, and nodes, in step."),
+    "controllers": (
+        ("controllers",),
+        "Run the controllers, which keep pods, jobs and nodes of both sides in sync.",
+    ),
     "admission": (("admission",), "Run the webhooks, which hand new pods to Slurm."),
     "all": (("admission", "scheduler", "controllers"), "Run everything in one process."),
 }
@@ -109,7 +116,7 @@ def status(
     *,
     json: Json = False,
 ) -> None:
-    """Show who leads, whether Slurm answers, what waits and why, and what asks for attention."""
+    """Show the leader, whether Slurm answers, which pods wait and why, and what needs attention."""
     import asyncio
     import time
 
@@ -148,7 +155,7 @@ def _lines(found: "Status") -> "Iterator[str]":
         who = f"led by {leader.holder}{when}" if leader.alive else f"✗ nobody leads{when}"
         yield f"  {leader.process:<12} {who}"
     if not found.leaders and "leases" not in found.troubles:
-        yield "  there is no Lease: the bridge is not installed here, or runs without election"
+        yield "  there is no Lease: the bridge is not installed here, or runs without leader election"
     yield from _slurm_lines(found)
     yield f"Pods: {found.bound} have a node, {sum(it.pods for it in found.waiting)} wait"
     for it in found.waiting:
@@ -169,8 +176,9 @@ def _slurm_lines(found: "Status") -> "Iterator[str]":
         return
     yield f"Slurm: {slurm.cluster} answers, release {slurm.release}, API {slurm.api}"
     states = ", ".join(f"{count} {state.lower()}" for state, count in sorted(found.jobs.items()))
-    yield f"Jobs of ours: {states or 'none'}"
-    yield f"Nodes: {nodes.kubernetes} in Kubernetes, {nodes.slurm} in Slurm, {nodes.registered} registered by us"
+    yield f"Jobs of the bridge: {states or 'none'}"
+    registered = f"{nodes.registered} registered by the bridge"
+    yield f"Nodes: {nodes.kubernetes} in Kubernetes, {nodes.slurm} in Slurm, {registered}"
     for listed, what in (
         (nodes.unregistered, "labelled as external, but not in Slurm"),
         (nodes.drained, "drained or down in Slurm"),

@@ -23,7 +23,7 @@ def list_() -> None:
 
 @app.command()
 def path(
-    name: Annotated[str, typer.Argument(help="As `isthmus chart list` shows.", metavar="CHART")],
+    name: Annotated[str, typer.Argument(help="Name from `isthmus chart list`.", metavar="CHART")],
 ) -> None:
     """Print a chart's directory: helm install isthmus-operator "$(isthmus chart path isthmus-operator)"."""
     from isthmus.local import resources

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from isthmus.model.soperator import SlurmCluster
 
 app = typer.Typer(
-    help="Make Slurm clusters in Kubernetes, look at them, and get into them.",
+    help="Create, inspect, enter and delete Slurm clusters in Kubernetes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-_Name = Annotated[str, typer.Argument(help="Of the cluster.", metavar="NAME")]
-_MaybeName = Annotated[str, typer.Argument(help="Of the cluster. [default: all]", metavar="NAME")]
+_Name = Annotated[str, typer.Argument(help="Name of the cluster.", metavar="NAME")]
+_MaybeName = Annotated[str, typer.Argument(help="Name of the cluster. [default: all]", metavar="NAME")]
 _Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Where it is. [default: wherever]", metavar="NAME")
+    str, typer.Option("--namespace", "-n", help="Namespace of the cluster. [default: all]", metavar="NAME")
 ]
 _Command = Annotated[
-    list[str] | None, typer.Argument(help="After --, what to run there.", metavar="[-- COMMAND …]")
+    list[str] | None, typer.Argument(help="The command to run, after --.", metavar="[-- COMMAND …]")
 ]
 
 _FIRST_UID = 1000
@@ -39,34 +39,36 @@ _FIRST_UID = 1000
 def create(
     name: _Name,
     *,
-    workers: Annotated[int, typer.Option(help="How many workers.", min=0, max=65533, metavar="N")] = 2,
+    workers: Annotated[int, typer.Option(help="Number of workers.", min=0, max=65533, metavar="N")] = 2,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Where to make it. [default: one of its name]", metavar="NAME")
+        str,
+        typer.Option("--namespace", "-n", help="Namespace, created if missing. [default: NAME]", metavar="NAME"),
     ] = "",
-    user: Annotated[str, typer.Option(help="Who can log in.", metavar="NAME")] = "soperator",
+    user: Annotated[str, typer.Option(help="User who can log in.", metavar="NAME")] = "soperator",
     ssh_key: Annotated[
         Path | None,
-        typer.Option(help="Their public key. [default: yours; made if you have none]", metavar="FILE"),
+        typer.Option(help="Public key of that user. [default: yours; created if you have none]", metavar="FILE"),
     ] = None,
-    slurm_version: Annotated[Slurm | None, typer.Option(help="Which Slurm. [default: the operator's]")] = None,
+    slurm_version: Annotated[Slurm | None, typer.Option(help="Version of Slurm. [default: the operator's]")] = None,
     accounting: Annotated[
-        bool, typer.Option("--accounting/--no-accounting", help="Keep records of jobs, in a database.")
+        bool, typer.Option("--accounting/--no-accounting", help="Keep job records in a database.")
     ] = True,
     shared_root: Annotated[
-        bool, typer.Option("--shared-root/--no-shared-root", help="One file system everywhere, and not only /home.")
+        bool,
+        typer.Option("--shared-root/--no-shared-root", help="Share the whole root file system, not only /home."),
     ] = True,
     node_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of nodes for SSH; 0 for any. [default: 30022 if free]", min=0, max=65535, metavar="PORT"
+            help="Node port for SSH; 0 for any. [default: 30022 if free]", min=0, max=65535, metavar="PORT"
         ),
     ] = None,
-    cpus: Annotated[str, typer.Option(help="CPUs of a worker. [default: its node's]", metavar="N")] = "",
-    memory: Annotated[str, typer.Option(help="Memory of a worker, such as 4Gi. [default: its node's]")] = "",
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is ready.")] = True,
+    cpus: Annotated[str, typer.Option(help="CPUs per worker. [default: all of its node]", metavar="N")] = "",
+    memory: Annotated[str, typer.Option(help="Memory per worker, such as 4Gi. [default: all of its node]")] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")] = True,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Make a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and accounting."""
+    """Create a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and accounting."""
     from isthmus.inspect import clusteraccess, clustermaking
     from isthmus.model.meta import Key
 
@@ -88,7 +90,7 @@ def create(
             shared_root=shared_root,
         )
         await clustermaking.create(client, wanted)
-        typer.echo(f"Cluster {name} is being made in the namespace {place}.")
+        typer.echo(f"Creating cluster {name} in namespace {place}.")
         if wait:
             await clustermaking.follow(client, Key(place, name), _teller(name))
 
@@ -99,7 +101,7 @@ def create(
 
 @app.command(name="list")
 def list_(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
-    """List the clusters that there are."""
+    """List the clusters."""
     import time
 
     from isthmus.cli.render import table
@@ -116,7 +118,7 @@ def list_(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
 
     found = reach.with_client(read, kubeconfig)
     if not found:
-        typer.echo("There is no cluster. Make one: isthmus cluster create NAME")
+        typer.echo("There is no cluster. Create one: isthmus cluster create NAME")
         return
     now = time.time()
     rows = [
@@ -151,7 +153,7 @@ def status(
 
         typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     elif not found:
-        typer.echo("There is no cluster. Make one: isthmus cluster create NAME")
+        typer.echo("There is no cluster. Create one: isthmus cluster create NAME")
     else:
         for each in found:
             _show(each)
@@ -165,8 +167,12 @@ def ssh(
     command: _Command = None,
     *,
     namespace: _Namespace = "",
-    user: Annotated[str, typer.Option(help="Who. [default: the cluster's first user]", metavar="NAME")] = "",
-    key: Annotated[Path | None, typer.Option(help="With which key. [default: yours]", metavar="FILE")] = None,
+    user: Annotated[
+        str, typer.Option(help="User to log in as. [default: the cluster's first user]", metavar="NAME")
+    ] = "",
+    key: Annotated[
+        Path | None, typer.Option(help="Private key to log in with. [default: yours]", metavar="FILE")
+    ] = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Log in to a cluster, or run one command there."""
@@ -199,10 +205,10 @@ def exec_(
     command: _Command = None,
     *,
     namespace: _Namespace = "",
-    user: Annotated[str, typer.Option(help="As this user. [default: root]", metavar="NAME")] = "",
+    user: Annotated[str, typer.Option(help="User to run the command as. [default: root]", metavar="NAME")] = "",
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Run a command on a login node, without a key; a shell, if none is given."""
+    """Run a command on a login node, without an SSH key; without a command, a shell."""
     from isthmus.cli.terminal import run_in_pod
     from isthmus.inspect import clusterstatus
     from isthmus.model.meta import Key
@@ -226,27 +232,27 @@ def refresh(
     *,
     namespace: _Namespace = "",
     image: Annotated[
-        str, typer.Option(help="To this image. [default: the one that the cluster is to have]", metavar="IMAGE")
+        str, typer.Option(help="Image to update to. [default: the one in the specification]", metavar="IMAGE")
     ] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Bring the shared root up to a newer image: what would change is shown first, and what users wrote is kept."""
+    """Update the shared root to a newer image: shows the changes first, and keeps what users wrote."""
     from isthmus.inspect import clusterrefresh, clusterstatus
 
     async def run(client: "Client") -> None:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
         wanted = await clusterrefresh.prepare(client, cluster, image=image)
-        typer.echo(f"From {cluster.status.jail_image} to {wanted.filling.image}, this would be done:")
+        typer.echo(f"Changes from {cluster.status.jail_image} to {wanted.filling.image}:")
         await clusterrefresh.show_plan(client, wanted, typer.echo)
-        if not yes and not typer.confirm("People stay logged in, and jobs run on. Go on?"):
+        if not yes and not typer.confirm("Users stay logged in and jobs keep running. Continue?"):
             typer.echo("Nothing was changed.")
             return
         await clusterrefresh.carry_out(client, wanted, typer.echo)
         if image and image != cluster.status.jail_image_wanted:
             place = cluster.metadata.namespace
             typer.echo(
-                f"The specification still says {cluster.status.jail_image_wanted}; let it say what is there:\n"
+                f"The specification still names {cluster.status.jail_image_wanted}; set it to the new image:\n"
                 f"  kubectl patch -n {place} slurmcluster {name} --type=merge"
                 f' -p=\'{{"spec":{{"populateJail":{{"image":"{image}"}}}}}}\''
             )
@@ -260,13 +266,13 @@ def delete(
     *,
     namespace: _Namespace = "",
     data: Annotated[
-        bool, typer.Option("--data/--keep-data", help="Users' files, accounting and state, too.")
+        bool, typer.Option("--data/--keep-data", help="Also delete users' files, accounting and state.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until its last pod is gone.")] = True,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until its last pod is gone.")] = True,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Remove a cluster: workers are drained first, and users' files are kept unless told otherwise."""
+    """Delete a cluster: drains its workers first, and keeps users' files unless --data is given."""
     from isthmus.inspect import clusteraccess, clusterremoving, clusterstatus
     from isthmus.model.storage import CLAIMS
 
@@ -284,10 +290,10 @@ def delete(
         selector = clusteraccess.claims_selector(cluster)
         if data:
             await clusterremoving.remove_data(client, cluster)
-            typer.echo("Its data are deleted.")
+            typer.echo("Its data is deleted.")
         elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
             kept = ", ".join(it.metadata.name for it in left)
-            typer.echo(f"Kept: volume claims {kept}, and what opens them.")
+            typer.echo(f"Kept: volume claims {kept}, and their Secrets.")
             typer.echo(f"Delete them: kubectl delete pvc,secret -n {place} -l '{selector}'")
 
     reach.with_client(remove, kubeconfig)
@@ -346,7 +352,7 @@ def _teller(name: str) -> "Callable[[SlurmCluster | None], bool]":
     def tell(cluster: "SlurmCluster | None") -> bool:
         nonlocal said
         if cluster is None:
-            raise Terminal(f"the cluster {name} was deleted while it was being made")
+            raise Terminal(f"cluster {name} was deleted while it was being created")
         held = {it.type: it for it in cluster.status.conditions}
         if "Ready" in held and held["Ready"].status == "True":
             typer.echo(f"Cluster {name} is ready: {cluster.status.workers} workers.")

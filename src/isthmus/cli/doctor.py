@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    name: Annotated[str, typer.Argument(help="Of a cluster. [default: all]", metavar="NAME")] = "",
+    name: Annotated[str, typer.Argument(help="Name of a cluster. [default: all]", metavar="NAME")] = "",
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Only look there. [default: everywhere]", metavar="NAME")
+        str, typer.Option("--namespace", "-n", help="Namespace to examine. [default: all]", metavar="NAME")
     ] = "",
     kubeconfig: Kubeconfig = None,
     *,
@@ -46,15 +46,15 @@ def doctor(
 
 def lines(report: "Report") -> "Iterator[str]":
     """Write a report for people: the gravest first, each with its cause and its remedy."""
-    examined = ", ".join(report.clusters) or "no cluster, because there is none"
+    examined = ", ".join(report.clusters) or "no cluster: none exists"
     yield f"Examined: {examined}"
     grave = [it for it in report.findings if it.grave]
     for finding in (*grave, *(it for it in report.findings if not it.grave)):
         yield from _told(finding)
     if not report.findings:
-        yield f"{typer.style('✓', fg='green')} nothing is wrong"
+        yield f"{typer.style('✓', fg='green')} no problem found"
     elif not grave:
-        yield f"{typer.style('✓', fg='green')} nothing is broken"
+        yield f"{typer.style('✓', fg='green')} no error found"
 
 
 def _told(finding: "Finding") -> "Iterator[str]":

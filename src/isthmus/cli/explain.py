@@ -27,7 +27,8 @@ _INDENT = 14
 def explain(
     target: Annotated[str, typer.Argument(help="pod/NAME, NAME, or job/ID of a Slurm job.", metavar="TARGET")],
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Of the pod. [default: the kubeconfig's]", metavar="NAME")
+        str,
+        typer.Option("--namespace", "-n", help="Namespace of the pod. [default: the kubeconfig's]", metavar="NAME"),
     ] = "",
     config: Config = None,
     kubeconfig: Kubeconfig = None,
@@ -83,7 +84,7 @@ def _lines(found: "Explanation") -> "Iterator[str]":
     for gate in found.gates:
         yield from _gate(gate)
     if found.siblings:
-        yield f"Others of its group: {len(found.siblings)}"
+        yield f"Other pods of its group: {len(found.siblings)}"
         yield from (f"  {sibling}" for sibling in found.siblings)
 
 

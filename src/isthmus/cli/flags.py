@@ -7,12 +7,16 @@ import typer
 
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(help="How to reach Kubernetes. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"),
+    typer.Option(help="Path of the kubeconfig. [default: KUBECONFIG, the pod, ~/.kube/config]", metavar="FILE"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-MetricsAddress = Annotated[str, typer.Option(help="Where to serve metrics; 0 for nowhere.", metavar="ADDRESS")]
-HealthAddress = Annotated[str, typer.Option(help="Where to serve /healthz and /readyz.", metavar="ADDRESS")]
+MetricsAddress = Annotated[
+    str, typer.Option(help="Address of the metrics server; 0 disables it.", metavar="ADDRESS")
+]
+HealthAddress = Annotated[
+    str, typer.Option(help="Address of the server of /healthz and /readyz.", metavar="ADDRESS")
+]
 Verbosity = Annotated[
-    str, typer.Option("--v", "-v", help="How much is logged: a number (4: everything) or a level.", metavar="LEVEL")
+    str, typer.Option("--v", "-v", help="Log level: a number (4 logs everything) or a name.", metavar="LEVEL")
 ]

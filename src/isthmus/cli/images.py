@@ -9,7 +9,7 @@ import typer
 from isthmus.cli.options import Name, chosen
 
 app = typer.Typer(help="Build, list and load container images.", no_args_is_help=True, rich_markup_mode=None)
-_Names = Annotated[list[str] | None, typer.Argument(help="Which; all when none is named.", metavar="IMAGE")]
+_Names = Annotated[list[str] | None, typer.Argument(help="Images to build; all if none is given.", metavar="IMAGE")]
 
 
 class Arch(StrEnum):
@@ -25,7 +25,7 @@ def build(
     output: Annotated[
         Path | None, typer.Option(help="Write OCI archives here, to push to a registry.", metavar="DIR")
     ] = None,
-    arch: Annotated[Arch | None, typer.Option(help="For which processors. [default: this machine's]")] = None,
+    arch: Annotated[Arch | None, typer.Option(help="Architecture to build for. [default: this machine's]")] = None,
 ) -> None:
     """Build images that the cache does not hold."""
     from isthmus.cli.render import progress
@@ -46,7 +46,7 @@ def build(
 
 @app.command(name="list")
 def list_() -> None:
-    """Show the images that there are recipes for, and which of them are built."""
+    """List the images, and which of them are built."""
     from isthmus.cli.render import table
     from isthmus.local.images.build import list_images
     from isthmus.local.images.recipes import IMAGES, reference
@@ -58,10 +58,10 @@ def list_() -> None:
 
 @app.command()
 def load(
-    names: Annotated[list[str], typer.Argument(help="Names as `isthmus images list` shows.", metavar="IMAGE")],
+    names: Annotated[list[str], typer.Argument(help="Names from `isthmus images list`.", metavar="IMAGE")],
     name: Name = None,
 ) -> None:
-    """Put images into every node of a running cluster."""
+    """Load images into every node of a running cluster."""
     from isthmus.cli.render import progress
     from isthmus.local import lifecycle, supply
 

@@ -16,7 +16,7 @@ def status(name: Name = None) -> None:
 
     names = [chosen(name)] if name else every()
     if not names:
-        typer.echo("No cluster on this machine. Make one: isthmus up")
+        typer.echo("No cluster on this machine. Create one: isthmus up")
         return
     healthy = True
     for each in names:
@@ -34,9 +34,9 @@ def status(name: Name = None) -> None:
         table(("NODE", "ROLE", "ADDRESS", "MACHINE", "KUBERNETES", "NOT RUNNING"), rows)
         if settings.publish and not cluster.switch.runs("publish"):
             healthy = False
-            typer.echo("The ports of localhost are not served: publish does not run.")
+            typer.echo("Ports of localhost are not published: the process publish does not run.")
     if not healthy:
-        typer.echo("Not all is well. Repair what does not run: isthmus up")
+        typer.echo("Some parts do not run. Repair them: isthmus up")
         raise typer.Exit(1)
 
 
@@ -52,9 +52,9 @@ def logs(
         str | None, typer.Argument(help="kubelet, etcd, kube-apiserver …", metavar="COMPONENT")
     ] = None,
     name: Name = None,
-    node: Annotated[str | None, typer.Option(help="Only of this node.", metavar="NODE")] = None,
+    node: Annotated[str | None, typer.Option(help="Only show the log of this node.", metavar="NODE")] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines are added.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
 ) -> None:
     """Show the log of a component, of all nodes that have one; without a name, which logs there are."""
     from isthmus.local.cluster import Cluster
@@ -68,7 +68,7 @@ def logs(
         return
     files = [file for file in there if file.stem == component]
     if not files:
-        raise Terminal(f"there is no log of {component!r}", remedy=f"choose one of: {', '.join(components)}")
+        raise Terminal(f"there is no log for {component!r}", remedy=f"choose one of: {', '.join(components)}")
     # tail names each file when there are several, and can follow them all.
     words = ("--follow", "--lines=20") if follow else ("--lines=+1",)
     os.execvp("tail", ("tail", *words, *files))  # noqa: S606 - no shell in between, as it should be

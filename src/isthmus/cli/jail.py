@@ -13,20 +13,18 @@ import typer
 from isthmus.cli.flags import Json
 from isthmus.errors import IsthmusError, Terminal
 
-app = typer.Typer(
-    help="Fill and refresh the shared root, and look at it.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Fill, refresh and inspect the shared root.", no_args_is_help=True, rich_markup_mode=None)
 
 _REFUSED: Final = 3
-_Source = Annotated[str, typer.Option(help="The image, unpacked or mounted.", metavar="DIR")]
-_Root = Annotated[str, typer.Option(help="The shared root.", metavar="DIR")]
+_Source = Annotated[str, typer.Option(help="Directory of the image, unpacked or mounted.", metavar="DIR")]
+_Root = Annotated[str, typer.Option(help="Directory of the shared root.", metavar="DIR")]
 _All = Annotated[bool, typer.Option("--all", help="Show every path, not only the first.")]
-_Image = Annotated[str, typer.Option(help="What the image is called. [default: its directory]", metavar="NAME")]
+_Image = Annotated[str, typer.Option(help="Name of the image. [default: its directory]", metavar="NAME")]
 
 
 @app.command()
 def populate(source: _Source = "/source", root: _Root = "/mnt/jail", image: _Image = "") -> None:
-    """Fill an empty root from an image; goes on where an earlier run was ended, and keeps what is not ours."""
+    """Fill an empty root from an image; continues an interrupted run, and keeps files that it did not write."""
     import time
 
     from isthmus.processes import sharedroot
@@ -62,10 +60,12 @@ def refresh(
     image: _Image = "",
     restore: Annotated[
         list[str] | None,
-        typer.Option(help="Make this as the image has it, whatever users did there; repeatable.", metavar="PATH"),
+        typer.Option(
+            help="Restore this path from the image, whatever users changed there; repeatable.", metavar="PATH"
+        ),
     ] = None,
 ) -> None:
-    """Bring a root to another image: keeps homes, accounts and what users changed. See first: isthmus jail plan."""
+    """Update a root to another image; keeps homes, accounts and what users changed. Preview: isthmus jail plan."""
     import time
 
     from isthmus.processes import sharedroot
@@ -94,7 +94,7 @@ def verify(root: _Root = "/mnt/jail", *, all_paths: _All = False, json: Json = F
 
 @app.command()
 def status(root: _Root = "/mnt/jail", *, json: Json = False) -> None:
-    """Show whether a root is filled, from what, and who works on it."""
+    """Show whether a root is filled, from which image, and who is working on it."""
     from isthmus.processes import sharedroot
 
     with _exit_codes():

@@ -16,5 +16,5 @@ def level(text: str) -> "Level":
     if text.isascii() and text.isdigit():
         return "debug" if int(text) >= _EVERYTHING else "info"
     if text.lower() not in levels:
-        raise Terminal(f"{text!r} is no level", remedy=f"write a number, or one of {', '.join(levels)}")
+        raise Terminal(f"{text!r} is not a log level", remedy=f"write a number, or one of {', '.join(levels)}")
     return levels[text.lower()]

@@ -21,16 +21,20 @@ class Slurm(StrEnum):
 
 def up(
     name: Name = None,
-    nodes: Annotated[int | None, typer.Option(help="How many workers. [default: 3]", metavar="N")] = None,
-    slurm: Annotated[Slurm | None, typer.Option(help="Which Slurm. [default: 26.05]")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of workers. [default: 3]", metavar="N")] = None,
+    slurm: Annotated[Slurm | None, typer.Option(help="Version of Slurm. [default: 26.05]")] = None,
     publish: Annotated[
         list[str] | None,
-        typer.Option(help="A port of localhost for a node port. [default: 30022]", metavar="PORT[:NODEPORT]"),
+        typer.Option(
+            help="Port of localhost to publish a node port on. [default: 30022]", metavar="PORT[:NODEPORT]"
+        ),
     ] = None,
     binaries: Annotated[
         Path | None,
         typer.Option(
-            envvar="ISTHMUS_BINARIES", help="Use the programs in this directory, build none.", metavar="DIR"
+            envvar="ISTHMUS_BINARIES",
+            help="Use the programs in this directory instead of building them.",
+            metavar="DIR",
         ),
     ] = None,
 ) -> None:
@@ -58,7 +62,7 @@ def up(
 def down(
     name: Name = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Remove every cluster of this machine.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete every cluster of this machine.")] = False,
 ) -> None:
     """Remove a cluster and everything that it left on this machine; the cache stays."""
     from isthmus.cli.render import progress

@@ -6,7 +6,7 @@ import typer
 
 from isthmus.cli.options import Name, chosen
 
-app = typer.Typer(help="Stop, start, cut off and heal nodes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Stop, start, disconnect and reconnect nodes.", no_args_is_help=True, rich_markup_mode=None)
 _Node = Annotated[
     str, typer.Argument(help="The node, such as isthmus-worker2, or worker2 for short.", metavar="NODE")
 ]
@@ -14,7 +14,7 @@ _Node = Annotated[
 
 @app.command()
 def stop(node: _Node, name: Name = None) -> None:
-    """Switch a node off, as pulling its plug would."""
+    """Switch a node off, as if its power failed."""
     from isthmus.local import lifecycle
 
     lifecycle.stop_node(chosen(name), node)
@@ -30,7 +30,7 @@ def start(node: _Node, name: Name = None) -> None:
 
 @app.command()
 def cut(node: _Node, name: Name = None) -> None:
-    """Pull a node's network cable; what runs there goes on, alone."""
+    """Disconnect a node's network; what runs there keeps running."""
     from isthmus.local import lifecycle
 
     lifecycle.cut_node(chosen(name), node)
@@ -38,7 +38,7 @@ def cut(node: _Node, name: Name = None) -> None:
 
 @app.command()
 def heal(node: _Node, name: Name = None) -> None:
-    """Plug a node's network cable in again."""
+    """Connect a node's network again."""
     from isthmus.local import lifecycle
 
     lifecycle.heal_node(chosen(name), node)

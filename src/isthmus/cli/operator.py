@@ -13,31 +13,32 @@ _Text = Annotated[str, typer.Option()]
 def operator(
     *,
     namespaces: Annotated[
-        str, typer.Option(help="Look after these only, separated by commas. [default: all]", metavar="NAMES")
+        str, typer.Option(help="Namespaces to watch, separated by commas. [default: all]", metavar="NAMES")
     ] = "",
     kubeconfig: Kubeconfig = None,
     metrics_bind_address: MetricsAddress = ":8080",
     health_probe_bind_address: HealthAddress = ":8081",
     webhook_bind_address: Annotated[
-        str, typer.Option(help="Where to serve webhooks; 0 for nowhere.", metavar="ADDRESS")
+        str, typer.Option(help="Address of the webhook server; 0 disables it.", metavar="ADDRESS")
     ] = ":9443",
     leader_elect: Annotated[
-        bool, typer.Option("--leader-elect/--no-leader-elect", help="Let one of several work.")
+        bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader among replicas.")
     ] = True,
     leader_elect_namespace: Annotated[
-        str, typer.Option(help="Namespace of the Lease. [default: our own]", metavar="NAME")
+        str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
     ] = "",
     name: Annotated[
-        str, typer.Option(help="What the Lease and the webhooks are called after.", metavar="NAME")
+        str, typer.Option(help="Name of the Lease, and prefix of the webhooks.", metavar="NAME")
     ] = "isthmus-operator",
     propagated_node_conditions: Annotated[
-        str, typer.Option(help="Conditions of nodes that Slurm is told of when they are cordoned.", metavar="TYPES")
+        str,
+        typer.Option(help="Node conditions whose message Slurm gets as the reason for a cordon.", metavar="TYPES"),
     ] = "",
     slurm_image: Annotated[str, typer.Option(help="The image of Slurm's daemons.", metavar="IMAGE")] = "",
     login_image: Annotated[str, typer.Option(help="The image of login nodes and workers.", metavar="IMAGE")] = "",
     mariadb_image: Annotated[str, typer.Option(help="The image of databases.", metavar="IMAGE")] = "",
     isthmus_image: Annotated[
-        str, typer.Option(help="The image of our own commands. [default: of this version]", metavar="IMAGE")
+        str, typer.Option(help="The image with the isthmus command. [default: of this version]", metavar="IMAGE")
     ] = "",
     v: Verbosity = "0",
 ) -> None:

@@ -9,7 +9,7 @@ DEFAULT_NAME = "isthmus"
 Name = Annotated[
     str | None,
     typer.Option(
-        "--name", envvar="ISTHMUS_NAME", help="Which cluster; not needed when there is one.", metavar="NAME"
+        "--name", envvar="ISTHMUS_NAME", help="Name of the cluster; optional if there is only one.", metavar="NAME"
     ),
 ]
 

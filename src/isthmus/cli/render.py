@@ -16,7 +16,7 @@ def progress() -> Iterator[Progress]:
         with _shown() as shown:
             yield shown
     except KeyboardInterrupt:
-        typer.echo("\nisthmus: stopped; run the same command again to go on, or: isthmus down", err=True)
+        typer.echo("\nisthmus: interrupted; run the same command again to continue, or: isthmus down", err=True)
         raise
 
 

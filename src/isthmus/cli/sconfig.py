@@ -13,14 +13,14 @@ def sconfig(
     *,
     cluster: Annotated[str, typer.Option(help="The SlurmCluster whose files these are.", metavar="NAME")],
     namespace: Annotated[
-        str, typer.Option(help="Where its JailedConfigs are. [default: our own]", metavar="NAME")
+        str, typer.Option(help="Namespace of its JailedConfigs. [default: that of this pod]", metavar="NAME")
     ] = "",
     root: Annotated[Path, typer.Option(help="Where the shared root is mounted.", metavar="DIR")] = Path(
         "/mnt/jail"
     ),
     covered: Annotated[
         list[str] | None,
-        typer.Option(help="A place on which nodes mount something else; may be repeated.", metavar="PATH"),
+        typer.Option(help="A path on which nodes mount something else; repeatable.", metavar="PATH"),
     ] = None,
     kubeconfig: Kubeconfig = None,
     metrics_bind_address: MetricsAddress = ":8080",

@@ -62,7 +62,7 @@ class Answer:
             end = data.find(_END_OF_HEAD, at)
             if end < 0:
                 if len(data) - at > _HEAD_LIMIT:
-                    raise ProtocolError("the head of the answer does not end")
+                    raise ProtocolError("the header of the response is too long")
                 self._held = data[at:]
                 return []
             self._read_head(data[at:end])
@@ -85,7 +85,7 @@ class Answer:
         first, *lines = text.decode("latin-1").split("\r\n")
         words = first.split(" ", 2)
         if not words[0].startswith("HTTP/1.") or len(words) == 1 or not (words[1].isascii() and words[1].isdigit()):
-            raise ProtocolError(f"the answer begins with {first[:40]!r}")
+            raise ProtocolError(f"the response starts with {first[:40]!r}")
         status = int(words[1][:4])
         if status < HTTPStatus.OK:  # an interim answer; the real one follows
             return
@@ -100,7 +100,7 @@ class Answer:
         elif coding == "chunked":
             self._chunked = True
         elif coding:
-            raise ProtocolError(f"the answer is encoded as {coding[:40]!r}")
+            raise ProtocolError(f"the response has the unsupported encoding {coding[:40]!r}")
         elif "content-length" in headers:
             self._left = _number(headers["content-length"], base=10)
         else:
@@ -133,11 +133,11 @@ class Answer:
         end = data.find(_END_OF_LINE, begin, begin + _SIZE_LINE)
         if end < 0:
             if len(data) - at >= _SIZE_LINE:
-                raise ProtocolError("a chunk of the answer has no length")
+                raise ProtocolError("a chunk of the response has no length")
             self._held = data[at:]
             return -1
         if self._gap and not data.startswith(_END_OF_LINE, at):
-            raise ProtocolError("a chunk of the answer is longer than it says")
+            raise ProtocolError("a chunk of the response is longer than its length")
         # Behind the last chunk, whose size is 0, an empty line ends the body, with trailers before it or without.
         self._left = _number(data[begin:end].decode("latin-1").partition(";")[0].strip(), base=16) or None
         self._gap = len(_END_OF_LINE)
@@ -151,7 +151,7 @@ class Answer:
         end = data.find(_END_OF_HEAD, at)
         if end < 0:
             if len(data) - at > _HEAD_LIMIT:
-                raise ProtocolError("the trailers of the answer do not end")
+                raise ProtocolError("the trailers of the response are too long")
             self._held = data[at:]
             return -1
         self.complete = True
@@ -160,5 +160,5 @@ class Answer:
 
 def _number(text: str, *, base: int) -> int:
     if not _NUMBERS[base].fullmatch(text):
-        raise ProtocolError(f"the answer has the length {text[:20]!r}")
+        raise ProtocolError(f"the response has the invalid length {text[:20]!r}")
     return int(text, base)

@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         """Take bytes of the answer."""
         answer = self._answer
         if answer is None:
-            self._fail(ProtocolError("the server sends what nobody asked for"))
+            self._fail(ProtocolError("the server sent data without a request"))
             return
         try:
             pieces = answer.feed(data)
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
         elif self._peek and answer.head and self._peek(answer.head, self._pieces):
             self._peek = None
         elif self._size > LARGEST:
-            self._fail(ProtocolError(f"the answer is longer than {LARGEST >> 20} MiB"))
+            self._fail(ProtocolError(f"the response is longer than {LARGEST >> 20} MiB"))
 
     def connection_lost(self, error: Exception | None) -> None:
         """End; an answer without a stated length is complete now."""
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             self._trouble = self._trouble or ConnectionResetError("the connection is closed")
             self._wake()
         else:
-            self._fail(error or ConnectionResetError("the connection was cut before the answer"))
+            self._fail(error or ConnectionResetError("the connection was closed before the response"))
 
 
 class Pool:

@@ -77,14 +77,16 @@ class Secured(asyncio.Protocol, asyncio.Transport):
 
     def eof_received(self) -> bool:
         """Take an end that the other side did not announce, and that anybody may have made."""
-        self._failed = self._failed or ConnectionResetError("the connection was cut")
+        self._failed = self._failed or ConnectionResetError("the connection was closed")
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         """End."""
         error = self._failed or error
         if not self._ready.done():
-            self._ready.set_exception(error or ConnectionResetError("the connection was cut in the TLS handshake"))
+            self._ready.set_exception(
+                error or ConnectionResetError("the connection was closed during the TLS handshake")
+            )
             self._ready.exception()  # known, even if nobody waits any more
         self._above.connection_lost(error)
 

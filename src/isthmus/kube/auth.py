@@ -220,9 +220,9 @@ class Exec:
             raise Terminal(f"{self._argv[0]} did not print an ExecCredential") from error
         status = credential.status
         if credential.api_version != self._api_version:
-            raise Terminal(f"{self._argv[0]} answered as {credential.api_version!r}, not {self._api_version}")
+            raise Terminal(f"{self._argv[0]} returned {credential.api_version!r}, not {self._api_version}")
         if not status.token and not status.client_certificate_data:
-            raise Terminal(f"{self._argv[0]} gave neither a token nor a certificate")
+            raise Terminal(f"{self._argv[0]} returned neither a token nor a certificate")
         self._headers = {"Authorization": _bearer(status.token, self._argv[0])} if status.token else {}
         self._expires = status.expiration_timestamp
         if status.client_certificate_data:
@@ -243,14 +243,14 @@ class Exec:
             )
         except OSError as error:
             raise Terminal(
-                f"the credential plugin {self._argv[0]} cannot be run: {error.strerror}",
+                f"cannot run the credential plugin {self._argv[0]}: {error.strerror}",
                 remedy=self._install_hint or "install it, or choose another user in the kubeconfig",
             ) from error
         try:
             async with asyncio.timeout(_EXEC_TIMEOUT):
                 printed, complained = await process.communicate()
         except TimeoutError as error:
-            raise Retry(f"{self._argv[0]} gave no credentials within {_EXEC_TIMEOUT:.0f} s") from error
+            raise Retry(f"{self._argv[0]} returned no credentials within {_EXEC_TIMEOUT:.0f} s") from error
         finally:
             if process.returncode is None:
                 process.kill()
@@ -263,5 +263,5 @@ class Exec:
 
 def _bearer(token: str, source: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Terminal(f"the token from {source} is empty or holds characters that no token has")
+        raise Terminal(f"the token from {source} is empty or contains invalid characters")
     return f"Bearer {token}"

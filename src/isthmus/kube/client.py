@@ -270,13 +270,13 @@ class Client(Transport):
         try:
             return kind.decoder.decode(answer)
         except UNREADABLE as error:
-            raise Garbled(f"{self.config.server} sent a {kind.name} that is none: {error}") from error
+            raise Garbled(f"{self.config.server} sent an invalid {kind.name}: {error}") from error
 
     def _decode_page(self, kind: Kind[T], page: bytes) -> Listing[T]:
         try:
             return kind.list_decoder.decode(page)
         except UNREADABLE as error:
-            raise Garbled(f"{self.config.server} sent a list of {kind.plural} that is none: {error}") from error
+            raise Garbled(f"{self.config.server} sent an invalid list of {kind.plural}: {error}") from error
 
 
 def _next_page(page: bytes) -> str:
@@ -292,9 +292,9 @@ def _next_page(page: bytes) -> str:
 def collection(kind: Kind[Any], namespace: str = "", *, one: bool = False) -> str:
     """Make the path of all objects of a kind; with `one`, a kind that has namespaces must be given one."""
     if namespace and not kind.namespaced:
-        raise Terminal(f"{kind.plural} have no namespaces, but {namespace!r} was given")
+        raise Terminal(f"{kind.plural} are not namespaced, but the namespace {namespace!r} was given")
     if one and kind.namespaced and not namespace:
-        raise Terminal(f"{kind.plural} live in namespaces and none was given", remedy="set metadata.namespace")
+        raise Terminal(f"{kind.plural} are namespaced, but no namespace was given", remedy="set metadata.namespace")
     if namespace:
         return f"{kind.root}/namespaces/{_segment(namespace)}/{kind.plural}"
     return f"{kind.root}/{kind.plural}"
@@ -328,7 +328,7 @@ def complete(kind: Kind[Any], body: Body) -> dict[str, Any]:
     content: dict[str, Any] = dict(body) if isinstance(body, Mapping) else msgspec.to_builtins(body)
     given = (content.get("apiVersion", kind.api_version), content.get("kind", kind.name))
     if given != (kind.api_version, kind.name):
-        raise Terminal(f"a {given[1]} of {given[0]} was given where a {kind.name} of {kind.api_version} belongs")
+        raise Terminal(f"expected a {kind.name} of {kind.api_version}, got a {given[1]} of {given[0]}")
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}, **content}
 
 
@@ -340,7 +340,7 @@ def _key(manifest: Mapping[str, Any]) -> Key:
 def _segment(name: str) -> str:
     """Quote a name for a path, and refuse what would lead to another path."""
     if not name or name in {".", ".."} or "/" in name or "%" in name:
-        raise Terminal(f"{name!r} cannot be the name of an object")
+        raise Terminal(f"{name!r} is not a valid object name")
     return quote(name, safe=":")
 
 

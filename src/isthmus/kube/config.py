@@ -76,7 +76,7 @@ def from_files(paths: Iterable[Path], *, context: str | None = None) -> Config:
     if not merged.found:
         raise Terminal(
             f"there is no kubeconfig at {' or '.join(map(str, tried)) or 'all'}",
-            remedy="set KUBECONFIG to the file of the cluster that you mean",
+            remedy="set KUBECONFIG to the kubeconfig of your cluster",
         )
     return merged.choose(context)
 
@@ -255,10 +255,10 @@ def _exec(plugin: _Exec, directory: Path, *, cluster: _Cluster, ca: bytes | None
 def _parse(path: Path) -> _File:
     text = _read(path)
     if len(text) > _MAX_BYTES:
-        raise Terminal(f"{path} is larger than any kubeconfig ({len(text)} bytes)")
+        raise Terminal(f"{path} is too large for a kubeconfig ({len(text)} bytes)")
     try:
         if _depth(text) > _MAX_DEPTH:
-            raise Terminal(f"{path} is nested deeper than any kubeconfig")
+            raise Terminal(f"{path} is nested too deeply for a kubeconfig")
         content = yaml.load(text, Loader=_LOADER)  # noqa: S506 - it is a safe one
         return msgspec.convert(content if content is not None else {}, _File)
     except msgspec.ValidationError as error:
@@ -308,7 +308,7 @@ def _server(server: str, where: str) -> str:
     except ValueError:
         usable = False
     if not usable or parts.username:
-        raise Terminal(f"the server of {where} is not a URL: {server!r}", remedy="write https://HOST:PORT")
+        raise Terminal(f"the server of {where} is not a valid URL: {server!r}", remedy="write https://HOST:PORT")
     return server.rstrip("/")
 
 
@@ -320,7 +320,7 @@ def _proxy(configured: str | None, server: str) -> str | None:
         proxy = getproxies_environment().get(parts.scheme)
     if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
         raise Terminal(
-            f"the proxy {urlsplit(proxy).scheme}://… is of a kind that is not supported",
+            f"proxies of the scheme {urlsplit(proxy).scheme}:// are not supported",
             remedy="use an http(s) proxy",
         )
     return proxy or None

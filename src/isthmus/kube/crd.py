@@ -69,9 +69,9 @@ def definition(
     """Make the definition of a kind. The first version is the one that is stored, unless another is named."""
     stored = stored or versions[0].name
     if [version.name for version in versions].count(stored) != 1:
-        raise Terminal(f"{kind}: the stored version {stored} must be there once")
+        raise Terminal(f"{kind}: the storage version {stored} must occur exactly once")
     if len(versions) > 1 and conversion is None and len({version.type for version in versions}) > 1:
-        raise Terminal(f"{kind}: versions that differ need a conversion")
+        raise Terminal(f"{kind}: versions with different schemas need a conversion")
     names: dict[str, Any] = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     if short_names:
         names["shortNames"] = list(short_names)

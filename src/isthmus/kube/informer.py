@@ -93,7 +93,7 @@ class Informer(Generic[T]):
                     await self._list()
                 heard = await self._follow()
             except Expired:
-                _log.info("%s: version %s is too old, listing again", self.kind.plural, self._version)
+                _log.info("%s: resource version %s is too old, listing again", self.kind.plural, self._version)
                 self._version = ""
             except IsthmusError as error:
                 if self._cannot_stream(error):

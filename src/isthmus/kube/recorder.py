@@ -200,7 +200,7 @@ class Recorder:
             if isinstance(error, Retry | Wait) and series.failures < _ATTEMPTS:
                 series.due = self._clock() + REFRESH
                 return
-            _log.warning("an Event was not written: %s", error)
+            _log.warning("failed to write an Event: %s", error)
         series.failures = 0
         series.written = count
         series.due = self._clock() + REFRESH

@@ -74,7 +74,7 @@ class Route:
             raise
         if answer.status != HTTPStatus.OK:
             connection.close()
-            raise ConnectionRefusedError(f"the proxy {host}:{port} answers with HTTP {answer.status}")
+            raise ConnectionRefusedError(f"the proxy {host}:{port} responds with HTTP {answer.status}")
         return connection
 
     def _ask_for_tunnel(self, proxy: SplitResult) -> bytes:
@@ -94,7 +94,7 @@ def _notice_death(transport: asyncio.BaseTransport) -> None:
     opened: socket.socket | None = transport.get_extra_info("socket")
     if opened is None:
         # uvloop has closed the transport already: the peer went as soon as it was there.
-        raise ConnectionResetError("the connection ended as soon as it was open")
+        raise ConnectionResetError("the connection was closed immediately")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)

@@ -98,7 +98,7 @@ def _exit_code(payload: bytes) -> int:
     try:
         status = _decode_status(payload)
     except UNREADABLE as error:
-        raise Garbled(f"the command ended with a status that is none: {error}") from error
+        raise Garbled(f"the command ended with an invalid status: {error}") from error
     if status.status == "Success":
         return 0
     for cause in status.causes:

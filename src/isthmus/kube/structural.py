@@ -117,7 +117,7 @@ def _struct(info: types.StructType, path: str, above: tuple[type, ...]) -> Schem
     if cls in above:
         raise _refused(path, f"{cls.__name__} contains itself")
     if info.array_like or info.tag is not None:
-        raise _refused(path, f"{cls.__name__} is not encoded as a plain object")
+        raise _refused(path, f"{cls.__name__} is not encoded as an object")
     properties: Schema = {}
     told = _field_docs(cls)
     for field in info.fields:

@@ -34,7 +34,7 @@ def present(context: ssl.SSLContext, certificate: Certificate) -> None:
             context.load_cert_chain(chain, key, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
             raise Terminal(
-                f"the client certificate ({certificate!r}) and its key do not fit together or are not PEM"
+                f"the client certificate ({certificate!r}) and its key do not match, or are not PEM"
             ) from error
 
 

@@ -245,7 +245,7 @@ class Transport:
         compressed: bool = False,
     ) -> bytes:
         if not target.startswith("/") or not target.isascii() or not target.isprintable() or " " in target:
-            raise Terminal(f"{target!r} is no path at an API server", remedy="quote what is no plain letter")
+            raise Terminal(f"{target!r} is not a valid API server path", remedy="percent-encode special characters")
         head = f"{method} {self._route.prefix}{target} HTTP/1.1\r\n{identity.headers}Accept: {accept}\r\n"
         if compressed:
             head += "Accept-Encoding: gzip\r\n"
@@ -279,7 +279,7 @@ class Transport:
 
     def _unreachable(self, error: Exception, request: str) -> errors.Unreachable:
         said = str(error) or type(error).__name__
-        return errors.Unreachable(f"{errors.readable(request)}: no answer from {self.config.server}: {said}")
+        return errors.Unreachable(f"{errors.readable(request)}: no response from {self.config.server}: {said}")
 
 
 class Stream:

@@ -49,7 +49,7 @@ class Lines:
             self._pieces.append(rest)
             self._held += len(rest)
             if self._held > self._limit:
-                raise Garbled(f"a line of more than {self._limit} bytes is not an event")
+                raise Garbled(f"a line of more than {self._limit} bytes is too long for an event")
         return lines
 
 
@@ -125,7 +125,7 @@ class Frames(Generic[T]):
                 raise from_status(_decode_status(raw), request=self._request)
             partial = _decode_partial(raw)
         except UNREADABLE as error:
-            raise Garbled(f"{self._request}: a line of {len(line)} bytes is not an event: {error}") from error
+            raise Garbled(f"{self._request}: a line of {len(line)} bytes is not a valid event: {error}") from error
         if type_ == "BOOKMARK":
             batch.complete = batch.complete or _INITIAL_END in partial.metadata.annotations
         elif type_ == "DELETED":
@@ -136,7 +136,7 @@ class Frames(Generic[T]):
             except UNREADABLE as error:
                 batch.unreadable.append((partial.metadata.key, str(error)))
         else:
-            raise Garbled(f"{self._request}: an event of the unknown type {type_!r}")
+            raise Garbled(f"{self._request}: an event has the unknown type {type_!r}")
         batch.version = partial.metadata.resource_version
 
 

@@ -116,7 +116,7 @@ class Applier:
         except NotFound:
             return None
         except UNREADABLE as error:
-            raise Garbled(f"the API server sent a {kind.name} that is none: {error}") from error
+            raise Garbled(f"the API server sent an invalid {kind.name}: {error}") from error
 
     def is_shown(self, kind: Kind[T], key: Key, *, there: Store[T]) -> bool:
         """Whether a cache has heard of what we last applied."""

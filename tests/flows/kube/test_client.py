@@ -288,7 +288,7 @@ async def test_odd_names_are_quoted(client: Client) -> None:
 async def test_a_namespaced_kind_wants_a_namespace(client: Client) -> None:
     with pytest.raises(Terminal, match="namespace"):
         await client.get(CONFIG_MAPS, "lonely")
-    with pytest.raises(Terminal, match="no namespaces"):
+    with pytest.raises(Terminal, match="are not namespaced"):
         await client.get(NODES, "default/n1")
 
 

@@ -324,7 +324,7 @@ async def test_a_proxy_that_refuses_is_named(config: Config) -> None:
         port = server.sockets[0].getsockname()[1]
         proxy = f"http://me:p%40ss@127.0.0.1:{port}"
         async with Client(msgspec.structs.replace(config, proxy=proxy)) as client:
-            with pytest.raises(Unreachable, match=rf"proxy 127\.0\.0\.1:{port} answers with HTTP 407") as refused:
+            with pytest.raises(Unreachable, match=rf"proxy 127\.0\.0\.1:{port} responds with HTTP 407") as refused:
                 await client.raw("/version")
     assert b64encode(b"me:p@ss") in asked[0]
     assert "p@ss" not in str(refused.value)

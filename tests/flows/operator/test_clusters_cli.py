@@ -179,7 +179,7 @@ def test_a_cluster_is_removed_and_its_files_are_kept(isthmus: Run, plane: Contro
     make(isthmus, name)
     code, said = isthmus("cluster", "delete", name, "--data", "--yes")
     assert code == 0, said
-    assert "Its data are deleted" in said
+    assert "Its data is deleted" in said
     assert not plane.kubectl("get", "secret", "-n", name, "-l", labels, "-o", "name").strip()
 
 

@@ -22,12 +22,12 @@ from isthmus.runtime import addresses
 from isthmus.runtime.addresses import Address
 
 COMMANDS = {
-    ("bridge",): "Let Slurm place pods: run the processes, and see how they fare.",
+    ("bridge",): "Let Slurm place pods: run the processes, and show their status.",
     ("bridge", "scheduler"): "Run the scheduler: pods become jobs, and jobs that start become bindings.",
-    ("bridge", "controllers"): "Run the controllers, which keep pods and jobs, and nodes, in step.",
+    ("bridge", "controllers"): "Run the controllers, which keep pods, jobs and nodes of both sides in sync.",
     ("bridge", "admission"): "Run the webhooks, which hand new pods to Slurm.",
     ("bridge", "all"): "Run everything in one process.",
-    ("bridge", "status"): "Show who leads, whether Slurm answers, what waits and why,",
+    ("bridge", "status"): "Show the leader, whether Slurm answers, which pods wait and why,",
     ("explain",): "Show each gate from admission to running: passed, waiting or refused,",
 }
 
@@ -121,7 +121,7 @@ def test_verbosity_is_a_number_or_a_word(text: str, level: str) -> None:
 
 
 def test_a_verbosity_that_is_neither_is_refused() -> None:
-    with pytest.raises(Terminal, match="'loud' is no level"):
+    with pytest.raises(Terminal, match="'loud' is not a log level"):
         levels.level("loud")
 
 
@@ -221,8 +221,8 @@ def test_the_status_reads_well() -> None:
         "  scheduler    led by host_1, renewed 2 s ago\n"
         "  controllers  ✗ nobody leads, renewed 40 s ago\n"
         "Slurm: hpc answers, release 26.05.5, API v0.0.45\n"
-        "Jobs of ours: 12 pending, 3 running\n"
-        "Nodes: 4 in Kubernetes, 5 in Slurm, 3 registered by us\n"
+        "Jobs of the bridge: 12 pending, 3 running\n"
+        "Nodes: 4 in Kubernetes, 5 in Slurm, 3 registered by the bridge\n"
         "       1 labelled as external, but not in Slurm: w4\n"
         "       2 drained or down in Slurm: w[1-2]\n"
         "Pods: 3 have a node, 12 wait\n"

@@ -18,13 +18,13 @@ from isthmus.inspect.doctor import Report, lacking
 from isthmus.model.meta import Key
 
 COMMANDS = {
-    ("cluster",): "Make Slurm clusters in Kubernetes, look at them, and get into them.",
-    ("cluster", "create"): "Make a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and",
-    ("cluster", "list"): "List the clusters that there are.",
+    ("cluster",): "Create, inspect, enter and delete Slurm clusters in Kubernetes.",
+    ("cluster", "create"): "Create a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and",
+    ("cluster", "list"): "List the clusters.",
     ("cluster", "status"): "Show the parts of a cluster, its nodes and jobs, the last problems,",
     ("cluster", "ssh"): "Log in to a cluster, or run one command there.",
-    ("cluster", "exec"): "Run a command on a login node, without a key; a shell, if none is given.",
-    ("cluster", "delete"): "Remove a cluster: workers are drained first, and users' files are kept",
+    ("cluster", "exec"): "Run a command on a login node, without an SSH key; without a command, a shell.",
+    ("cluster", "delete"): "Delete a cluster: drains its workers first, and keeps users' files unless",
     ("doctor",): "Examine Slurm clusters: names, keys, clocks, storage, images, placement,",
 }
 
@@ -150,7 +150,7 @@ FINDING = Finding(
 @pytest.mark.parametrize(
     ("findings", "code", "said"),
     [
-        ((), 0, "nothing is wrong"),
+        ((), 0, "no problem found"),
         ((FINDING,), 1, "✗ images: no image"),
         (
             (Finding(area="nodes", what="drained", where="x", why="y", remedy=("z",), grave=False),),

@@ -23,18 +23,18 @@ COMMANDS = {
     ("status",): "Show the clusters of this machine, their nodes, and what does not run.",
     ("kubeconfig",): "Print the path of the administrator's kubeconfig:",
     ("logs",): "Show the log of a component, of all nodes that have one;",
-    ("node",): "Stop, start, cut off and heal nodes.",
-    ("node", "stop"): "Switch a node off, as pulling its plug would.",
+    ("node",): "Stop, start, disconnect and reconnect nodes.",
+    ("node", "stop"): "Switch a node off, as if its power failed.",
     ("node", "start"): "Switch a node on again.",
-    ("node", "cut"): "Pull a node's network cable; what runs there goes on, alone.",
-    ("node", "heal"): "Plug a node's network cable in again.",
+    ("node", "cut"): "Disconnect a node's network; what runs there keeps running.",
+    ("node", "heal"): "Connect a node's network again.",
     ("images",): "Build, list and load container images.",
     ("images", "build"): "Build images that the cache does not hold.",
-    ("images", "list"): "Show the images that there are recipes for, and which of them are built.",
-    ("images", "load"): "Put images into every node of a running cluster.",
+    ("images", "list"): "List the images, and which of them are built.",
+    ("images", "load"): "Load images into every node of a running cluster.",
     ("addon",): "Install JobSet, LeaderWorkerSet and PodGroup.",
-    ("addon", "install"): "Bring add-ons into a running cluster, and wait until they serve.",
-    ("addon", "list"): "Show the add-ons that there are.",
+    ("addon", "install"): "Install add-ons into a running cluster, and wait until they are ready.",
+    ("addon", "list"): "List the available add-ons.",
     ("version",): "Print the versions of Isthmus and of everything that it brings or needs.",
     ("chart",): "Find the Helm charts that come with Isthmus.",
     ("chart", "list"): "Show the charts and their directories.",
@@ -146,4 +146,4 @@ app()
         said = process.communicate(timeout=120)[1]
     assert process.returncode == 130
     assert "✗ Work" in said
-    assert said.endswith("isthmus: stopped; run the same command again to go on, or: isthmus down\n")
+    assert said.endswith("isthmus: interrupted; run the same command again to continue, or: isthmus down\n")

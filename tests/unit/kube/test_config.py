@@ -241,7 +241,7 @@ async def test_an_exec_plugin_may_give_a_token_or_a_certificate_alone(tmp_path: 
         ("exit 3", "ended with 3"),
         ("echo please log in >&2; exit 1", "please log in"),
         ("echo no-json-but-secret", "did not print an ExecCredential"),
-        ('echo \'{"apiVersion": "other/v1", "status": {"token": "secret"}}\'', "answered as 'other/v1'"),
+        ('echo \'{"apiVersion": "other/v1", "status": {"token": "secret"}}\'', "returned 'other/v1'"),
         ('echo \'{"apiVersion": "client.authentication.k8s.io/v1", "status": {}}\'', "neither a token"),
     ],
 )
@@ -263,9 +263,9 @@ async def test_an_exec_plugin_that_fails_says_why_and_shows_no_secret(
         ({"clusters": []}, "no cluster 'c'"),
         ({"users": []}, "no user 'u'"),
         ({"clusters": "c"}, r"\$\.clusters"),
-        ({"cluster": {"server": "10.0.0.1:6443"}}, "not a URL"),
-        ({"cluster": {"server": "https://me:pw@host"}}, "not a URL"),
-        ({"cluster": {"server": "https://host:port"}}, "not a URL"),
+        ({"cluster": {"server": "10.0.0.1:6443"}}, "not a valid URL"),
+        ({"cluster": {"server": "https://me:pw@host"}}, "not a valid URL"),
+        ({"cluster": {"server": "https://host:port"}}, "not a valid URL"),
         ({"cluster": {"certificate-authority": "missing.pem"}}, "cannot be read"),
         ({"cluster": {"certificate-authority-data": "%%%"}}, "not base64"),
         ({"cluster": {"proxy-url": "socks5://host"}}, "socks5"),
@@ -292,7 +292,7 @@ def test_a_file_that_is_no_yaml_shows_no_line_of_it(tmp_path: Path) -> None:
 def test_certificates_that_do_not_fit_are_refused() -> None:
     ca, chain, _ = pem()
     _, _, other_key = pem()
-    with pytest.raises(Terminal, match="do not fit together"):
+    with pytest.raises(Terminal, match="do not match"):
         tls.present(tls.trust(ca.decode()), Certificate(chain, other_key))
     with pytest.raises(Terminal, match="authority"):
         tls.trust("no certificate")

@@ -26,4 +26,4 @@ def test_a_fault_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         report(ValueError("odd"))
     report(ValueError("another"))
     told = [it.getMessage() for it in caplog.records]
-    assert told == ["pods: a change was not taken note of; this is a bug"] * 2
+    assert told == ["pods: a change was not processed; this is a bug"] * 2

@@ -19,5 +19,5 @@ def parse_duration(text: str) -> float:
     if text == "0":
         return 0.0
     if not _WHOLE.fullmatch(text):
-        raise GoTimeError(f"{text[:40]!r} is no duration", remedy="write numbers with units, such as 30m or 1h30m")
+        raise GoTimeError(f"{text[:40]!r} is not a valid duration", remedy="write 90s, 5m or 1h30m")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))

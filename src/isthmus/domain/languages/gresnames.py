@@ -54,11 +54,11 @@ def checked(gres: str, *, resource: str) -> str:
     """Refuse what Slurm would not take for the name of a GRES."""
     if gres and not _GRES.fullmatch(gres):
         raise Terminal(
-            f"{gres[:60]!r} is no GRES for {resource}", remedy="write name or name:type, such as gpu:a100"
+            f"{gres[:60]!r} is not a valid GRES for {resource}", remedy="write name or name:type, such as gpu:a100"
         )
     if gres.partition(":")[0] in _SHARING:
         raise Terminal(
-            f"{resource} cannot be the GRES {gres}: that one shares device files, which slurmctld does not see",
-            remedy="give it a GRES of its own name, such as gpu_share, and add that to GresTypes of slurm.conf",
+            f"{resource} cannot be the GRES {gres}: that GRES shares device files, which slurmctld does not see",
+            remedy="map it to a GRES of its own, such as gpu_share, and add that to GresTypes of slurm.conf",
         )
     return gres

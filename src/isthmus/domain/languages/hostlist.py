@@ -112,8 +112,8 @@ def natural_key(name: str) -> tuple[str, int, int]:
 def _tokens(hosts: str) -> Iterator[str]:
     if "{" in hosts:
         raise HostListError(
-            f"the host list {_quoted(hosts)} holds a function such as block{{…}} or switch{{…}}",
-            remedy="only slurmctld knows what it stands for: write out the hosts",
+            f"the host list {_quoted(hosts)} contains a function such as block{{…}} or switch{{…}}",
+            remedy="only slurmctld can expand it: list the hosts",
         )
     position, end = 0, len(hosts)
     while position < end:
@@ -124,7 +124,7 @@ def _tokens(hosts: str) -> Iterator[str]:
         position = token.end() if token else position
         if token is None or hosts[position : position + 1] in _BRACKET:
             raise HostListError(
-                f"the host list {_quoted(hosts)} has a bracket without its partner at character {position + 1}",
+                f"the host list {_quoted(hosts)} has an unmatched bracket at character {position + 1}",
                 remedy="write ranges as n[1-4,7]",
             )
         yield token.group()
@@ -160,12 +160,13 @@ def _ranges(inside: str, *, token: str) -> list[_Range]:
         match = _RANGE.fullmatch(text)
         if match is None:
             raise HostListError(
-                f"[{text}] in the host list {_quoted(token)} is no range", remedy="write ranges as n[1-4,7]"
+                f"[{text}] in the host list {_quoted(token)} is not a valid range",
+                remedy="write ranges as n[1-4,7]",
             )
         low = match[1]
         span = _Range(int(low), int(match[2] or low), len(low))
         if span.low > span.high:
-            raise HostListError(f"[{text}] in the host list {_quoted(token)} runs backwards")
+            raise HostListError(f"[{text}] in the host list {_quoted(token)} is a reversed range")
         ranges.append(span)
     return ranges
 

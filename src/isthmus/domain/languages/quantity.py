@@ -76,7 +76,7 @@ def write(billionths: int, style: Style = Style.DECIMAL) -> str:
     A binary quantity that is less than 1 Ki or not whole is written in decimal, as the API server does.
     """
     if abs(billionths) >= _TOO_LARGE:
-        raise Terminal("a quantity of 1000E or more cannot be kept by Kubernetes")
+        raise Terminal("a quantity of 1000E or more is too large for Kubernetes")
     if billionths == 0:
         return "0"
     if style is Style.BINARY and abs(billionths) >= 1024 * ONE and billionths % ONE == 0:
@@ -121,7 +121,7 @@ class _Read:
         # The API server takes a text of this form for canonical and leaves it alone, "+1" and "007" included.
         self.kept = plain and not digits.startswith("0") and not digits.endswith("000")
         if size >= _TOO_LARGE:
-            raise Terminal(f"{text!r} is more than Kubernetes can keep", remedy="stay below 1000E")
+            raise Terminal(f"{text!r} is too large for Kubernetes", remedy="stay below 1000E")
         self.billionths = -size if found["sign"] == "-" else size
 
 

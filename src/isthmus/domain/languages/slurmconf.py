@@ -100,7 +100,7 @@ class Note(msgspec.Struct, frozen=True):
     def of(cls, text: str) -> "Note":
         """Build a comment of one line."""
         if _UNPRINTABLE.search(text) or text.endswith("\\"):
-            raise ConfigError(f"the comment {text[:40]!r} would not end with its line")
+            raise ConfigError(f"the comment {text[:40]!r} contains a line break or ends with a backslash")
         return cls(f"# {text}")
 
     def render(self) -> str:
@@ -166,7 +166,7 @@ def parse(text: str, *, name: str = "slurm.conf") -> Config:
 def parse_line(text: str) -> Directive:
     """Read one line of settings, such as the `NodeName=…` that a new node is made from."""
     if _CONTINUED.search(_without_comment(text)):
-        raise ConfigError(f"{text[-60:]!r} ends with a backslash, which would take in the line behind it")
+        raise ConfigError(f"{text[-60:]!r} ends with a backslash, which would join the next line")
     line = _parse_line(1, text, name="the line")
     if "\n" in text or not isinstance(line, Directive):
         raise ConfigError(f"{text[:60]!r} is not one line of settings", remedy="write Key=value Key=value …")
@@ -188,13 +188,13 @@ def _logical_lines(text: str, *, name: str) -> Iterator[tuple[int, str]]:
         pending, begun = [], number + 1
     if pending:
         # Whatever is put behind this text would silently become part of its last line.
-        raise ConfigError(f"{name}, line {begun}: the last line is continued by a backslash, but nothing follows")
+        raise ConfigError(f"{name}, line {begun}: the last line ends with a backslash, but no line follows")
 
 
 def _parse_line(number: int, source: str, *, name: str) -> Line:
     text = "".join(_CONTINUED.sub("", _without_comment(line)) for line in source.split("\n"))
     if "\x00" in text:
-        raise ConfigError(f"{name}, line {number}: a zero byte")
+        raise ConfigError(f"{name}, line {number}: contains a NUL byte")
     text = _ESCAPE.sub(r"\1", text)
     if not text.strip():
         return Note(source)
@@ -221,14 +221,14 @@ def _without_comment(line: str) -> str:
 
 def _checked_key(key: str) -> str:
     if not _KEY.fullmatch(key) or key.lower() == "include":
-        raise ConfigError(f"{key[:40]!r} is no name of a setting", remedy="use letters, digits, _ and .")
+        raise ConfigError(f"{key[:40]!r} is not a valid setting name", remedy="use letters, digits, _ and .")
     return key
 
 
 def _checked_path(path: str) -> str:
     if not _PATH.fullmatch(path):
         raise ConfigError(
-            f"{path[:60]!r} cannot stand in a configuration file as a path or argument",
+            f"{path[:60]!r} is not a valid path or argument in a configuration file",
             remedy="use letters, digits and . / _ - + % @ : = ,",
         )
     return path
@@ -241,15 +241,17 @@ def _text(value: Value, *, key: str) -> str:
         return str(value)
     if isinstance(value, tuple):
         if any("," in item for item in value):
-            raise ConfigError(f"an entry of the list {key} holds a comma: {value!r}"[:200])
+            raise ConfigError(f"an entry of the list {key} contains a comma: {value!r}"[:200])
         value = ",".join(value)
     if not value:
         raise ConfigError(f"{key} has no value", remedy="leave the setting out instead")
     if _UNPRINTABLE.search(value):
-        raise ConfigError(f"the value of {key} holds a line break or control character: {value[:60]!r}")
+        raise ConfigError(f"the value of {key} contains a line break or control character: {value[:60]!r}")
     for sign, meaning in {"#": "begins a comment", '"': "ends a quoted value", "\\": "is an escape"}.items():
         if sign in value:
-            raise ConfigError(f"the value of {key} holds {sign}, which {meaning} in Slurm's files: {value[:60]!r}")
+            raise ConfigError(
+                f"the value of {key} contains {sign}, which {meaning} in Slurm's files: {value[:60]!r}"
+            )
     return value
 
 
@@ -257,7 +259,7 @@ def _refuse_repeated_keys(line: Directive) -> None:
     seen: set[str] = set()
     for key, _ in line.settings:
         if key.lower() in seen:
-            raise ConfigError(f"the setting {key} stands twice in one line, {line.render()[:80]!r}")
+            raise ConfigError(f"the setting {key} occurs twice in one line, {line.render()[:80]!r}")
         seen.add(key.lower())
 
 

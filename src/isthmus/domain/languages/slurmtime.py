@@ -12,13 +12,13 @@ UNLIMITED = math.inf
 
 _UNLIMITED_WORDS = frozenset({"unlimited", "infinite", "-1"})
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-# At most nine digits each: more is no duration, and Slurm's own 32 bits would overflow.
+# At most nine digits each: more is not a valid duration, and Slurm's own 32 bits would overflow.
 _WITH_DAYS = re.compile(r"(\d{1,9})-(\d{1,9})?(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 _WITHOUT_DAYS = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 
 
 class TimeError(Terminal):
-    """The text is no Slurm duration."""
+    """The text is not a valid Slurm duration."""
 
 
 def parse_duration(text: str) -> float:
@@ -38,7 +38,7 @@ def parse_duration(text: str) -> float:
             return int(first) * _HOUR + int(second) * _MINUTE + int(third)
         return int(first) * _MINUTE + int(second or 0)
     raise TimeError(
-        f"{text[:40]!r} is no Slurm duration",
+        f"{text[:40]!r} is not a valid Slurm duration",
         remedy="write minutes, hours:minutes:seconds, days-hours or UNLIMITED",
     )
 

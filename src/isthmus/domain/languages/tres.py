@@ -44,7 +44,8 @@ def parse_memory(text: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
         raise TresError(
-            f"{text[:40]!r} is no amount of memory", remedy="write megabytes, or a number with K, M, G or T"
+            f"{text[:40]!r} is not a valid amount of memory",
+            remedy="write megabytes, or a number with K, M, G or T",
         )
     kibibytes = float(match[1]) * 1024 ** (_UNITS[match[2].upper() or "M"] - 1)
     return int(-(-kibibytes // _KIB_PER_MIB))
@@ -76,7 +77,7 @@ def format_tres(counts: Mapping[str, int]) -> str:
     """Write counts by name as Slurm reads them, in the order given."""
     for name, count in counts.items():
         if not _TRES_NAME.fullmatch(name) or count < 0:
-            raise TresError(f"{name[:40]!r} = {count} is no TRES")
+            raise TresError(f"{name[:40]!r} = {count} is not a valid TRES")
     return ",".join(
         f"{name}={format_memory(count) if name.lower() == 'mem' else count}" for name, count in counts.items()
     )
@@ -91,7 +92,9 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
     for item in re.split(r",(?![^()]*\))", text):
         match = _GRES.fullmatch(item)
         if match is None:
-            raise TresError(f"{item[:40]!r} in {text[:80]!r} is no GRES", remedy="write name[:type][:count]")
+            raise TresError(
+                f"{item[:40]!r} in {text[:80]!r} is not a valid GRES", remedy="write name[:type][:count]"
+            )
         found.append(
             Gres(
                 name=match["name"],
@@ -106,6 +109,6 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 def _parse_count(text: str, *, where: str) -> int:
     match = _COUNT.fullmatch(text)
     if match is None:
-        raise TresError(f"{text[:40]!r} in {where[:80]!r} is no count")
+        raise TresError(f"{text[:40]!r} in {where[:80]!r} is not a valid count")
     unit = match[2].upper()
     return int(match[1]) * (1024 ** _UNITS[unit] if unit else 1)

@@ -27,7 +27,7 @@ def test_the_configured_table_goes_first() -> None:
 
 @pytest.mark.parametrize("gres", ["gpu=2", "gpu:a:b", "gpu,nic", "1g", "gpu:1g.5gb", "a b", "gpu\n"])
 def test_what_slurm_would_read_otherwise_is_refused(gres: str) -> None:
-    with pytest.raises(Terminal, match=r"is no GRES for a/b"):
+    with pytest.raises(Terminal, match=r"is not a valid GRES for a/b"):
         gres_of("a/b", {"a/b": gres})
 
 

@@ -51,8 +51,8 @@ def test_the_last_of_several_settings_counts() -> None:
         ("A=1\nB=\n", "line 2: cannot read 'B='"),
         ('A="open\n', "cannot read"),
         ("A=1 B", "cannot read 'B'"),
-        ("A=1\\\n", "continued"),
-        ("A=1\x00", "zero byte"),
+        ("A=1\\\n", "ends with a backslash"),
+        ("A=1\x00", "NUL byte"),
     ],
 )
 def test_says_where_the_text_is_wrong(text: str, complaint: str) -> None:

@@ -83,7 +83,7 @@ REFUSED = {
     "no setting": (slinky("Controller", extraConf="ReturnToService"), "extraConf, line 1: cannot read"),
     "a line that takes in what follows": (
         slinky("Controller", extraConf="Prolog=x \\"),
-        "continued by a backslash",
+        "ends with a backslash",
     ),
     "another name of the cluster": (slinky("Controller", extraConf="ClusterName=x"), "use spec.clusterName"),
     "a zero byte": (slinky("Controller", extraConf="Prolog=\0"), r"spec\.extraConf: has the control character"),
