@@ -27,6 +27,9 @@ from tests.bed.cluster import ClusterBed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm-for-bridge.yaml"
 PARTITION = "slurm-bridge"
+HYBRID = "24.11"
+"""The version without external nodes."""
+
 _PORT = 6820
 _LIFESPAN = 86400
 # Four daemons wait for one another, and the kubelet gives each of them two minutes to start.
@@ -62,8 +65,12 @@ class BridgeGround:
 
 
 def manifest(version: str, namespace: str) -> str:
-    """The example for another version or namespace."""
+    """The example for another version or namespace, as its comments say how to change it."""
     text = EXAMPLE.read_text().replace("slurm:26.05", f"slurm:{version}")
+    if version == HYBRID:
+        # Pods go to the nodes of slurmd, which are as large as their machines and hold nothing for themselves.
+        text = text.replace("CPUs=2 RealMemory=512 ", "")
+        text = "".join(line for line in text.splitlines(keepends=True) if "resources: {limits" not in line)
     text = text.replace("namespace: slurm}", f"namespace: {namespace}}}")
     return text.replace("slurmd.slurm.svc", f"slurmd.{namespace}.svc")
 
@@ -118,6 +125,6 @@ def bridge_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
 @pytest.fixture(scope="session")
 def hybrid_ground(workload_addons: ClusterBed) -> Iterator[BridgeGround]:
     """Slurm 24.11 in the cluster, for placeholder jobs on nodes that have a slurmd."""
-    ground = install_slurm(workload_addons, "24.11", namespace="slurm-hybrid")
+    ground = install_slurm(workload_addons, HYBRID, namespace="slurm-hybrid")
     yield ground
     remove_slurm(ground)

@@ -81,6 +81,12 @@ def test_workers_are_nodes_of_slurm_as_large_as_what_others_leave(bridge: Bridge
         assert left - left // 50 <= shown["real_memory"] <= left
         assert "EXTERNAL" in shown["state"]
     assert any(_held(bridge, name)["cpu"] for name in bridge.workers), "there is nothing but Slurm's pods"
+    # Also beside the nodes on which slurmd runs, Slurm has no CPU twice.
+    for name in ("slurmd-0", "slurmd-1"):
+        (shown,) = json.loads(bridge.slurm("scontrol", "show", "node", name, "--json"))["nodes"]
+        machine = bridge.ground.kubernetes_node(name)
+        has = int(bridge.ground.cluster.get(f"node/{machine}")["status"]["allocatable"]["cpu"])
+        assert shown["cpus"] + bridge.external_nodes()[machine]["cpus"] <= has
 
 
 def _held(bridge: Bridge, node: str) -> Counter[str]:
