@@ -7,7 +7,6 @@ What runs is looked up each time, so `up` after any accident starts exactly what
 """
 
 import sys
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +28,6 @@ from isthmus.local.progress import PlainProgress, Progress
 from isthmus.local.state import Settings
 from isthmus.local.supply import Supply, programs
 
-_PART_READY_WITHIN = 180
 _NODES_READY_WITHIN = 300
 STEPS = (
     "Boot the nodes",
@@ -145,14 +143,14 @@ class Cluster:
         with progress.step(agents):
             jobs = [(first.machine, self.plane.controller_manager()), (first.machine, self.plane.scheduler())]
             jobs += [(node.machine, part) for node in self.nodes for part in (node.kubelet(), node.proxy())]
-            for_each(jobs, lambda job: self._start(*job))
+            for_each(jobs, lambda job: job[0].start_until_ready(job[1]))
         with progress.step(extras):
             self._wait_for_nodes("create")
             dns_image = reference("coredns")
             addons.apply(
                 self._kubectl_inside, control_plane=first.name, addresses=self.addresses, dns_image=dns_image
             )
-            self._start(first.machine, self._provisioner())  # not before it has its role
+            first.machine.start_until_ready(self._provisioner())  # not before it has its role
         with progress.step(ready):
             self._wait_for_nodes("condition=Ready")
             self._wait_for_account()
@@ -165,7 +163,7 @@ class Cluster:
         node.machine.boot()
         network.plug_node(self.switch, node.machine, node.index, self.addresses)
         for part in self._parts_of(node):
-            self._start(node.machine, part)
+            node.machine.start_until_ready(part)
 
     def load_images(self, images: list[Image]) -> None:
         """Put images into every node that runs."""
@@ -188,14 +186,14 @@ class Cluster:
 
         for_each(self.nodes, boot)
         if self.settings.publish:
-            self._start(self.switch, self._publisher())
+            self.switch.start_until_ready(self._publisher())
 
     def _start_store_and_api(self) -> None:
         for part in (self.plane.etcd(), self.plane.apiserver()):
-            self._start(self.nodes[0].machine, part)
+            self.nodes[0].machine.start_until_ready(part)
 
     def _start_containerd(self, node: Node) -> None:
-        self._start(node.machine, node.containerd())
+        node.machine.start_until_ready(node.containerd())
 
     def _parts_of(self, node: Node) -> list[Part]:
         """The daemons that belong on a node, in the order in which they start."""
@@ -220,19 +218,6 @@ class Cluster:
             lambda: not any(host.port_is_free(port.host) for port in ports),
             on_host_network=True,
         )
-
-    def _start(self, machine: Machine, part: Part) -> None:
-        machine.start(part)
-        deadline = time.monotonic() + _PART_READY_WITHIN
-        while not part.ready():
-            if not machine.runs(part.name) or time.monotonic() > deadline:
-                log = machine.logs / f"{part.name}.log"
-                tail = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
-                raise Terminal(
-                    f"{part.name} on {machine.hostname} does not get ready; the end of its log:\n{tail}",
-                    remedy=f"isthmus logs {part.name}",
-                )
-            time.sleep(0.02)
 
     def _wait_for_nodes(self, condition: str) -> None:
         names = [f"node/{node.name}" for node in self.nodes]

@@ -25,6 +25,10 @@ _CPUS = 8
 """A machine says that it has at least so many CPUs. They are shares of the host's, as those of all machines are;
 with two, pods of the system and one of an example would not fit beside each other."""
 _BOOT_WITHIN = 60
+_READY_WITHIN = 180
+_STARTS = 4
+"""A kubelet ends when containerd does not answer within five seconds, as on a busy machine. Elsewhere systemd
+starts it again; here whoever waits for it does."""
 _HALT_WITHIN = 60
 
 # /run, /var/lib and /var/log are the machine's own, so that daemons can use their usual places there. What must
@@ -195,6 +199,24 @@ class Machine:
             log = self.logs / f"{part.name}.log"
             script = ("sh", "-c", _START, "start", self._groups(), log, self._part(part.name))
             shell.run([*enter, *script, *part.argv], stdin=lock)
+
+    def start_until_ready(self, part: Part) -> None:
+        """Start a daemon and wait until it is ready; one that ends before that is started again, a few times."""
+        self.start(part)
+        deadline, left = time.monotonic() + _READY_WITHIN, _STARTS - 1
+        while not part.ready():
+            time.sleep(0.02)
+            ended = not self.runs(part.name)
+            if ended and left:
+                left -= 1
+                self.start(part)
+            elif ended or time.monotonic() > deadline:
+                log = self.logs / f"{part.name}.log"
+                tail = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
+                raise Terminal(
+                    f"{part.name} on {self.hostname} does not get ready; the end of its log:\n{tail}",
+                    remedy=f"isthmus logs {part.name}",
+                )
 
     def runs(self, name: str) -> bool:
         """Whether the daemon is alive."""

@@ -236,3 +236,18 @@ def test_a_machine_shows_enough_cpus_and_those_of_the_host_as_they_are() -> None
     assert module._shown_cpus([0, 1]) == ("0 1", "2 3 4 5 6 7")
     assert module._shown_cpus([3, 5]) == ("3 5", "6 7 8 9 10 11")
     assert module._shown_cpus(range(64))[1] == ""
+
+
+def test_a_daemon_that_gives_up_before_it_is_ready_is_started_again(machine: Machine, tmp_path: Path) -> None:
+    machine.boot()
+    first, ready = tmp_path / "first", tmp_path / "ready"
+    script = f"[ -e {first} ] || {{ touch {first}; exit 1; }}; touch {ready}; exec sleep 600"
+    machine.start_until_ready(Part("shy", ("sh", "-c", script), ready.exists))
+    assert machine.runs("shy")
+
+
+def test_a_daemon_that_always_gives_up_is_an_error_with_its_last_words(machine: Machine) -> None:
+    machine.boot()
+    with pytest.raises(Terminal, match="broken on unit-machine does not get ready") as error:
+        machine.start_until_ready(Part("broken", ("sh", "-c", "echo no such flag; exit 1"), lambda: False))
+    assert str(error.value).count("no such flag") > 1
