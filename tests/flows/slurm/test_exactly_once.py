@@ -122,7 +122,8 @@ async def test_a_heterogeneous_job_is_found_by_its_key(slurm: SlurmBed, client: 
     assert leader.job_id == leader.queue_id == other.queue_id == job_id
     assert (leader.het_job_offset.value, other.het_job_offset.value) == (0, 1)
     await client.cancel_job(job_id)
-    assert {it.job_state for it in await client.job(job_id)} == {("CANCELLED",)}, "all of it goes by one call"
+    # One that has started in the meantime completes first.
+    assert all("CANCELLED" in it.job_state for it in await client.job(job_id)), "all of it goes by one call"
 
 
 async def test_a_second_heterogeneous_submission_lets_all_its_components_go(
