@@ -51,19 +51,20 @@ class NodeReader:
         self._clock = clock
         self._since: int | None = None
 
-    async def read(self) -> None:
-        """Read what changed since the last time, or everything."""
+    async def read(self) -> bool:
+        """Read all nodes if one changed since the last time; say whether that was so."""
         began = self._clock()
         listing = await self._client.nodes(newer_than=self._since, patience=_PATIENCE)
         self.as_of = began
         if listing is None:
-            return
+            return False
         self._since = listing.last_update - _OVERLAP
         names = {node.name for node in listing.nodes}
         for gone in [name for name in self.nodes if name not in names]:
             self.nodes.drop(gone)
         for node in listing.nodes:
             self.nodes.put(node.name, node)
+        return True
 
     def read_everything(self) -> None:
         """Do not rely on stamps the next time: slurmctld may be another, with another clock."""

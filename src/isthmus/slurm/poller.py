@@ -95,6 +95,12 @@ _NODES_PAUSE = 0.5
 _NODES_IDLE = 1.0
 """And once a second if nobody waits, unless everything else is asked for still less often."""
 
+_NODES_PAUSE_EACH = 0.001
+_NODES_LATEST = 5.0
+"""After a list with changes, so long for each node in it, and no longer: 5,000 nodes are 10 MB of JSON, for which
+slurmctld, slurmrestd and we take a good part of a second. A question that finds no change costs nothing.
+"""
+
 _RESTARTS_PAUSE = 2.0
 """How often slurmctld is asked whether it is still the same."""
 
@@ -136,6 +142,8 @@ class Poller:
         self.jobs: Store[int, Job] = Store(failed=Faults("Slurm jobs"))
         self._node_reader = NodeReader(client, clock=clock)
         self.nodes = self._node_reader.nodes
+        self._nodes_changed = False
+        """Whether the latest question about nodes brought a list of them."""
         self._client = client
         self._waiting = waiting
         self._wants = wants
@@ -222,8 +230,7 @@ class Poller:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._loop("states", self._poll_states, pauses=self._pauses_of_states))
-            nodes = max(self._quick, _NODES_PAUSE), max(self._idle, _NODES_IDLE)
-            group.create_task(self._loop("nodes", self._poll_nodes, pauses=lambda: nodes))
+            group.create_task(self._loop("nodes", self._poll_nodes, pauses=self._pauses_of_nodes))
             group.create_task(self._loop("details", self._read_details))
             group.create_task(self._count_crowd())
             restarts = _RESTARTS_PAUSE, max(self._idle, _RESTARTS_PAUSE)
@@ -231,6 +238,10 @@ class Poller:
 
     def _pauses_of_states(self) -> tuple[float, float]:
         return self._quick / self._slices_per_round, self._idle
+
+    def _pauses_of_nodes(self) -> tuple[float, float]:
+        rest = min(_NODES_LATEST, _NODES_PAUSE_EACH * len(self.nodes)) if self._nodes_changed else 0.0
+        return max(self._quick, _NODES_PAUSE, rest), max(self._idle, _NODES_IDLE, rest)
 
     async def _loop(
         self,
@@ -548,5 +559,5 @@ class Poller:
     # Nodes
 
     async def _poll_nodes(self) -> None:
-        await self._node_reader.read()
+        self._nodes_changed = await self._node_reader.read()
         self._read_once["nodes"].set()

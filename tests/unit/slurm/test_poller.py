@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.model.slurm import Job, Number
+from isthmus.model.slurm import Job, Node, Number
 from isthmus.slurm.poller import Poller
 from isthmus.slurm.submission import base_id
 
@@ -171,3 +171,15 @@ def test_changes_add_up_to_what_slurm_said_last(lists: list[dict[str, tuple[str,
         assert mirror == states == dict(poller.states)
         assert {base_id(key) for key in states} == set(poller._entries)
         assert poller._stale <= set(poller._entries)
+
+
+@pytest.mark.parametrize(("nodes", "quick", "idle"), [(50, 0.5, 2.0), (2_000, 2.0, 2.0), (100_000, 5.0, 5.0)])
+def test_lists_of_many_nodes_are_asked_for_less_often(
+    poller: Poller, nodes: int, quick: float, idle: float
+) -> None:
+    for number in range(nodes):
+        poller.nodes.put(f"n{number}", Node(f"n{number}"))
+    poller._nodes_changed = True
+    assert poller._pauses_of_nodes() == (quick, idle)
+    poller._nodes_changed = False
+    assert poller._pauses_of_nodes() == (0.5, 2.0), "a question that finds nothing new costs nothing"
