@@ -41,6 +41,8 @@ from tests.bed.slurm import SlurmBed
 
 _ROUNDS = 2
 _SETTLED_WITHIN = 300.0
+_SLOWEST = 0.1
+"""Seconds that a pod may take to get its job where thousands are made at once."""
 _WINDOW = 30.0
 _MINUTE = 60.0
 _COOL = 5.0
@@ -237,11 +239,11 @@ async def _make_them_wait(
         immediate=True,
     )
     filler = (await client.submit(everything, key="everything")).job_id
-    began = time.monotonic()
+    began, within = time.monotonic(), max(_SETTLED_WITHIN, pods * _SLOWEST)
     keys = await load.create(pods)
     while await _pending(client) < pods:
         await asyncio.sleep(1)
-        if time.monotonic() - began > _SETTLED_WITHIN:
+        if time.monotonic() - began > within:
             raise Terminal("the pods have no jobs")
     note(f"all have jobs after {time.monotonic() - began:.0f} s")
     return keys, filler
@@ -306,12 +308,14 @@ async def _cordon(plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, 
         await asyncio.to_thread(process.await_quiet)
         await client.cancel_job(filler)
         fit = (nodes - 1) * ground.CPUS_PER_NODE
-        await load.until(lambda: len(load.bound) >= min(pods, fit), what="pods get the other nodes")
+        await load.until(
+            lambda: len(load.bound) >= min(pods, fit), what="pods get the other nodes", within=_SETTLED_WITHIN
+        )
         if on_it():
             raise Terminal(f"{on_it()} pods got the cordoned node")
         await load.client.merge_patch(NODES, shut, {"spec": {"unschedulable": None}})
         if pods > fit:
-            await load.until(lambda: on_it() > 0, what="pods get the uncordoned node")
+            await load.until(lambda: on_it() > 0, what="pods get the uncordoned node", within=_SETTLED_WITHIN)
         # One of them, the end of the job that filled the cluster, is ours.
         return await ground.slurm_writes(client) - before - 1
 
