@@ -8,7 +8,6 @@ Nobody may take "out of touch" for an answer: `of` gives None, or something whos
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
@@ -22,7 +21,7 @@ from isthmus.model.slinky import Controller, RestApi
 from isthmus.model.slurm import Node
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.accounting import Accounting
-from isthmus.slurm.auth import mint
+from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from isthmus.slurm.nodewatch import NodeWatch
 from isthmus.slurm.store import Store
@@ -30,8 +29,6 @@ from isthmus.slurm.store import Store
 log = structlog.get_logger()
 
 USER: Final = "slurm"
-_LIFETIME: Final = 900.0
-_RENEW_AT: Final = 2 / 3
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -42,31 +39,6 @@ class Address(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Address({', '.join(self.urls)})"
-
-
-class KeyTokens:
-    """Tokens that are signed with a key we hold in memory."""
-
-    def __init__(self, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
-        self._key = key
-        self._clock = clock
-        self._token = ""
-        self._made = 0.0
-
-    def token(self) -> str:
-        """Give the current token, or sign a new one when two thirds of its life are over."""
-        now = self._clock()
-        if not self._token or not self._made <= now < self._made + _LIFETIME * _RENEW_AT:
-            self._token, self._made = mint(self._key, user=USER, now=now, lifetime=_LIFETIME), now
-        return self._token
-
-    def renew(self) -> bool:
-        """Sign again; the key is the same, so a second refusal is final."""
-        self._token = ""
-        return True
-
-    def __repr__(self) -> str:
-        return f"KeyTokens(user={USER!r})"
 
 
 class Slurm:
@@ -201,7 +173,8 @@ class Slurms:
     async def _follow(self, controller: Key, address: Address) -> None:
         async with AsyncExitStack() as stack:
             observe = self._metrics.client("slurmrestd") if self._metrics else None
-            client = await stack.enter_async_context(connect(address.urls, KeyTokens(address.key), observe=observe))
+            tokens = MintedTokens(address.key, user=USER)
+            client = await stack.enter_async_context(connect(address.urls, tokens, observe=observe))
             slurm = Slurm(client)
             slurm.nodes.on_change(lambda name, *_: self._tell(controller, name))
             slurm.watch.on_contact(lambda: self._contact_changed(controller, slurm))

@@ -54,7 +54,7 @@ class Webhook:
         manager.cache("certificates", keeper)
         manager.serve(server.serve(webhook.routes, host="", port=9443, tls=keeper.context))
 
-    Who runs without the chart tells the API server of them by `registration.register`.
+    The chart tells the API server of them.
     """
 
     def __init__(self, client: Client, metrics: Metrics) -> None:

@@ -17,7 +17,6 @@ import msgspec
 import structlog
 
 from isthmus.bridge.admission import registration
-from isthmus.bridge.admission.registration import Place
 from isthmus.bridge.admission.webhook import Admission, Caches, OwnCaches
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.config import Config, tls, tokens
@@ -33,6 +32,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.runtime import addresses, server
+from isthmus.runtime.certkeeper import Place
 from isthmus.runtime.election import Election
 from isthmus.runtime.events import Events
 from isthmus.runtime.fuse import Fuse

@@ -30,7 +30,6 @@ from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.metrics import Figures
 from isthmus.operator.nodesets.sync import NodeSetSync
 from isthmus.operator.reaching import SlurmReach
-from isthmus.operator.registration import Place
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.restapis import RestApiSync
 from isthmus.operator.slurmctld import ControllerSync
@@ -38,6 +37,7 @@ from isthmus.operator.tokens import TokenSync
 from isthmus.operator.webhook import Webhook
 from isthmus.operator.world import World
 from isthmus.runtime import addresses, server
+from isthmus.runtime.certkeeper import Place
 from isthmus.runtime.election import Election
 from isthmus.runtime.events import Events
 from isthmus.runtime.fuse import Fuse

@@ -15,8 +15,9 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
+import msgspec
 import structlog
 
 from isthmus.errors import IsthmusError, Retry
@@ -49,6 +50,18 @@ class Secret(Data, frozen=True):
 SECRETS = Kind(Secret, "v1", "secrets", "Secret")
 
 
+class Place(msgspec.Struct, frozen=True):
+    """Where a webhook server is: a Service in our own namespace."""
+
+    namespace: str
+    name: str
+
+    @property
+    def secret(self) -> Key:
+        """Where the certificates are kept. Not under our name, where cert-manager leaves slurm-bridge's behind."""
+        return Key(self.namespace, f"{self.name}-tls")
+
+
 class CertificateKeeper:
     """The certificates of one server, which clients reach under `names`; `context` is for its listener."""
 
@@ -76,6 +89,15 @@ class CertificateKeeper:
         self._expiry = metrics.certificate_expiry
         self._shown: Material | None = None
         self.contact = Contact(in_touch=False, since=time.monotonic(), trouble="not started")
+
+    @classmethod
+    def of_service(
+        cls, client: Client, place: Place, *, targets: Sequence[Target], metrics: Metrics, hosts: Sequence[str]
+    ) -> Self:
+        """Make the keeper for a Service, and for other `hosts` that lead to it."""
+        service = f"{place.name}.{place.namespace}"
+        reached = [place.name, service, f"{service}.svc", *hosts]
+        return cls(client, place.secret, names=reached, targets=targets, metrics=metrics)
 
     async def run(self) -> NoReturn:
         """Look every half minute, and do what is needed."""

@@ -41,10 +41,10 @@ class TokenSource(Protocol):
 
 
 class MintedTokens:
-    """Tokens that we sign ourselves for one user, with the cluster's key."""
+    """Tokens that we sign ourselves for one user, with the cluster's key: a file that may change, or its bytes."""
 
     def __init__(
-        self, key: Path, *, user: str = "root", lifetime: float = _LIFETIME, clock: Clock = time.time
+        self, key: Path | bytes, *, user: str = "root", lifetime: float = _LIFETIME, clock: Clock = time.time
     ) -> None:
         self._key = key
         self._user = user
@@ -58,7 +58,7 @@ class MintedTokens:
         now = self._clock()
         # A clock that was set back makes the token one from the future, which Slurm refuses as well.
         if not self._token or not self._renew_after - self._lifetime * _RENEW_AT <= now < self._renew_after:
-            self._token = mint(read_key(self._key), user=self._user, now=now, lifetime=self._lifetime)
+            self._token = mint(self._read(), user=self._user, now=now, lifetime=self._lifetime)
             self._renew_after = now + self._lifetime * _RENEW_AT
         return self._token
 
@@ -67,8 +67,12 @@ class MintedTokens:
         self._token = ""
         return True
 
+    def _read(self) -> bytes:
+        return self._key if isinstance(self._key, bytes) else read_key(self._key)
+
     def __repr__(self) -> str:
-        return f"MintedTokens(user={self._user!r}, key={os.fspath(self._key)!r})"
+        where = "in memory" if isinstance(self._key, bytes) else os.fspath(self._key)
+        return f"MintedTokens(user={self._user!r}, key={where!r})"
 
 
 class FileToken:

@@ -12,7 +12,6 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge.admission import registration
-from isthmus.bridge.admission.registration import Place
 from isthmus.bridge.admission.webhook import Admission, OwnCaches
 from isthmus.bridge.config import Config as BridgeConfig
 from isthmus.domain.bridge.grouping import GANG_ANNOTATION
@@ -31,7 +30,9 @@ from isthmus.model.workload import JOBSETS, TRAIN_JOBS
 from isthmus.runtime import server
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
+from tests.bed import bridge_webhooks
 from tests.bed.addresses import loopback_address
+from tests.bed.bridge_webhooks import Place
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node
@@ -124,8 +125,8 @@ async def door(
             server.serve(admission.routes, host=host, port=0, tls=keeper.context)
         )
         place = Place(namespace=own, name=place.name, url=f"https://{host}:{port}")
-        stack.push_async_callback(registration.unregister, client, place)
-        await registration.register(client, config, place)
+        stack.push_async_callback(bridge_webhooks.unregister, client, place)
+        await bridge_webhooks.register(client, config, place)
         await keeper.refresh()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(manager.run())
@@ -226,7 +227,7 @@ async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
         await alive.aclose()
         # Not before the API server has noticed that the old one went: what is said then would be about that.
         await _until_verdict(client, opened.pod("new", ours=False), "")
-        await registration.register(client, opened.config, opened.place)
+        await bridge_webhooks.register(client, opened.config, opened.place)
         try:
             await _until_verdict(client, opened.pod(namespace=elsewhere), 'failed calling webhook "opt-in.pods')
             said = await opened.refusal(opened.pod("new", ours=False))
@@ -245,7 +246,7 @@ async def test_weakness_21_with_every_replica_dead_others_do_not_notice(
             with pytest.raises(NotFound):
                 await client.get(PODS, Key(namespace, "runs"))
         finally:
-            await registration.unregister(client, opened.place)
+            await bridge_webhooks.unregister(client, opened.place)
 
 
 async def _until_verdict(client: Client, body: dict[str, Any], verdict: str) -> None:

@@ -16,7 +16,6 @@ import yaml
 
 from isthmus.bridge import config as bridge_config
 from isthmus.bridge.admission import registration
-from isthmus.bridge.admission.registration import Place
 from isthmus.bridge.admission.webhook import OwnCaches
 from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.owners import Owners
@@ -35,6 +34,8 @@ from isthmus.processes.bridge import CONTROLLERS_ELECTION
 from isthmus.runtime.certkeeper import SECRETS
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, WebhookConfiguration
+from tests.bed import bridge_webhooks
+from tests.bed.bridge_webhooks import Place
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace, token_of
@@ -182,17 +183,17 @@ def test_the_chart_registers_what_the_code_would(helm: Helm, values: str) -> Non
     config = read_config(manifests, helm.home)
     place = Place(namespace="slurm")
     for kind, wanted in (
-        ("MutatingWebhookConfiguration", registration.mutating(config, place)),
-        ("ValidatingWebhookConfiguration", registration.validating(config, place)),
+        ("MutatingWebhookConfiguration", bridge_webhooks.mutating(config, place)),
+        ("ValidatingWebhookConfiguration", bridge_webhooks.validating(config, place)),
     ):
-        assert only(manifests, kind, registration.NAME)["webhooks"] == wanted["webhooks"]
+        assert only(manifests, kind, bridge_webhooks.NAME)["webhooks"] == wanted["webhooks"]
     assert not named(manifests, "ValidatingAdmissionPolicy")
 
 
 @pytest.mark.parametrize("values", ["", DOCUMENTED], ids=["none", "documented"])
 def test_the_chart_enforces_what_the_code_would(helm: Helm, values: str) -> None:
     manifests = helm.template(values, "--set", "config.enforce=true")
-    made = registration.enforcement(read_config(manifests, helm.home), Place(namespace="slurm"))
+    made = bridge_webhooks.enforcement(read_config(manifests, helm.home), Place(namespace="slurm"))
     assert made
     for kind, wanted in zip(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), made, strict=True):
         assert only(manifests, kind, "slurm-bridge-enforcement")["spec"] == wanted["spec"]

@@ -18,12 +18,12 @@ from isthmus.model.meta import Key
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
 from isthmus.operator import crds, registration
 from isthmus.operator.conversion import KEPT_FULL
-from isthmus.operator.registration import Place
 from isthmus.operator.webhook import KINDS, Webhook
 from isthmus.runtime import server
 from isthmus.runtime.metrics import Metrics
-from tests.bed import logs
+from tests.bed import logs, operator_webhooks
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.operator_webhooks import Place
 from tests.flows.kube.conftest import NAMESPACES
 from tests.flows.operator.conftest import until_listed
 from tests.flows.operator.others import CLUSTERS_OF_OTHERS
@@ -111,12 +111,12 @@ async def opened(bed: ControlPlaneBed) -> AsyncIterator[Door]:
             port = await closing.enter_async_context(
                 server.serve(webhook.routes, host=HOST, port=0, tls=keeper.context)
             )
-            await registration.register(client, Place(OPERATOR, url=f"https://{HOST}:{port}"))
+            await operator_webhooks.register(client, Place(OPERATOR, url=f"https://{HOST}:{port}"))
             await keeper.refresh()
             await until_listed(client, crds.definitions(conversion=Place(OPERATOR).conversion))
             await _until_asked(client)
             yield Door(bed, client, closing)
-        await registration.unregister(client, Place(OPERATOR))
+        await operator_webhooks.unregister(client, Place(OPERATOR))
 
 
 class Entrance:
@@ -140,7 +140,7 @@ class Entrance:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def entrance(bed: ControlPlaneBed) -> AsyncIterator[Entrance]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registration, "_TIMEOUT", 30)  # as long as the API server allows: machines may be slow
+        patch.setattr(operator_webhooks, "_TIMEOUT", 30)  # as long as the API server allows: machines may be slow
         entrance = Entrance(bed)
         yield entrance
         await entrance.close()
@@ -313,14 +313,14 @@ async def test_what_was_let_in_before_us_can_go(own_door: Door) -> None:
     door = own_door
     bad = slinky("Controller", "old", extraConf="nonsense")
     bad["metadata"] |= {"namespace": TEAM, "finalizers": ["example.org/wait"]}
-    await registration.unregister(door.client, Place(OPERATOR))
+    await operator_webhooks.unregister(door.client, Place(OPERATOR))
     async with asyncio.timeout(LIMIT):
         while True:
             with suppress(ApiError):
                 await door.client.create(CONTROLLERS, bad)
                 break
             await asyncio.sleep(0.02)
-    await registration.register(door.client, Place(OPERATOR, url=await _url(door)))
+    await operator_webhooks.register(door.client, Place(OPERATOR, url=await _url(door)))
     await registration.certificates(door.client, Place(OPERATOR), metrics=Metrics(), hosts=[HOST]).refresh()
     await _until_asked(door.client)
     key = Key(TEAM, "old")

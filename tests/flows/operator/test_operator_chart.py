@@ -24,12 +24,12 @@ from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS, NODESETS
 from isthmus.model.soperator import SLURM_CLUSTERS
 from isthmus.operator import crds, registration
-from isthmus.operator.registration import Place
 from isthmus.runtime.certkeeper import SECRETS
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import DEFINITIONS, VALIDATING
-from tests.bed import logs
+from tests.bed import logs, operator_webhooks
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.operator_webhooks import Place
 from tests.flows.bridge.test_chart import REVIEWS, Helm, helm_program, named, only
 from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, token_of
 from tests.unit.operator.manifests import cluster, slinky
@@ -130,8 +130,8 @@ def test_lint_has_nothing_to_say(helm: Helm) -> None:
 @pytest.mark.parametrize("namespaces", [[], ["slurm", "ml"]], ids=["all", "some"])
 def test_the_chart_registers_what_the_code_would(helm: Helm, namespaces: list[str]) -> None:
     manifests = rendered(helm, yaml.safe_dump({"operator": {"namespaces": namespaces}}))
-    wanted = registration.validating(Place(HOME), namespaces=namespaces)
-    found = only(manifests, "ValidatingWebhookConfiguration", registration.NAME)
+    wanted = operator_webhooks.validating(Place(HOME), namespaces=namespaces)
+    found = only(manifests, "ValidatingWebhookConfiguration", operator_webhooks.NAME)
     assert found["webhooks"] == wanted["webhooks"]
 
 
@@ -175,7 +175,8 @@ def test_values_of_slurm_operator_work_unchanged(helm: Helm) -> None:
     assert pod["priorityClassName"] == "system-cluster-critical"
     assert container["resources"]["requests"]["cpu"] == 1
     assert (
-        only(manifests, "ValidatingWebhookConfiguration", registration.NAME)["webhooks"][0]["timeoutSeconds"] == 7
+        only(manifests, "ValidatingWebhookConfiguration", operator_webhooks.NAME)["webhooks"][0]["timeoutSeconds"]
+        == 7
     )
     assert not named(manifests, "PodDisruptionBudget")
     assert "extra" in named(manifests, "ConfigMap")

@@ -9,11 +9,11 @@ from isthmus.errors import Terminal
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
-from isthmus.operator import registration
-from isthmus.operator.registration import Place
 from isthmus.operator.webhook import KINDS, Webhook
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.reviews import Admission, AdmissionRequest, GroupVersionKind
+from tests.bed import operator_webhooks
+from tests.bed.operator_webhooks import Place
 from tests.unit.operator.manifests import Manifest, cluster, slinky, written
 
 BAD = slinky("Controller", extraConf="nonsense")
@@ -71,7 +71,7 @@ async def test_status_and_strangers_pass(webhook: Webhook) -> None:
 
 
 def test_every_kind_is_registered_for_writes_and_none_for_deletion() -> None:
-    webhook, _ = registration.validating(Place("isthmus"))["webhooks"]
+    webhook, _ = operator_webhooks.validating(Place("isthmus"))["webhooks"]
     asked = {
         (rule["apiGroups"][0], rule["apiVersions"][0], resource)
         for rule in webhook["rules"]
@@ -82,8 +82,8 @@ def test_every_kind_is_registered_for_writes_and_none_for_deletion() -> None:
 
 
 def test_a_place_is_a_service_or_a_url() -> None:
-    service = registration.validating(Place("isthmus"), namespaces=["a"])["webhooks"][0]
+    service = operator_webhooks.validating(Place("isthmus"), namespaces=["a"])["webhooks"][0]
     assert service["clientConfig"]["service"]["path"] == "/validate"
     assert service["namespaceSelector"]["matchExpressions"][0]["values"] == ["a"]
-    url: dict[str, Any] = registration.validating(Place("isthmus", url="https://127.0.0.1:1"))["webhooks"][0]
+    url: dict[str, Any] = operator_webhooks.validating(Place("isthmus", url="https://127.0.0.1:1"))["webhooks"][0]
     assert url["clientConfig"] == {"url": "https://127.0.0.1:1/validate"}

@@ -35,6 +35,13 @@ def test_a_minted_token_names_its_user_and_its_end(key: Path) -> None:
     assert claims(tokens.token()) == {"iat": 1_000_000, "exp": 1_000_900, "sun": "alice"}
 
 
+def test_a_key_in_memory_signs_and_is_not_shown() -> None:
+    tokens = MintedTokens(KEY, user="slurm", clock=Clock())
+    assert claims(tokens.token())["sun"] == "slurm"
+    assert tokens.renew()
+    assert repr(tokens) == "MintedTokens(user='slurm', key='in memory')"
+
+
 def test_a_token_is_kept_and_renewed_well_before_it_expires(key: Path) -> None:
     clock = Clock()
     tokens = MintedTokens(key, lifetime=900, clock=clock)

@@ -43,19 +43,6 @@ def parse_duration(text: str) -> float:
     )
 
 
-def format_duration(seconds: float) -> str:
-    """Write a duration as Slurm's own tools print it: `[days-]hours:minutes:seconds`, or `UNLIMITED`."""
-    if seconds == UNLIMITED:
-        return "UNLIMITED"
-    if seconds < 0 or math.isnan(seconds):
-        raise TimeError(f"a duration of {seconds} seconds cannot be written")
-    days, rest = divmod(int(seconds), _DAY)
-    hours, rest = divmod(rest, _HOUR)
-    minutes, rest = divmod(rest, _MINUTE)
-    clock = f"{hours:02d}:{minutes:02d}:{rest:02d}"
-    return f"{days}-{clock}" if days else clock
-
-
 def whole_minutes(seconds: float) -> float:
     """Round up to the minutes in which Slurm counts time limits; unlimited stays unlimited."""
     return seconds if seconds == UNLIMITED else math.ceil(seconds / _MINUTE)

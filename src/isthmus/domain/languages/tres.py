@@ -4,7 +4,6 @@ Memory is megabytes here, as everywhere in Slurm; its units are powers of 1,024.
 """
 
 import re
-from collections.abc import Mapping
 
 import msgspec
 
@@ -71,16 +70,6 @@ def parse_tres(text: str) -> dict[str, int]:
             parse_memory(amount) if name.lower() == "mem" else _parse_count(amount, where=text)
         )
     return counts
-
-
-def format_tres(counts: Mapping[str, int]) -> str:
-    """Write counts by name as Slurm reads them, in the order given."""
-    for name, count in counts.items():
-        if not _TRES_NAME.fullmatch(name) or count < 0:
-            raise TresError(f"{name[:40]!r} = {count} is not a valid TRES")
-    return ",".join(
-        f"{name}={format_memory(count) if name.lower() == 'mem' else count}" for name, count in counts.items()
-    )
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:

@@ -1,7 +1,5 @@
 """What the objects of each part of a Slurm cluster are called, and by which names its daemons find each other."""
 
-from collections.abc import Iterator
-
 from isthmus import names
 from isthmus.model.meta import Key
 from isthmus.model.slinky import Accounting, Controller, NodeSet
@@ -163,8 +161,3 @@ def ssh_host_keys(name: str) -> str:
 def ssh_config(name: str) -> str:
     """Name the ConfigMap of the sshd of a LoginSet or NodeSet."""
     return f"{name}-ssh-config"
-
-
-def ordinals(count: int, *, padding: int) -> Iterator[str]:
-    """Write the first ordinals, filled up with zeros."""
-    return (str(ordinal).zfill(padding) for ordinal in range(count))

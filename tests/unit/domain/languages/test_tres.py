@@ -4,7 +4,6 @@ from isthmus.domain.languages.tres import (
     Gres,
     TresError,
     format_memory,
-    format_tres,
     parse_gres,
     parse_memory,
     parse_tres,
@@ -55,20 +54,10 @@ def test_reads_tres_of_a_job() -> None:
     assert parse_tres("") == {}
 
 
-def test_writes_tres_in_the_order_given() -> None:
-    assert format_tres({"gres/gpu": 2, "mem": 2048, "cpu": 1}) == "gres/gpu=2,mem=2G,cpu=1"
-
-
 @pytest.mark.parametrize("text", ["cpu", "cpu=x", "cpu=-1", "=1", "a b=1", "cpu=1\n"])
 def test_refuses_what_is_no_tres(text: str) -> None:
     with pytest.raises(TresError):
         parse_tres(text)
-
-
-@pytest.mark.parametrize(("name", "count"), [("cpu,mem", 1), ("cpu=1", 1), ("cpu", -1), ("", 1)])
-def test_does_not_write_what_would_read_as_something_else(name: str, count: int) -> None:
-    with pytest.raises(TresError):
-        format_tres({name: count})
 
 
 @pytest.mark.parametrize(
