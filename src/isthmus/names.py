@@ -203,16 +203,16 @@ WRITER_FIELD_MANAGER = "isthmus-sconfig"
 
 # Queues. The names are client-go's, so that dashboards and alerts made for Go controllers work unchanged.
 QUEUE_DEPTH = MetricName("workqueue_depth", "Keys that are due and wait for a worker.")
-QUEUE_ADDS = MetricName("workqueue_adds_total", "Keys that were asked for, before duplicates are folded together.")
+QUEUE_ADDS = MetricName("workqueue_adds_total", "Keys that were added, before duplicates are merged.")
 QUEUE_WAIT = MetricName("workqueue_queue_duration_seconds", "How long a key waited from being due to being taken.")
-QUEUE_WORK = MetricName("workqueue_work_duration_seconds", "How long a key was being worked on.")
+QUEUE_WORK = MetricName("workqueue_work_duration_seconds", "How long one key was processed.")
 QUEUE_RETRIES = MetricName("workqueue_retries_total", "Keys that were put back after a failure.")
 QUEUE_UNFINISHED = MetricName(
     "workqueue_unfinished_work_seconds",
-    "Seconds of work under way, summed over all keys; a stuck worker makes it grow.",
+    "Seconds of unfinished work, summed over all keys; a stuck worker makes it grow.",
 )
 QUEUE_LONGEST = MetricName(
-    "workqueue_longest_running_processor_seconds", "How long the key that is worked on longest has been taking."
+    "workqueue_longest_running_processor_seconds", "How long the longest running key has been processed."
 )
 
 # Controllers. The names are controller-runtime's.
@@ -222,10 +222,10 @@ RECONCILES = MetricName(
 RECONCILE_ERRORS = MetricName("controller_runtime_reconcile_errors_total", "Reconciles that failed, of any kind.")
 RECONCILE_TERMINAL_ERRORS = MetricName(
     "controller_runtime_terminal_reconcile_errors_total",
-    "Reconciles that failed for good until the object changes.",
+    "Reconciles that failed and are not retried until the object changes.",
 )
 RECONCILE_PANICS = MetricName(
-    "controller_runtime_reconcile_panics_total", "Reconciles that failed with an error nobody foresaw: a bug."
+    "controller_runtime_reconcile_panics_total", "Reconciles that failed with an unexpected error: a bug."
 )
 RECONCILE_SECONDS = MetricName("controller_runtime_reconcile_time_seconds", "How long one reconcile took.")
 RECONCILE_WORKERS = MetricName("controller_runtime_active_workers", "Workers that are reconciling at this moment.")
@@ -243,7 +243,7 @@ LEADING = MetricName("leader_election_master_status", "1 while this process lead
 CLIENT_REQUESTS = MetricName(
     "rest_client_requests_total", "Requests that we sent, by status code, host and method."
 )
-CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long an answer took, by host and method.")
+CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long requests took, by host and method.")
 
 # Our own.
 PLACEMENT_SECONDS = MetricName(
@@ -252,14 +252,14 @@ PLACEMENT_SECONDS = MetricName(
 STEP_SECONDS = MetricName(
     "isthmus_bridge_step_seconds", "How long one step took for a group of pods: submit, or bind."
 )
-DECISIONS = MetricName("isthmus_bridge_decisions_total", "What was decided about groups of pods, by step.")
+DECISIONS = MetricName("isthmus_bridge_decisions_total", "Decisions about groups of pods, by step.")
 WAITING_GROUPS = MetricName("isthmus_bridge_waiting_groups", "Groups of pods that wait to be placed.")
 RETURNED = MetricName(
     "isthmus_bridge_returned_allocations_total",
-    "Allocations that went back to Slurm because Kubernetes could not use the node; 0 where all is well.",
+    "Allocations that were returned to Slurm because Kubernetes could not use the node; ideally 0.",
 )
 NODE_ACTIONS = MetricName(
-    "isthmus_bridge_node_actions_total", "What was done to keep nodes of both sides in step, by action."
+    "isthmus_bridge_node_actions_total", "Actions that keep nodes of both sides in sync, by action."
 )
 CERTIFICATE_EXPIRY = MetricName(
     "isthmus_serving_certificate_expiry_timestamp_seconds",

@@ -67,11 +67,11 @@ def test_images_are_listed_and_written_as_archives(cluster: ClusterBed, tmp_path
 
 @pytest.mark.parametrize("name", ["Demo", "-x", "a" * 31, "a/b", "a b", "../x"])
 def test_a_bad_name_is_refused(name: str) -> None:
-    assert "cannot be the name of a cluster" in _refused("up", f"--name={name}")
+    assert "is not a valid cluster name" in _refused("up", f"--name={name}")
 
 
 def test_only_root_can_do_it() -> None:
-    assert "only be run by root" in _refused("up", user="nobody")
+    assert "needs root" in _refused("up", user="nobody")
 
 
 def test_an_unknown_cluster_is_named_with_those_there_are(cluster: ClusterBed) -> None:

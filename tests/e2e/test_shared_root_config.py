@@ -142,7 +142,7 @@ def test_a_link_on_the_shared_root_is_refused_with_the_real_place(site: Site) ->
     site.eventually(
         lambda: site.condition("jailedconfig/link", "FilesWritten"),
         "the link to be refused",
-        holds=lambda it: "name the real place: /usr/bin instead of /bin" in it["message"],
+        holds=lambda it: "use the real path: /usr/bin instead of /bin" in it["message"],
     )
 
 

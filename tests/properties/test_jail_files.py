@@ -132,7 +132,7 @@ def test_when_one_file_cannot_be_put_in_its_place_the_others_are_as_they_were(
         real(*words, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "rename", failing)
-    with pytest.raises(IsthmusError, match="make room"):
+    with pytest.raises(IsthmusError, match="free space"):
         root.write([File(f"/etc/{name}", b"new", 0o644) for name in ("a", "new", "b")])
     monkeypatch.undo()
     assert [(tmp_path / name).stat().st_ino for name in ("etc/a", "etc/b")] == inodes

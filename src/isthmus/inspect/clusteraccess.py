@@ -134,7 +134,7 @@ def public_key(given: Path | None, environ: Mapping[str, str] = os.environ) -> s
     if given is not None:
         path = given if given.suffix == ".pub" else given.with_name(f"{given.name}.pub")
         if not path.exists():
-            raise Terminal(f"there is no public key {path}", remedy=f"make one: ssh-keygen -f {given}")
+            raise Terminal(f"the public key {path} does not exist", remedy=f"make one: ssh-keygen -f {given}")
         return path.read_text().strip()
     private = private_key(environ)
     if private is None:

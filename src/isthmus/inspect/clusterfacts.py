@@ -78,7 +78,7 @@ class Reading:
         except NotFound:
             raise
         except Forbidden as error:
-            self.troubles[what] = f"{error.what}; with --namespace it may be allowed"
+            self.troubles[what] = f"{error.what}; --namespace limits the request to one namespace"
         except IsthmusError as error:
             self.troubles[what] = error.what
         except TimeoutError:

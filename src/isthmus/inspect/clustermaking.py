@@ -65,12 +65,12 @@ async def create(client: Client, wanted: dict[str, Any]) -> None:
         await _persist(client, wanted)
     except AlreadyExists:
         raise Terminal(
-            f"there is a cluster {namespace}/{name} already",
+            f"the cluster {namespace}/{name} already exists",
             remedy=f"change it: kubectl edit -n {namespace} slurmcluster {name}",
         ) from None
     except NotFound:
         raise Terminal(
-            "Kubernetes does not know SlurmClusters: the operator is not installed here",
+            "this Kubernetes has no SlurmCluster resource: the operator is not installed",
             remedy='helm install isthmus-operator "$(isthmus chart path isthmus-operator)"'
             " -n isthmus-system --create-namespace",
         ) from None

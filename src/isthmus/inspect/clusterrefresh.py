@@ -57,7 +57,7 @@ async def prepare(client: Client, cluster: SlurmCluster, *, image: str) -> Refre
     filling = clusterparts.parts_of(cluster, prefix=cluster.status.name_prefix or "", settings=settings).filling
     if filling is None:
         raise Terminal(
-            f"the cluster {name} has no shared root: its nodes share /home alone",
+            f"the cluster {name} has no shared root: its nodes share only /home",
             remedy=f"set spec.populateJail: kubectl edit -n {namespace} slurmcluster {name}",
         )
     if not cluster.status.jail_image:
@@ -102,8 +102,8 @@ async def carry_out(client: Client, refresh: Refresh, say: Callable[[str], None]
 
 def _busy(key: Key) -> Terminal:
     return Terminal(
-        "the shared root is being refreshed already",
-        remedy=f"see how far it is: kubectl logs -n {key.namespace} job/{key.name} -f",
+        "the shared root is already being refreshed",
+        remedy=f"follow it: kubectl logs -n {key.namespace} job/{key.name} -f",
     )
 
 
@@ -150,7 +150,7 @@ async def _follow(client: Client, key: Key, say: Callable[[str], None]) -> None:
         if waiting > PATIENCE:
             with suppress(NotFound):
                 await client.delete(OWN_JOBS, key, propagation="Background")
-            raise Terminal(trouble.wrong, remedy="mend that, and start again; nothing was changed")
+            raise Terminal(trouble.wrong, remedy="fix that and start again; nothing was changed")
         await asyncio.sleep(_PAUSE)
 
 

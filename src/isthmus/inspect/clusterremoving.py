@@ -45,7 +45,7 @@ async def remove(client: Client, cluster: SlurmCluster, say: Say, *, wait: bool 
     """Delete a cluster, and wait until nothing of it is left but what outlives it."""
     going = await _belongings(client, cluster) if wait else None
     await client.delete(SLURM_CLUSTERS, cluster.metadata.key)
-    say(f"Cluster {cluster.metadata.key} is being removed; its workers finish their jobs first.")
+    say(f"Deleting cluster {cluster.metadata.key}; its workers finish their jobs first.")
     if going is not None:
         await follow(client, cluster.metadata.key, _teller(say))
         await _until_gone(client, cluster.metadata.namespace, going, say)

@@ -74,10 +74,10 @@ async def find_cluster(client: Client, name: str, *, namespace: str = "") -> Slu
     if not listing.items:
         where = f" in the namespace {namespace}" if namespace else ""
         what = f"there is no cluster {name!r}{where}" if name else f"there is no cluster{where}"
-        raise Terminal(what, remedy=f"isthmus cluster list, or make one: isthmus cluster create {name or 'NAME'}")
+        raise Terminal(what, remedy=f"isthmus cluster list, or create one: isthmus cluster create {name or 'NAME'}")
     if len(listing.items) > 1:
         found = ", ".join(str(it.metadata.key) for it in listing.items)
-        raise Terminal(f"several clusters are meant: {found}", remedy="give a name, and --namespace")
+        raise Terminal(f"several clusters match: {found}", remedy="give a name, and --namespace")
     return listing.items[0]
 
 
@@ -192,5 +192,5 @@ def _next(cluster: Key, *, ready: bool, broken: bool, started: bool) -> Iterator
         yield f"isthmus cluster exec {cluster.name} -- sinfo"
         return
     if broken or started:
-        yield "find out what is wrong: isthmus doctor"
+        yield "find the cause: isthmus doctor"
     yield f"kubectl wait -n {cluster.namespace} --for=condition=Ready slurmcluster/{cluster.name} --timeout=5m"

@@ -52,7 +52,7 @@ async def explain_pod(snapshot: Snapshot, config: Config, key: Key, *, now: floa
         why = snapshot.troubles.get("pods")
         raise Terminal(
             f"there is no pod {key}" if why is None else f"pods cannot be read: {why}",
-            remedy="see kubectl get pods -A, and name its namespace with -n",
+            remedy="find it with kubectl get pods -A, and give its namespace with -n",
         )
     facts = await _facts(snapshot, config, pod, now=now)
     others = sorted(it.metadata.key for it in facts.members if it.metadata.key != key)
@@ -72,7 +72,7 @@ async def explain_job(snapshot: Snapshot, config: Config, job_id: int, *, now: f
     if ours is None and "slurm" not in snapshot.troubles:
         known = any(job.job_id == job_id for job in snapshot.jobs)
         raise Terminal(
-            f"job {job_id} is no job of this Kubernetes"
+            f"job {job_id} does not belong to this Kubernetes cluster"
             if known
             else f"Slurm does not know job {job_id} (any more)",
             remedy=f"see scontrol show job {job_id}" if known else "see sacct for jobs of the past",
@@ -80,7 +80,7 @@ async def explain_job(snapshot: Snapshot, config: Config, job_id: int, *, now: f
     pods = world.pods.by("job", job_id) or (world.members(ours.marker.group) if ours else ())
     if not pods:
         gone = ", ".join(ours.marker.pods) if ours else "unknown"
-        raise Terminal(f"the pods of job {job_id} are gone: {gone}", remedy=f"end it: scancel {job_id}")
+        raise Terminal(f"the pods of job {job_id} no longer exist: {gone}", remedy=f"end it: scancel {job_id}")
     chosen = min(pods, key=lambda pod: (pod.bound, pod.metadata.key))
     return await explain_pod(snapshot, config, chosen.metadata.key, now=now)
 

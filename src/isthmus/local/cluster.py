@@ -33,7 +33,7 @@ STEPS = (
     "Boot the nodes",
     "Start the control plane",
     "Start kubelets and proxies",
-    "Add names and storage",
+    "Add DNS and storage",
     "Wait until all is ready",
 )
 

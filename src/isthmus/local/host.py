@@ -38,7 +38,7 @@ _APT_PAUSE = 0.5
 def check_root() -> None:
     """Namespaces, mounts and cgroups are root's."""
     if os.geteuid() != 0:
-        raise Terminal("a local cluster can only be run by root", remedy="run the same command with sudo")
+        raise Terminal("a local cluster needs root", remedy="run the same command with sudo")
 
 
 def check_system() -> None:
@@ -47,7 +47,7 @@ def check_system() -> None:
     if platform.system() != "Linux":
         raise Terminal(
             f"a local cluster needs Linux, this is {platform.system()}",
-            remedy="use a Debian 12 machine, a virtual one will do",
+            remedy="use a Debian 12 machine; a virtual one works too",
         )
     cgroups.check()
     if not shutil.which("apt-get") and missing_packages():
@@ -66,7 +66,7 @@ def check_disk(directory: Path, *, needed: int = _FREE_DISK_NEEDED) -> None:
     if free < needed:
         raise Terminal(
             f"the disk of {directory} has {free / 2**30:.1f} GiB free, a cluster needs {needed / 2**30:.0f} GiB",
-            remedy="free some space there (the cache can lie elsewhere: XDG_CACHE_HOME)",
+            remedy="free some space there (XDG_CACHE_HOME moves the cache)",
         )
 
 
@@ -100,7 +100,7 @@ def ensure_packages(progress: Progress, *, also: Mapping[str, str] | None = None
 def install(packages: Sequence[str], progress: Progress) -> None:
     """Install Debian packages."""
     with progress.step(f"Install {', '.join(packages)}"):
-        remedy = f"check that apt-get reaches its mirror, or install by hand: {' '.join(packages)}"
+        remedy = f"check that apt-get can reach its mirror, or install by hand: {' '.join(packages)}"
         _apt_get("update", remedy=remedy)
         _apt_get("install", "--yes", "--no-install-recommends", *packages, remedy=remedy)
 

@@ -79,7 +79,7 @@ def _clear(name: str) -> None:
     state.forget(name)
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists():
-        raise Terminal(f"{directory} cannot be removed", remedy=f"see what holds it: fuser -vm {directory}")
+        raise Terminal(f"{directory} cannot be removed", remedy=f"see what uses it: fuser -vm {directory}")
 
 
 def _unplug_host(name: str) -> None:
@@ -170,7 +170,9 @@ def _with_ports(
     wanted = [port.host for port in asked]
     for port in asked:
         if wanted.count(port.host) > 1:
-            raise Terminal(f"port {port.host} of localhost is asked for twice", remedy="give each --publish a port")
+            raise Terminal(
+                f"port {port.host} of localhost is given twice", remedy="give each --publish its own port"
+            )
         if port.host not in mine and not host.port_is_free(port.host):
             raise Terminal(
                 f"port {port.host} of localhost is in use",
@@ -194,8 +196,8 @@ def _end_processes(group: str) -> None:
         for pid in pids:
             _kill(pid)
         if time.monotonic() > deadline:
-            what = f"processes of the cluster do not end: {sorted(pids)}" if pids else f"{group} cannot be removed"
-            raise Terminal(what, remedy="see dmesg, then down again")
+            what = f"processes of the cluster do not exit: {sorted(pids)}" if pids else f"{group} cannot be removed"
+            raise Terminal(what, remedy="check dmesg, then run isthmus down again")
         time.sleep(0.01)
 
 

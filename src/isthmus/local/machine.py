@@ -214,7 +214,7 @@ class Machine:
                 log = self.logs / f"{part.name}.log"
                 tail = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-8:])
                 raise Terminal(
-                    f"{part.name} on {self.hostname} does not get ready; the end of its log:\n{tail}",
+                    f"{part.name} on {self.hostname} does not become ready; the end of its log:\n{tail}",
                     remedy=f"isthmus logs {part.name}",
                 )
 
@@ -239,7 +239,7 @@ class Machine:
             if time.monotonic() > deadline:
                 raise Terminal(
                     f"{what} does not end",
-                    remedy="a process in it hangs in the kernel, often on a dead disk: see dmesg",
+                    remedy="a process in it hangs in the kernel, often because of a failed disk: check dmesg",
                 )
             time.sleep(0.005)
 
@@ -252,7 +252,7 @@ class Machine:
     def _nsenter(self) -> tuple[str, ...]:
         init = self.init
         if not init:
-            raise Terminal(f"{self.hostname} is switched off", remedy="switch on whatever is off: isthmus up")
+            raise Terminal(f"{self.hostname} is switched off", remedy="start it again: isthmus up")
         return ("nsenter", f"--target={init}")
 
 

@@ -55,7 +55,7 @@ class Authority:
                 _write_pair(Pair(self.certificate, self.key), made)
         loaded = serialization.load_pem_private_key(self.key.read_bytes(), password=None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{self.key} does not hold an elliptic curve key")
+            raise TypeError(f"{self.key} does not contain an elliptic curve key")
         self._signer = Signed(x509.load_pem_x509_certificate(self.certificate.read_bytes()), loaded)
 
     def issue(

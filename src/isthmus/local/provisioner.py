@@ -45,9 +45,11 @@ def volume_for(claim: Claim, directory: Path) -> dict[str, Any]:
     """The volume that a claim gets. Its name comes from the claim's, so that it is never made twice."""
     provisioner = claim.metadata.annotations[_PROVISIONER]
     if claim.spec.volume_mode != "Filesystem":
-        raise Terminal(f"claim {claim.metadata.key}: only file systems can be provided, not raw block devices")
+        raise Terminal(
+            f"claim {claim.metadata.key}: only file system volumes can be provisioned, not raw block devices"
+        )
     if not _UID.fullmatch(claim.metadata.uid):
-        raise Terminal(f"claim {claim.metadata.key}: {claim.metadata.uid!r} is no UID")
+        raise Terminal(f"claim {claim.metadata.key}: {claim.metadata.uid!r} is not a valid UID")
     spec: dict[str, Any] = {
         "capacity": {"storage": claim.spec.resources.requests["storage"]},
         "accessModes": list(claim.spec.access_modes),

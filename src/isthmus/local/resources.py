@@ -20,7 +20,7 @@ def find(name: str) -> Path:
         if (home / name).exists():
             return home / name
     raise Terminal(
-        f"this installation of Isthmus in {PACKAGE} has no {name}",
+        f"the installation of Isthmus in {PACKAGE} lacks {name}",
         remedy="install the wheel with pip or pipx, or run `pip install --editable .` in a clone",
     )
 

@@ -39,8 +39,8 @@ def check_name(name: str) -> str:
     """A name becomes part of paths, host names and control groups: take no other characters than these."""
     if not _NAME.fullmatch(name):
         raise Terminal(
-            f"{name!r} cannot be the name of a cluster",
-            remedy="use up to 30 lower-case letters, digits and dashes, beginning with a letter: --name demo",
+            f"{name!r} is not a valid cluster name",
+            remedy="use up to 30 lower-case letters, digits and hyphens, starting with a letter: --name demo",
         )
     return name
 
@@ -66,7 +66,7 @@ def load(name: str) -> Settings:
     others = ", ".join(names())
     raise Terminal(
         f"there is no cluster {name!r} on this machine" + (f" (there is: {others})" if others else ""),
-        remedy=f"isthmus up --name {name}" if not others else "choose one with --name, or make one: isthmus up",
+        remedy=f"isthmus up --name {name}" if not others else "choose one with --name, or create one: isthmus up",
     )
 
 
@@ -108,7 +108,7 @@ def free_slot() -> int:
     for slot in range(SLOTS):
         if slot not in taken:
             return slot
-    raise Terminal(f"{SLOTS} clusters are on this machine, and there are no more addresses", remedy="isthmus down")
+    raise Terminal(f"this machine has {SLOTS} clusters already, and no addresses are left", remedy="isthmus down")
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _lock(path: Path, name: str) -> TextIO:
         except BlockingIOError:
             handle.close()
             raise Terminal(
-                f"another isthmus command is busy with the cluster {name!r}", remedy="wait until it has ended"
+                f"another isthmus command is busy with the cluster {name!r}", remedy="wait until it has finished"
             ) from None
         except FileNotFoundError:
             pass

@@ -113,7 +113,7 @@ def wait_until_served(kubectl: tuple[str, ...], addon: Addon, *, remedy: str = "
             shell.run([*kubectl, "create", "--dry-run=server", "--filename=-"], stdin=addon.probe)
         except Terminal as error:
             if time.monotonic() > deadline:
-                raise Terminal(f"{addon.name} does not get ready: {error}", remedy=remedy) from error
+                raise Terminal(f"{addon.name} does not become ready: {error}", remedy=remedy) from error
             time.sleep(0.2)
         else:
             return

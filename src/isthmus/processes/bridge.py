@@ -73,7 +73,7 @@ async def run(
     if addresses.parse(options.webhook_address) is None:
         parts -= {"admission"}
     if not parts:
-        raise Terminal("admission is nothing without its webhooks", remedy="give --webhook-bind-address=:9443")
+        raise Terminal("admission needs the webhook server", remedy="give --webhook-bind-address=:9443")
     _require_slurm(parts, config)
     with suppress(StoppedError):
         await _run(parts, config, options, environ=environ)
@@ -144,8 +144,8 @@ def lease_of(parts: frozenset[Part], config: Config) -> str:
 def _require_slurm(parts: frozenset[Part], config: Config) -> None:
     if parts - {"admission"} and not config.slurm_rest_api:
         raise Terminal(
-            "it is not said where slurmrestd is",
-            remedy="set slurmRestApi in the configuration, or SLURM_REST_API, such as http://slurm-restapi.slurm:6820",
+            "slurmRestApi is not set",
+            remedy="set slurmRestApi in the configuration, or SLURM_REST_API, for example http://slurm-restapi.slurm:6820",
         )
 
 

@@ -63,7 +63,7 @@ def plan_lines(summary: Summary, *, all_paths: bool) -> Iterator[str]:
     """Write a plan for people: how many of each kind, and the first of them."""
     counts = summary.counts
     if not (counts.new or counts.changed or counts.removed):
-        yield "Nothing to do: the root is as the image has it, but for what users changed."
+        yield "Nothing to do: the root matches the image, except for what users changed."
     kinds = (("new", summary.new), ("changed", summary.changed), ("removed", summary.removed))
     for title, paths in kinds:
         if paths:
@@ -90,15 +90,15 @@ def verify(root: str, *, say: Callable[[str], None], clock: Callable[[], float])
 
 def verified_lines(found: Verified, *, all_paths: bool) -> Iterator[str]:
     """Write what differs for people: the gravest first."""
-    yield f"Filled from {found.image or 'an image that is not known'}: {sum(found.counts.values()):,} paths"
+    yield f"Filled from {found.image or 'an unknown image'}: {sum(found.counts.values()):,} paths"
     for verdict, count in sorted(found.counts.items(), key=lambda it: (it[0] != "damaged", it[0])):
         yield f"{verdict}: {count:,}"
         paths = [f"/{path}" for path, it in found.differing.items() if it == verdict]
         yield from _some(paths, all_paths=all_paths)
     if found.lacking:
-        yield f"No job can do without: {', '.join(f'/{path}' for path in found.lacking)}"
+        yield f"Missing, and needed by every job: {', '.join(f'/{path}' for path in found.lacking)}"
     if not found.well:
-        yield "  → to have a path back as the image has it: isthmus jail refresh --restore PATH"
+        yield "  → to restore a path from the image: isthmus jail refresh --restore PATH"
 
 
 def status(root: str) -> Status:
@@ -112,11 +112,11 @@ def status_lines(found: Status) -> Iterator[str]:
         yield f"Filled from {found.ready.image}, on {found.ready.when}"
         yield f"  {found.paths:,} paths, {readable(found.size)}; manifest {found.ready.revision[:12]}"
     else:
-        yield "Not filled: no job enters it. Fill it: isthmus jail populate"
+        yield "Not filled: jobs cannot use it. Fill it: isthmus jail populate"
     if found.holder:
-        yield f"Being worked on: {found.holder}"
+        yield f"In use by: {found.holder}"
     elif found.unfinished:
-        yield "A run was ended before it was done. Start it again: it goes on where it was"
+        yield "A run was interrupted. Start it again: it continues where it stopped"
     yield f"{readable(found.free)} are free"
 
 
@@ -136,7 +136,7 @@ def tell_kubernetes(told: IsthmusError | Ready) -> None:
 def _already(ready: Ready, image: str) -> Iterator[str]:
     yield f"Already filled from {ready.image}, on {ready.when}: nothing to do."
     if image and image != ready.image:
-        yield f"To bring it to {image}: isthmus jail plan, and then isthmus jail refresh"
+        yield f"To update it to {image}: isthmus jail plan, then isthmus jail refresh"
 
 
 def _telling(say: Callable[[str], None], clock: Callable[[], float]) -> Callable[[Progress], None]:
@@ -154,12 +154,12 @@ def _telling(say: Callable[[str], None], clock: Callable[[], float]) -> Callable
 
 def _notes(done: Done) -> Iterator[str]:
     if done.there_before:
-        yield f"Kept, because it was there before: {', '.join(f'/{name}' for name in done.there_before)}"
+        yield f"Kept, because it existed before: {', '.join(f'/{name}' for name in done.there_before)}"
     if done.kept:
         yield f"Kept as they are: {len(done.kept):,}"
         yield from _some([f"/{path}: {why}" for path, why in done.kept.items()], all_paths=False)
     if done.bare:
-        yield f"The file system keeps no capabilities or access lists: {len(done.bare):,} files are without theirs"
+        yield f"The file system does not support capabilities or access lists: {len(done.bare):,} files lost theirs"
         yield from _some([f"/{path}" for path in done.bare], all_paths=False)
 
 

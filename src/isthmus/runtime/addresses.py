@@ -35,7 +35,9 @@ def parse(text: str) -> Address | None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and int(port) <= _LAST_PORT):
-        raise Terminal(f"{text!r} is no address to listen on", remedy="write :8080, 127.0.0.1:8080, or 0 for none")
+        raise Terminal(
+            f"{text!r} is not a valid listen address", remedy="write :8080, 127.0.0.1:8080, or 0 for none"
+        )
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
@@ -63,7 +65,7 @@ def check(address: Address | None) -> None:
     except OSError as error:
         raise Terminal(
             f"cannot listen on {address.host}:{address.port}: {error.strerror or error}",
-            remedy="choose another address, or end what listens there",
+            remedy="choose another address, or stop what listens there",
         ) from error
 
 

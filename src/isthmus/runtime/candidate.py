@@ -39,7 +39,7 @@ class Terms(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 < self.interval < self.deadline < self.duration:
             raise Terminal(
-                f"election terms make no sense: interval {self.interval} s, deadline {self.deadline} s, "
+                f"election timing is not valid: interval {self.interval} s, deadline {self.deadline} s, "
                 f"duration {self.duration} s",
                 remedy="choose interval < deadline < duration, for example 2, 10 and 15",
             )

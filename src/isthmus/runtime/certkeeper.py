@@ -107,7 +107,7 @@ class CertificateKeeper:
                 self._heard("")
             except IsthmusError as error:
                 self._heard(error.what)
-                log.warning("cannot keep the certificates in order", secret=str(self._secret), error=str(error))
+                log.warning("cannot renew the certificates", secret=str(self._secret), error=str(error))
             await asyncio.sleep(_INTERVAL if self.contact.in_touch else _INTERVAL_IN_TROUBLE)
 
     async def refresh(self) -> None:
@@ -118,13 +118,13 @@ class CertificateKeeper:
             self._shown = material
             ends = expiry(material.chain)
             self._expiry.set(ends.timestamp())
-            log.info("showing a new certificate", ends=ends.isoformat(timespec="seconds"), names=list(self._names))
+            log.info("serving a new certificate", ends=ends.isoformat(timespec="seconds"), names=list(self._names))
         self.synced.set()
         for target in self._targets:
             try:
                 await trust(self._client, target, material.bundle)
             except IsthmusError as error:
-                log.warning("a webhook may not be trusted", target=target.name, error=str(error))
+                log.warning("cannot update the CA of a webhook", target=target.name, error=str(error))
 
     def _heard(self, trouble: str) -> None:
         if trouble or not self.contact.in_touch:
@@ -147,7 +147,7 @@ class CertificateKeeper:
             except (AlreadyExists, Conflict):
                 continue  # Another replica was faster: take what it made.
             return wanted
-        raise Retry(f"the Secret {self._secret} changes faster than we can read it")
+        raise Retry(f"the Secret {self._secret} changes too often to be updated")
 
     async def _store(self, material: Material, secret: Secret | None) -> None:
         content = {

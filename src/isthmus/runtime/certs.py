@@ -130,7 +130,7 @@ def _make_authority(now: datetime, lives: Lives) -> _Authority:
 
 def _make_serving(signer: _Authority, names: Sequence[str], *, now: datetime, lives: Lives) -> tuple[bytes, bytes]:
     if signer.key is None:
-        raise Terminal("an authority without its key was asked to sign")
+        raise Terminal("the certificate authority has no key to sign with")
     by = signing.Signed(signer.certificate, signer.key)
     ends = min(now + lives.serving, signer.ends)
     made = signing.issue(by, names[0], hosts=names, begins=now - _SKEW, ends=ends)

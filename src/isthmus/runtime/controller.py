@@ -118,15 +118,15 @@ class Controller(Generic[KeyT]):
         if isinstance(decisive, Terminal):
             self.queue.forget(key)
             self._metrics.terminal_errors.inc()
-            log.error("given up until the object changes", error=_told(error))
+            log.error("failed, will not retry until the object changes", error=_told(error))
             return
         pause = self.queue.retry(key)
         failures = self.queue.failures(key)
         if isinstance(decisive, Retry | TimeoutError):
-            log.warning("failed, will try again", error=_told(error), after=pause, failures=failures)
+            log.warning("failed, will retry", error=_told(error), after=pause, failures=failures)
         else:
             self._metrics.panics.inc()
-            log.error("failed for a reason nobody foresaw, will try again", after=pause, exc_info=error)
+            log.error("unexpected error, will retry", after=pause, exc_info=error)
 
 
 def most_urgent(error: BaseException) -> BaseException:

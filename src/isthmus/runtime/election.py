@@ -124,7 +124,11 @@ class Election:
                 working.cancel()
                 renewing.cancel()
             if not ended:
-                log.error("no longer leading", lease=str(self.lease), reason=self._trouble or "taken by another")
+                log.error(
+                    "no longer leading",
+                    lease=str(self.lease),
+                    reason=self._trouble or "another process holds the lease",
+                )
             return ended
         finally:
             # Here the work is over, whichever way: nothing that it began is still under way.
@@ -204,7 +208,7 @@ class Election:
                 await self._carry_out(Read())  # It was stored after we looked.
                 await self._resign()
         except (IsthmusError, TimeoutError) as error:
-            log.warning("could not give the lease back", lease=str(self.lease), error=str(error))
+            log.warning("could not release the lease", lease=str(self.lease), error=str(error))
 
     async def _resign(self) -> None:
         claim = self._candidate.resign(clock())
@@ -215,7 +219,7 @@ class Election:
                 await self._write(claim)
         finally:
             self._candidate.refused(clock())
-        log.info("gave the lease back", lease=str(self.lease))
+        log.info("released the lease", lease=str(self.lease))
 
     def _set_fuse(self) -> None:
         if self.leads():
@@ -225,7 +229,7 @@ class Election:
     def _complain(self, error: IsthmusError | TimeoutError) -> None:
         said = str(error) or "no answer in time"
         if said != self._trouble:
-            log.warning("cannot reach the lease", lease=str(self.lease), error=said, leading=self.leads())
+            log.warning("cannot renew the lease", lease=str(self.lease), error=said, leading=self.leads())
         self._trouble = said
 
 

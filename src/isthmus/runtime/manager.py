@@ -178,7 +178,7 @@ class Manager:
                 for task in late:
                     task.cancel()
                 if late:
-                    log.warning("cancelled work that was not done in time", tasks=len(late), grace=self._grace)
+                    log.warning("cancelled work that did not finish in time", tasks=len(late), grace=self._grace)
 
     async def _lead(self) -> None:
         async with asyncio.TaskGroup() as tasks:

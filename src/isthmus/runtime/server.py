@@ -121,14 +121,14 @@ async def _reviewed(request: web.Request, answer: Answer, *, limit: int) -> web.
         async with asyncio.timeout(_ANSWER_WITHIN):
             reviewed = await answer(body)
     except NotAReviewError as error:
-        return web.Response(status=web.HTTPBadRequest.status_code, text=f"this is no review: {error}\n")
+        return web.Response(status=web.HTTPBadRequest.status_code, text=f"not a valid review: {error}\n")
     except _TooLargeError:
         text = f"the body is longer than {limit} bytes\n"
         return web.Response(status=web.HTTPRequestEntityTooLarge.status_code, text=text)
     except TimeoutError:
-        return web.Response(status=web.HTTPRequestTimeout.status_code, text="this took too long\n")
+        return web.Response(status=web.HTTPRequestTimeout.status_code, text="the request took too long\n")
     except Exception:
-        log.exception("a webhook failed for a reason nobody foresaw", path=request.path)
+        log.exception("unexpected error in a webhook", path=request.path)
         return web.Response(status=web.HTTPInternalServerError.status_code, text="see the log of the webhook\n")
     return web.Response(body=reviewed, content_type="application/json")
 

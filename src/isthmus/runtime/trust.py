@@ -96,7 +96,7 @@ async def trust(client: Client, target: Target, bundle: bytes) -> None:
         found: WebhookConfiguration | Definition = await client.get(target.kind, target.name)
         if patch := list(_corrections(found, b64encode(bundle).decode())):
             await client.json_patch(target.kind, target.name, patch)
-            log.info("told the API server whom to trust", kind=target.kind.name, name=target.name)
+            log.info("updated the CA bundle", kind=target.kind.name, name=target.name)
     except NotFound:
         log.debug("not installed yet", kind=target.kind.name, name=target.name)
 

@@ -131,14 +131,14 @@ def _asked(config: JailedConfig) -> tuple[object, ...]:
 
 def _unfilled(config: JailedConfig) -> Condition:
     if config.status.files_hash:
-        return conditions.no(WRITTEN, "Refresh", "the shared root is being filled anew; files are looked at then")
-    return conditions.no(WRITTEN, "Init", "the shared root is not filled yet; files are written when it is")
+        return conditions.no(WRITTEN, "Refresh", "the shared root is being refilled; files are checked afterwards")
+    return conditions.no(WRITTEN, "Init", "the shared root is not filled yet; files are written afterwards")
 
 
 def _written(made: tuple[File, ...]) -> Condition:
     shown = ", ".join(it.path for it in made[:_SHOWN])
     more = f" and {len(made) - _SHOWN} more" if len(made) > _SHOWN else ""
-    return conditions.yes(WRITTEN, "Success", f"these lie on the shared root: {shown}{more}")
+    return conditions.yes(WRITTEN, "Success", f"these are on the shared root: {shown}{more}")
 
 
 def _one_line(error: IsthmusError) -> str:

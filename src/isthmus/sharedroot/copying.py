@@ -198,8 +198,8 @@ class Copier:
             os.close(descriptor)
         if (digest, size) != (staged.entry.digest, staged.entry.size):
             raise Retry(
-                f"what was written for /{staged.entry.path} reads back differently",
-                remedy="the storage loses or changes data: look at its server and at the kernel's log",
+                f"the copy of /{staged.entry.path} differs from what was written",
+                remedy="the storage loses or changes data: check its server and the kernel's log",
             )
 
     def _buffer(self) -> memoryview:

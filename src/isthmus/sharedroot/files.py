@@ -77,8 +77,8 @@ class Root:
         *directory, name = paths.parts(file.path)
         if over := paths.covering(file.path, self._covered):
             raise Terminal(
-                f"{file.path} would not be seen: nodes have something of their own at {over}",
-                remedy="choose a place outside of it",
+                f"{file.path} would be hidden: nodes mount something else at {over}",
+                remedy="choose a path outside of it",
             )
         return Place(file, tuple(directory), name)
 
@@ -244,23 +244,23 @@ def _in_the_way(names: tuple[str, ...], mode: int, above: int, *, wanted: str) -
         target = os.readlink(names[-1], dir_fd=above)
         real = os.path.normpath(os.path.join("/", *names[:-1], target))  # noqa: PTH118 - text, and never opened
         return Terminal(
-            f"{path} is a symbolic link to {target}, and links are not followed",
-            remedy=f"name the real place: {real} instead of {path}",
+            f"{path} is a symbolic link to {target}; links are not followed",
+            remedy=f"use the real path: {real} instead of {path}",
         )
     kinds = {stat.S_IFDIR: "a directory", stat.S_IFREG: "a file", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     there = kinds.get(stat.S_IFMT(mode), "a device")
-    return Terminal(f"{path} is {there}, and not {wanted}", remedy="take another path, or move it away")
+    return Terminal(f"{path} is {there}, and not {wanted}", remedy="use another path, or move it away")
 
 
 def _told(error: OSError) -> IsthmusError:
     """Say what the file system said, and what to do about it."""
-    what = f"the shared root cannot be written: {os.strerror(error.errno or errno.EIO)}"
+    what = f"cannot write to the shared root: {os.strerror(error.errno or errno.EIO)}"
     if error.filename:
         what += f" ({error.filename})"
     if error.errno in _NEEDS_SOMEBODY:
         return Terminal(
-            what, remedy="files are written by root without special rights: name a directory that is root's"
+            what, remedy="files are written by root without extra privileges: choose a directory that root owns"
         )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return Retry(what, remedy="make room on its volume, or make that larger")
+        return Retry(what, remedy="free space on its volume, or enlarge it")
     return Retry(what)

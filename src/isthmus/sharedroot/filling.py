@@ -172,7 +172,7 @@ class Filler:
             before = self._root.content(step.path)
             after, refused = accounts.merged(step.path, before, self._source.content(step.path))
             if refused:
-                self.kept[step.path] = f"the numbers of {', '.join(refused)} are taken"
+                self.kept[step.path] = f"the IDs of {', '.join(refused)} are already in use"
             if after != before:
                 staged.append(self._copier.stage_content(step, self._goal(step), after))
         if staged:
@@ -208,7 +208,7 @@ class Filler:
                 elif unchanged(step.root, directory):
                     os.unlink(step.root.name, dir_fd=directory)
                 else:
-                    self.kept[step.path] = "changed by somebody just now"
+                    self.kept[step.path] = "changed during the run"
         except OSError as error:
             if error.errno not in _STAYS:
                 raise

@@ -37,7 +37,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.token:
-            return "a process that has not said yet who it is"
+            return "an unidentified process"
         return f"{self.doing}, process {self.process} on {self.host}, since {self.since}"
 
 
@@ -62,7 +62,7 @@ def held(
         def check() -> None:
             if lost.is_set():
                 raise Retry(
-                    "another run took the root over: this one was silent for too long", remedy="start again"
+                    "another run took over the root, because this one stalled for too long", remedy="start again"
                 )
 
         def beat() -> None:
@@ -132,7 +132,7 @@ def _await_silence(directory: int, us: Holder, pause: Callable[[float], object])
 
 
 def _busy(other: Holder) -> Retry:
-    return Retry(f"the root is being worked on: {other}", remedy="wait until that is done")
+    return Retry(f"the root is in use by another run: {other}", remedy="wait until it has finished")
 
 
 def _look(directory: int) -> tuple[Holder, int]:

@@ -82,7 +82,7 @@ def verify(root: str, *, told: Callable[[int, int], None]) -> Verified:
             own = None
         entries = own.entries(MANIFEST) if own else []
         if own is None or not entries:
-            raise Terminal(f"{root} has no manifest: it is not filled", remedy="fill it: isthmus jail populate")
+            raise Terminal(f"{root} is not filled: it has no manifest", remedy="fill it: isthmus jail populate")
         ready = own.ready()
         there = tree.look(it.path for it in entries)
         threads = stack.enter_context(ThreadPoolExecutor(THREADS))

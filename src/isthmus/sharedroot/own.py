@@ -67,8 +67,8 @@ class Own:
             descriptor = os.open(OWN, _DIRECTORY, dir_fd=top)
         except NotADirectoryError as error:
             raise Terminal(
-                f"{OWN} in the root is no directory, or a symbolic link: somebody put it there",
-                remedy=f"look at it, and move {OWN} away",
+                f"{OWN} in the root is not a directory, or is a symbolic link that somebody created",
+                remedy=f"check it, and move {OWN} away",
             ) from error
         try:
             yield cls(descriptor)

@@ -73,7 +73,7 @@ def refresh(
     """Bring a filled root to another image; what is `restored` becomes as the image has it in any case."""
     with _Run(source, root) as run:
         if run.ready() is None:
-            raise Terminal(f"{root} is not filled, or not completely", remedy="fill it: isthmus jail populate")
+            raise Terminal(f"{root} is not filled, or only in part", remedy="fill it: isthmus jail populate")
         return run.fill(doing="isthmus jail refresh", image=image, now=now, tell=tell, restored=restored)
 
 
@@ -146,7 +146,7 @@ class _Run:
             manifest = planning.manifest(gathered.image, gathered.plan, gathered.knowledge)
             ready = self._finish(own, manifest, image=image, now=now)
             summary = planning.summary(gathered.plan)
-            found = {**filler.kept, **dict.fromkeys(copier.tally.taken, "changed by somebody just now")}
+            found = {**filler.kept, **dict.fromkeys(copier.tally.taken, "changed during the run")}
             return Done(
                 ready,
                 summary,
@@ -176,21 +176,22 @@ class _Run:
     def _check(self) -> None:
         """Raise if there is no sense in going on; called between pieces of work, from every thread."""
         if self._ended.is_set():
-            raise Retry("the run was ended", remedy="start again: it goes on where it was")
+            raise Retry("the run was interrupted", remedy="start again: it continues where it stopped")
         self._lost()
 
     def _check_essentials(self, made: Plan) -> None:
         for step in made.steps:
             if step.why == IN_THE_WAY and fitness.essential(step.path):
                 raise Terminal(
-                    f"{self._root.path}/{step.path} is no directory, and not ours: nothing can be laid down there",
-                    remedy="look at what it is, and move it away",
+                    f"{self._root.path}/{step.path} is not a directory, and not written by Isthmus: nothing can "
+                    "be written there",
+                    remedy="check what it is, and move it away",
                 )
             if step.why == NOT_OURS and step.path == fitness.RELEASE:
                 # Two of them in each other's directories would be none.
                 raise Terminal(
-                    f"{self._root.path} holds another Linux already: its /{step.path} is not the image's",
-                    remedy="give an empty volume, and mount the old one's /home into it (jailSubMounts)",
+                    f"{self._root.path} already contains another Linux: its /{step.path} is not from the image",
+                    remedy="use an empty volume, and mount the old one's /home into it (jailSubMounts)",
                 )
 
     def _check_room(self, made: Plan) -> None:
@@ -198,13 +199,13 @@ class _Run:
         free = there.f_bavail * there.f_frsize
         if needed.size > free:
             raise Terminal(
-                f"{self._root.path} is too small: {readable(needed.size)} are needed and {readable(free)} are free",
-                remedy="make the volume larger, or remove something from it, and start again",
+                f"{self._root.path} is too small: {readable(needed.size)} needed, {readable(free)} free",
+                remedy="enlarge the volume or free space on it, and start again",
             )
         # Some file systems make inodes as they need them, and say 0.
         if there.f_files and needed.files > there.f_favail:
             raise Terminal(
-                f"{self._root.path} has too few inodes: {needed.files} are needed and {there.f_favail} are free",
+                f"{self._root.path} has too few inodes: {needed.files} needed, {there.f_favail} free",
                 remedy="use a file system with more inodes, or remove files from it, and start again",
             )
 
@@ -239,13 +240,13 @@ def opened(path: str, what: str, stack: ExitStack) -> Tree:
     except (FileNotFoundError, NotADirectoryError) as error:
         if Path(path).is_symlink():
             raise _went_away(path) from error
-        raise Terminal(f"{what} is not there: {path} is no directory", remedy="mount it there") from error
+        raise Terminal(f"{what} is missing: {path} is not a directory", remedy="mount it there") from error
     stack.callback(tree.close)
     return tree
 
 
 def _went_away(path: str) -> Retry:
-    return Retry(f"the image at {path} went away: its container has ended", remedy="start again when it runs")
+    return Retry(f"the image at {path} disappeared: its container has ended", remedy="start again when it runs")
 
 
 @contextmanager
@@ -257,9 +258,9 @@ def explained(root: str) -> Iterator[None]:
         if error.errno in _FULL:
             there = os.statvfs(root)
             raise Terminal(
-                f"{root} is full: {readable(there.f_bavail * there.f_frsize)} are free, and more is needed",
-                remedy="make the volume larger, or remove something from it, and start again: it goes on from here",
+                f"{root} is full: only {readable(there.f_bavail * there.f_frsize)} free",
+                remedy="enlarge the volume or free space on it, and start again: it continues from here",
             ) from error
         if error.errno in _NOT_ALLOWED:
-            raise Terminal(f"{root}: {error}", remedy="it must be writable, and written by root") from error
-        raise Retry(f"{root}: {error}", remedy="start again: it goes on where it was") from error
+            raise Terminal(f"{root}: {error}", remedy="it must be writable by root") from error
+        raise Retry(f"{root}: {error}", remedy="start again: it continues where it stopped") from error

@@ -97,7 +97,7 @@ class FileToken:
         except OSError as error:
             raise TokenError(
                 f"the token file {self._path} cannot be read: {error.strerror}",
-                remedy="check its path and rights, and that what writes it runs",
+                remedy="check its path and permissions, and that the process that writes it runs",
             ) from error
         return self._token
 
@@ -153,5 +153,5 @@ def checked(token: str, *, where: str) -> str:
     """Refuse what cannot be a token before it reaches a header; the text itself is not repeated."""
     token = token.strip().removeprefix("SLURM_JWT=")
     if not _JSON_WEB_TOKEN.fullmatch(token):
-        raise TokenError(f"{where} holds no JSON Web Token", remedy="write what scontrol token prints")
+        raise TokenError(f"{where} does not contain a JSON Web Token", remedy="write what scontrol token prints")
     return token

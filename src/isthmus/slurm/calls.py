@@ -69,7 +69,9 @@ class Calls:
             method, path, kind, what=what, body=body, patience=patience, plugin=plugin, tolerate=tolerate
         )
         if answer is None:
-            raise Garbled(f"{what} failed: slurmrestd says that nothing changed, but was not asked")
+            raise Garbled(
+                f"{what} failed: slurmrestd answered that nothing changed, without being asked for changes"
+            )
         return answer
 
     async def call_if_changed(
@@ -101,7 +103,7 @@ class Calls:
         if error := failure(what, status=reply.status, problems=problems):
             raise error
         if answer is None:
-            raise Garbled(f"{what} failed: the answer is not JSON")
+            raise Garbled(f"{what} failed: the response is not JSON")
         return answer
 
     def _decode(self, body: bytes, kind: type[AnswerT], *, what: str) -> AnswerT:
@@ -111,8 +113,8 @@ class Calls:
             answer: AnswerT = self._decoders[kind](body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Garbled(
-                f"{what} failed: the answer cannot be read ({error})",
-                remedy="if this does not pass, this Slurm may be too new for this Isthmus",
+                f"{what} failed: the response cannot be decoded ({error})",
+                remedy="if this persists, this Slurm may be too new for this Isthmus",
             ) from error
         return answer
 
@@ -120,7 +122,7 @@ class Calls:
 def present(items: tuple[ItemT, ...] | None, *, what: str) -> tuple[ItemT, ...]:
     """Insist on a list: some failures come as `"jobs": null`, and must never look like an empty queue."""
     if items is None:
-        raise Garbled(f"{what} failed: the answer holds no list")
+        raise Garbled(f"{what} failed: the response contains no list")
     return items
 
 
@@ -128,7 +130,7 @@ def in_path(*names: str) -> str:
     """Quote a name for a path, or several as a host list, which in one name would silently mean several nodes."""
     for name in names:
         if not name or hostlist.expand(name) != [name]:
-            raise Terminal(f"{name[:60]!r} is not one name")
+            raise Terminal(f"{name[:60]!r} is not a single name")
     return quote(hostlist.fold(names), safe="")
 
 

@@ -201,7 +201,7 @@ class Client:
         answer = await self.calls.call("GET", path, _StatesText, what=what, patience=patience)
         text = bytes(answer.jobs)
         if not text.startswith(b"["):
-            raise Garbled(f"{what} failed: the answer holds no list")
+            raise Garbled(f"{what} failed: the response contains no list")
         return text
 
     async def _job_states(self, query: str, *, patience: float) -> tuple[JobState, ...]:
@@ -305,7 +305,7 @@ class Client:
         if signal and signal not in _SIGNALS and not signal.isdecimal():
             # slurmrestd would cancel the job.
             raise Terminal(
-                f"{what} failed: Slurm knows no such signal", remedy=f"use {', '.join(sorted(_SIGNALS))}"
+                f"{what} failed: Slurm does not support this signal", remedy=f"use {', '.join(sorted(_SIGNALS))}"
             )
         # BATCH_JOB would be for the shell alone, which heeds a signal only after its present command.
         wishes = {"signal": signal, "flags": "FULL_JOB" if batch else None}
@@ -366,7 +366,7 @@ class Client:
     async def create_node(self, line: Directive) -> None:
         """Make the node or nodes that a line such as `NodeName=n[1-4] CPUs=8` describes."""
         if line.key.lower() != "nodename":
-            raise Terminal(f"{line.render()[:60]!r} describes no node", remedy="begin with NodeName=")
+            raise Terminal(f"{line.render()[:60]!r} does not describe a node", remedy="begin with NodeName=")
         (await self.calls.server()).require(Feature.NEW_NODES)
         what = f"making node {line.value}"
         await self.calls.call("POST", "new/node/", Answer, what=what, body={"node_conf": line.render()})

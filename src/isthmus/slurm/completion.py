@@ -45,7 +45,7 @@ class Completer:
             self._away_since = self._clock() if self._away_since is None else self._away_since
             raise CompleterAway(
                 f"{what} failed: isthmus-complete does not answer ({error})",
-                remedy="check slurmCompleter, and that isthmus-complete runs there",
+                remedy="check slurmCompleter, and that isthmus-complete runs at that address",
             ) from error
         self._away_since = None
         if refusal := failure(what, status=reply.status, problems=answer.errors):

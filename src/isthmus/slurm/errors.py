@@ -107,7 +107,7 @@ _WAIT_SECONDS = 5.0
 _HOW_TO_BE_KNOWN = (
     "check that the token is signed with the cluster's jwt.key, is not expired and names a user it knows"
 )
-_HOW_TO_BE_ALLOWED = "give the token's user the rights of an operator or administrator"
+_HOW_TO_BE_ALLOWED = "make the token's user an operator or administrator in Slurm"
 _HOW_TO_REACH = "check that slurmctld runs and that slurmrestd's host can reach it (scontrol ping)"
 _HOW_TO_FIND_PRIMARY = "point slurmrestd's slurm.conf at every SlurmctldHost"
 

@@ -326,7 +326,7 @@ class Poller:
                 await self._take_census()
             except IsthmusError as error:
                 # Slurm answers everything else: this is no loss of contact.
-                _log.warning("the list of all jobs could not be read and is asked for again: %s", error)
+                _log.warning("could not read the list of all jobs, retrying: %s", error)
                 await asyncio.sleep(_CENSUS_PAUSE)
 
     async def _take_census(self) -> None:

@@ -30,7 +30,9 @@ JOB_IDS = 1 << 26
 def with_key(comment: str | None, key: str) -> str:
     """Put the key behind a comment."""
     if not _KEY.fullmatch(key):
-        raise Terminal(f"{key[:60]!r} is no submission key", remedy="use up to 200 letters, digits and _ . : / -")
+        raise Terminal(
+            f"{key[:60]!r} is not a valid submission key", remedy="use up to 200 letters, digits and _ . : / -"
+        )
     return f"{comment} {_MARK}{key}" if comment else f"{_MARK}{key}"
 
 

@@ -160,7 +160,7 @@ class Submitter:
         ids = await self._look_for(key, _LATE_LOOKS, enough=2 if doubt.taken else None)
         if not ids:
             doubt.taken, doubt.held = None, False
-            raise AnswerLost(f"whether Slurm took job {components[0].name or key!r} is not known yet")
+            raise AnswerLost(f"it is not known yet whether Slurm accepted job {components[0].name or key!r}")
         job = await self._only(ids, taken=doubt.taken)
         if doubt.taken in {None, job}:
             # A job that cannot be told to begin now begins by itself a little later.

@@ -62,7 +62,7 @@ class Transport:
         `observe` is told of each request: its method, the status (0 for none) and the seconds that it took.
         """
         if not endpoints:
-            raise Terminal("no slurmrestd is given", remedy="name at least one, such as http://localhost:6820")
+            raise Terminal("no slurmrestd is configured", remedy="set at least one, such as http://localhost:6820")
         self._endpoints = [_Endpoint(endpoint, tls=tls) for endpoint in endpoints]
         self._tokens = tokens
         self._observe = observe or (lambda *_: None)
@@ -127,7 +127,7 @@ class Transport:
                 return Reply(response.status, response.body, is_json)
         told = "; ".join(failures)
         if lost:
-            raise AnswerLost(f"the answer of slurmrestd to {method} {path} was lost ({told})")
+            raise AnswerLost(f"the response of slurmrestd to {method} {path} was lost ({told})")
         raise Unreachable(
             f"no slurmrestd answers ({told})", remedy="check that slurmrestd runs and that its address is right"
         )
@@ -153,7 +153,7 @@ class _Endpoint:
             self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         else:
             raise Terminal(
-                f"{endpoint!r} is no address of a slurmrestd",
+                f"{endpoint!r} is not a valid slurmrestd address",
                 remedy="write http://host:6820, https://host:6820 or unix:///path/to/socket",
             )
         self.name = endpoint

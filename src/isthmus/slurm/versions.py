@@ -63,7 +63,7 @@ class Server(msgspec.Struct, frozen=True):
             raise Unsupported(
                 f"{feature.value[1]} needs Slurm {_RELEASES[feature.since]} (API v0.0.{feature.since}); "
                 f"this is Slurm {self.release or _RELEASES[self.api]} (API v0.0.{self.api})",
-                remedy="upgrade Slurm, or do without",
+                remedy="upgrade Slurm, or do not use this feature",
             )
 
 
@@ -106,12 +106,13 @@ async def _unknown(transport: Transport) -> UnknownVersion:
     offered = sorted({int(version) for version in _OFFERED.findall(specification.body)})
     if not offered:
         return UnknownVersion(
-            f"{transport.endpoint} speaks no Slurm API that we know ({known})",
+            f"{transport.endpoint} serves no Slurm API that Isthmus supports ({known})",
             remedy="check that it is a slurmrestd with the plugin openapi/slurmctld",
         )
     speaks = ", ".join(f"v0.0.{version}" for version in offered)
     too_old = offered[-1] < oldest
     return UnknownVersion(
-        f"{transport.endpoint} is too {'old' if too_old else 'new'}: it speaks {speaks}, and we know {known}",
+        f"{transport.endpoint} is too {'old' if too_old else 'new'}: it serves {speaks}, and Isthmus supports "
+        f"{known}",
         remedy="upgrade Slurm" if too_old else "upgrade Isthmus",
     )

@@ -148,7 +148,7 @@ async def test_a_job_of_somebody_else_is_said_to_be_so(
     job_id = submitted.strip()
     done = await isthmus("explain", f"job/{job_id}")
     slurm_with_external_nodes.command("scancel", job_id)
-    assert done.stderr.startswith(f"isthmus: job {job_id} is no job of this Kubernetes\n")
+    assert done.stderr.startswith(f"isthmus: job {job_id} does not belong to this Kubernetes cluster\n")
     unknown = await isthmus("explain", "job/60000000")
     assert unknown.stderr.startswith("isthmus: Slurm does not know job 60000000 (any more)\n")
 

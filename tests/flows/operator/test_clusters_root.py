@@ -150,9 +150,9 @@ async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_avail
 
 async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed: Bed) -> None:
     await bed.make("bad", populateJail={"image": "root:1"}, slurmNodes={"worker": {"size": 1}})
-    said = "looking\n/mnt/jail is too small: 2 GB are needed and 1 GB are free. Remedy: make the volume larger"
+    said = "looking\n/mnt/jail is too small: 2 GB needed, 1 GB free. Remedy: enlarge the volume or free space on it"
     await ends(bed, "populate-jail", code=3, said=said)
-    await told(bed, "False", "/mnt/jail is too small: 2 GB are needed", name="bad")
+    await told(bed, "False", "/mnt/jail is too small: 2 GB needed", name="bad")
     await told(bed, "True", "/mnt/jail is too small", type_="Degraded", name="bad")
     assert f"kubectl delete job populate-jail -n {bed.namespace}" in bed.condition("JailPopulated", "bad")[1]
 

@@ -78,7 +78,7 @@ async def test_a_configmap_becomes_files_and_every_change_of_it(jailed: JailedBe
     await jailed.configmap("prolog", file="#!/bin/sh\n")
     async with jailed.writer():
         await jailed.config("prolog", "/opt/slurm_scripts/prolog.sh", "/etc/copy", defaultMode=0o755)
-        said = "these lie on the shared root: /opt/slurm_scripts/prolog.sh, /etc/copy"
+        said = "these are on the shared root: /opt/slurm_scripts/prolog.sh, /etc/copy"
         await jailed.until("prolog", WRITTEN, "True", reason="Success", saying=said)
         assert jailed.read("/opt/slurm_scripts/prolog.sh") == "#!/bin/sh\n"
         assert (jailed.root / "opt/slurm_scripts/prolog.sh").stat().st_mode & 0o777 == 0o755
@@ -152,12 +152,12 @@ async def test_a_symbolic_link_cannot_redirect_it(
     await jailed.configmap("a", file="x")
     async with jailed.writer(covered=("/home",)):
         await jailed.config("a", "/out/a", "/etc/a")
-        await jailed.until("a", WRITTEN, "False", saying=f"name the real place: {outside} instead of /out")
+        await jailed.until("a", WRITTEN, "False", saying=f"use the real path: {outside} instead of /out")
         assert list(outside.iterdir()) == []
         assert jailed.read("/etc/a") is None
         await jailed.configmap("b", file="x")
         await jailed.config("b", "/home/b")
-        await jailed.until("b", WRITTEN, "False", saying="nodes have something of their own at /home")
+        await jailed.until("b", WRITTEN, "False", saying="nodes mount something else at /home")
 
 
 @pytest.mark.parametrize(

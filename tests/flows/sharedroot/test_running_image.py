@@ -88,7 +88,7 @@ def test_a_container_that_ended_is_worth_another_try(image: Path, tmp_path: Path
     root.mkdir()
     with container(image, link):
         pass
-    with pytest.raises(Retry, match="went away"):
+    with pytest.raises(Retry, match="disappeared"):
         fill(link, root)
     with container(image, link):
         assert isinstance(fill(link, root), Done)
@@ -113,7 +113,7 @@ def test_a_container_that_ends_while_it_is_read_has_not_removed_anything(
             return found
 
         monkeypatch.setattr(running, "image_of", ends_meanwhile)
-        with pytest.raises(Retry, match="went away"):
+        with pytest.raises(Retry, match="disappeared"):
             running.refresh(str(link), str(root), image="login:2", now=NOW, tell=lambda _: None)
     assert (root / "srv/kept").read_text() == "kept"
 

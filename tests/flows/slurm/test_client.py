@@ -349,5 +349,5 @@ async def test_the_accounts_remember_jobs(client: Client) -> None:
 
 
 async def test_a_signal_that_slurm_does_not_know_is_not_sent(client: Client) -> None:
-    with pytest.raises(Terminal, match="no such signal"):
+    with pytest.raises(Terminal, match="does not support this signal"):
         await client.cancel_job(1, signal="WINCH")

@@ -56,7 +56,7 @@ async def test_an_unknown_job_is_not_found(client: Client) -> None:
 
 async def test_users_may_not_do_what_administrators_may(slurm: SlurmBed) -> None:
     async with connect([slurm.rest_url], MintedTokens(slurm.jwt_key, user="alice")) as client:
-        with pytest.raises(Denied, match="rights of an operator"):
+        with pytest.raises(Denied, match="an operator or administrator"):
             await client.update_node("n1", NodeChange(state=("DRAIN",), reason="mine"))
         with pytest.raises(Denied):
             await client.submit(batch_job(admin_comment="I am root"), key=new_key())

@@ -182,7 +182,7 @@ async def test_a_server_that_is_upgraded_is_asked_for_its_version_again(slurm: S
 async def test_a_server_that_we_do_not_know_is_named(slurm: SlurmBed, faults: Faults) -> None:
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.respond(404, path="/slurm/*")
-        for offered, verdict in (("39", "too old"), ("46", "too new"), ("", "speaks no Slurm API")):
+        for offered, verdict in (("39", "too old"), ("46", "too new"), ("", "serves no Slurm API")):
             body = f'{{"paths": {{"/slurm/v0.0.{offered}/ping/": 1}}}}'.encode() if offered else b"{}"
             rule = proxy.respond(200, body=body, path="/openapi/v3")
             async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as client:

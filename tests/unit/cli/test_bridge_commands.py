@@ -141,7 +141,7 @@ def test_addresses_are_read_as_go_writes_them(text: str, address: Address | None
 
 @pytest.mark.parametrize("text", ["8080", ":http", ":65536", "localhost", ":-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(Terminal, match=r"is no address to listen on\n  → write :8080"):
+    with pytest.raises(Terminal, match=r"is not a valid listen address\n  → write :8080"):
         addresses.parse(text)
 
 
@@ -158,7 +158,7 @@ def isthmus(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def test_without_a_slurm_the_scheduler_says_what_to_set() -> None:
     done = isthmus("bridge", "scheduler")
     assert done.returncode == 1
-    assert done.stderr.startswith("isthmus: it is not said where slurmrestd is\n  → set slurmRestApi")
+    assert done.stderr.startswith("isthmus: slurmRestApi is not set\n  → set slurmRestApi")
 
 
 def test_a_wrong_setting_ends_the_process_with_file_and_key(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_key_for_somebody_who_has_none(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Terminal, match="there is no public key"):
+    with pytest.raises(Terminal, match=r"the public key .* does not exist"):
         clusteraccess.public_key(tmp_path / "nowhere", {})
 
 
@@ -112,7 +112,7 @@ STATUS = Status(
     jobs={"pending": 3},
     slurm_answers=True,
     problems=(Problem("pod/worker-1", "FailedScheduling: no node", 65.0),),
-    next_steps=("find out what is wrong: isthmus doctor",),
+    next_steps=("find the cause: isthmus doctor",),
 )
 
 
@@ -130,7 +130,7 @@ def test_the_status_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         "  Jobs: 3 pending",
         "  Last problems:",
         "      65 s ago  pod/worker-1  FailedScheduling: no node",
-        "  → find out what is wrong: isthmus doctor",
+        "  → find the cause: isthmus doctor",
     ]
 
 

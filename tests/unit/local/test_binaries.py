@@ -173,7 +173,7 @@ def test_programs_in_a_given_directory_are_used_and_those_missing_are_named(tmp_
         (tmp_path / name).touch(mode=mode)
     (tmp_path / "helm").mkdir()
     assert binaries.ensure(["etcd"], PlainProgress(), given=tmp_path) == {"etcd": tmp_path / "etcd"}
-    with pytest.raises(Terminal, match=r"has no executable helm, kubectl, kwok\n  → put the missing"):
+    with pytest.raises(Terminal, match=r"has no executable helm, kubectl, kwok\n  → add the missing"):
         binaries.ensure(["etcd", "kwok", "kubectl", "helm"], PlainProgress(), given=tmp_path)
 
 

@@ -103,20 +103,20 @@ _OFFERED = "cpuset cpu io memory hugetlb pids rdma misc\n"
         pytest.param(
             _UNIFIED,
             "cpuset cpu io pids\n",
-            "the kernel offers no control groups for: memory",
+            "the kernel lacks control groups for: memory",
             id="cgroup_disable=memory",
         ),
         pytest.param(
             _LEGACY.replace("cpuset", "freezer"),
             "",
-            "the kernel offers no control groups for: cpuset",
+            "the kernel lacks control groups for: cpuset",
             id="version 1 without cpuset",
         ),
-        pytest.param("proc /proc proc rw 0 0\n", "", "no control groups are mounted at /sys/fs/cgroup", id="none"),
+        pytest.param("proc /proc proc rw 0 0\n", "", "control groups are not mounted at /sys/fs/cgroup", id="none"),
         pytest.param(
             "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/x cgroup rw,name=systemd 0 0\n",
             "",
-            "no control groups are mounted at /sys/fs/cgroup",
+            "control groups are not mounted at /sys/fs/cgroup",
             id="only names of processes",
         ),
     ],
@@ -130,4 +130,4 @@ def test_a_machine_without_control_groups_is_refused_before_anything_is_done() -
     check = (sys.executable, "-c", "from isthmus.local import host; host.check_system()")
     words = ["unshare", "--mount", "sh", "-euc", script, "sh", *check]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert "no control groups are mounted at /sys/fs/cgroup\n  → mount control groups as" in done.stderr
+    assert "control groups are not mounted at /sys/fs/cgroup\n  → mount control groups as" in done.stderr

@@ -46,7 +46,7 @@ echo "$*" >> {asked}
 """)
     (tmp_path / "apt-get").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(Terminal, match=r"E: Unable to locate package\n  → check that apt-get reaches its mirror"):
+    with pytest.raises(Terminal, match=r"E: Unable to locate package\n  → check that apt-get can reach its mirror"):
         host.ensure_packages(PlainProgress())
     install = "-qq install --yes --no-install-recommends package-a package-b"
     assert asked.read_text().splitlines() == ["-qq update"] * 3 + [install]
@@ -56,7 +56,7 @@ def test_who_is_not_root_is_told_to_use_sudo() -> None:
     # Root until all is imported: nobody else may be able to read this directory.
     script = "import os; from isthmus.local import host; os.setresuid(65534, 65534, 65534); host.check_system()"
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
-    assert "can only be run by root\n  → run the same command with sudo" in done.stderr
+    assert "needs root\n  → run the same command with sudo" in done.stderr
 
 
 def test_another_system_than_linux_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_ports_stay_unless_others_are_asked_for_and_none_is_taken_twice(port: in
     assert with_ports(None) == OLD.publish
     assert with_ports([]) == ()
     assert with_ports([free, *OLD.publish]) == (free, *OLD.publish)
-    with pytest.raises(Terminal, match=rf"port {port} of localhost is asked for twice"):
+    with pytest.raises(Terminal, match=rf"port {port} of localhost is given twice"):
         with_ports([free, PublishedPort(port, 30081)])
 
 

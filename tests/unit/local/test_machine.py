@@ -248,6 +248,6 @@ def test_a_daemon_that_gives_up_before_it_is_ready_is_started_again(machine: Mac
 
 def test_a_daemon_that_always_gives_up_is_an_error_with_its_last_words(machine: Machine) -> None:
     machine.boot()
-    with pytest.raises(Terminal, match="broken on unit-machine does not get ready") as error:
+    with pytest.raises(Terminal, match="broken on unit-machine does not become ready") as error:
         machine.start_until_ready(Part("broken", ("sh", "-c", "echo no such flag; exit 1"), lambda: False))
     assert str(error.value).count("no such flag") > 1

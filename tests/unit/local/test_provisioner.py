@@ -82,13 +82,13 @@ def test_a_local_volume_needs_a_node() -> None:
 
 @pytest.mark.parametrize("uid", ["", "../../etc", f"../{UID}"[:36], "x" * 36, f"{UID}\n", UID.upper()])
 def test_a_uid_that_is_none_never_becomes_a_path(uid: str) -> None:
-    with pytest.raises(Terminal, match="is no UID"):
+    with pytest.raises(Terminal, match="is not a valid UID"):
         volume_for(claim(uid=uid), HOME)
 
 
 def test_block_devices_are_refused() -> None:
     block = msgspec.structs.replace(claim(), spec=ClaimSpec(volume_mode="Block"))
-    with pytest.raises(Terminal, match="only file systems"):
+    with pytest.raises(Terminal, match="only file system volumes"):
         volume_for(block, HOME)
 
 

@@ -27,7 +27,7 @@ def test_plain_names_are_taken(name: str) -> None:
     "name", ["", "A", "1a", "-a", "a-", "a_b", "a.b", "a b", "a/b", "..", "a\n", "a" * 31, "ä", "a\0"]
 )
 def test_names_that_would_not_fit_into_a_path_or_a_host_name_are_refused(name: str) -> None:
-    with pytest.raises(Terminal, match=r"cannot be the name of a cluster\n  → use up to 30"):
+    with pytest.raises(Terminal, match=r"is not a valid cluster name\n  → use up to 30"):
         state.directory(name)
 
 
@@ -69,7 +69,7 @@ def test_slots_are_given_in_order_and_a_free_one_is_used_again(state_home: Path)
     state_home.mkdir()
     for number in range(SLOTS):
         assert state.save_new(msgspec.structs.replace(DEMO, name=f"c{number}")).slot == number
-    with pytest.raises(Terminal, match="16 clusters are on this machine"):
+    with pytest.raises(Terminal, match="this machine has 16 clusters"):
         state.free_slot()
     (state.directory("c3") / "cluster.json").unlink()
     assert state.free_slot() == 3

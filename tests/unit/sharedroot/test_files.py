@@ -65,8 +65,8 @@ def test_a_link_is_refused_with_the_place_that_it_leads_to(tmp_path: Path) -> No
     (tmp_path / "bin").symlink_to("usr/bin")
     with pytest.raises(Terminal) as refused:
         Root(tmp_path).write([file("/bin/tool")])
-    assert refused.value.what == "/bin is a symbolic link to usr/bin, and links are not followed"
-    assert refused.value.remedy == "name the real place: /usr/bin instead of /bin"
+    assert refused.value.what == "/bin is a symbolic link to usr/bin; links are not followed"
+    assert refused.value.remedy == "use the real path: /usr/bin instead of /bin"
 
 
 def test_a_link_in_the_place_of_the_file_is_not_replaced(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_link_in_the_place_of_the_file_is_not_replaced(tmp_path: Path) -> None
         ("/proc/sys/kernel/x", "in /proc"),
         ("/sys/x", "in /sys"),
         ("/dev/x", "in /dev"),
-        ("/home/a", "nodes have something of their own at /home"),
+        ("/home/a", "nodes mount something else at /home"),
     ],
 )
 def test_what_is_refused_is_said(tmp_path: Path, path: str, said: str) -> None:
@@ -114,7 +114,7 @@ def test_what_is_beside_a_covered_place_is_written(tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_not_there_is_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(Retry, match="the shared root cannot be written: No such file or directory"):
+    with pytest.raises(Retry, match="cannot write to the shared root: No such file or directory"):
         Root(tmp_path / "gone").write([file("/etc/a")])
 
 

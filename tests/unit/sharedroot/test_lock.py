@@ -45,7 +45,7 @@ def test_a_holder_who_never_says_who_he_is_is_not_waited_for_for_ever(tmp_path: 
     with (tmp_path / "lock").open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with (
-            pytest.raises(Retry, match="has not said yet who it is"),
+            pytest.raises(Retry, match="unidentified process"),
             lock.held(directory, doing="a test", since="now", pause=lambda _: None),
         ):
             pass

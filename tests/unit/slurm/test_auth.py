@@ -123,7 +123,7 @@ def test_a_refused_token_is_worth_a_second_try_only_if_the_file_has_another(tmp_
 def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: str) -> None:
     path = tmp_path / "token"
     path.write_text(content)
-    with pytest.raises(TokenError, match="holds no JSON Web Token") as caught:
+    with pytest.raises(TokenError, match="does not contain a JSON Web Token") as caught:
         FileToken(path).token()
     assert not content or content not in str(caught.value)
 

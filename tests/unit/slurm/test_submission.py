@@ -20,7 +20,7 @@ def test_other_comments_have_no_key(comment: str | None) -> None:
 
 @pytest.mark.parametrize("key", ["", "a b", "a\nb", "ä", "x" * 201])
 def test_what_would_not_come_back_is_refused(key: str) -> None:
-    with pytest.raises(Terminal, match="no submission key"):
+    with pytest.raises(Terminal, match="not a valid submission key"):
         with_key(None, key)
 
 

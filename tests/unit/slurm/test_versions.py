@@ -27,12 +27,12 @@ def test_newer_servers_have_everything() -> None:
     "endpoint", ["", "host:6820", "ftp://host", "http://", "unix://", "http://user:secret@host:6820", "/run/socket"]
 )
 def test_an_address_is_checked_before_it_is_used(endpoint: str) -> None:
-    with pytest.raises(Terminal, match="no address of a slurmrestd"):
+    with pytest.raises(Terminal, match="not a valid slurmrestd address"):
         Transport([endpoint], EnvironmentToken({"SLURM_JWT": "a.b.c"}))
 
 
 def test_there_must_be_an_address() -> None:
-    with pytest.raises(Terminal, match="no slurmrestd is given"):
+    with pytest.raises(Terminal, match="no slurmrestd is configured"):
         Transport([], EnvironmentToken({"SLURM_JWT": "a.b.c"}))
 
 

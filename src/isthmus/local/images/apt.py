@@ -12,12 +12,12 @@ def mirror() -> str:
     """Return the address of the Debian archive that apt-get on this machine is set up with."""
     targets = run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages"],
-        remedy="Isthmus makes its images from Debian packages: run it on Debian 12 or newer",
+        remedy="Isthmus builds its images from Debian packages: run it on Debian 12 or newer",
     )
     found = choose(targets)
     if not found:
         raise Terminal(
-            "apt-get knows no Debian archive on this machine (`apt-get indextargets` lists none)",
+            "apt-get has no Debian archive on this machine (`apt-get indextargets` lists none)",
             remedy="add a Debian mirror to /etc/apt/sources.list and run `apt-get update`",
         )
     return found

@@ -29,7 +29,9 @@ def verified(blob: oci.Descriptor) -> Path:
         if f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}" == blob.digest:
             return path
     path.unlink()
-    raise Terminal(f"the cached file {path} was damaged; it is deleted now", remedy="run it again to make it anew")
+    raise Terminal(
+        f"the cached file {path} was damaged and has been deleted", remedy="run the command again to rebuild it"
+    )
 
 
 def opened(blobs: Iterable[oci.Descriptor]) -> Iterator[tuple[oci.Descriptor, IO[bytes]]]:

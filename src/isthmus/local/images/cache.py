@@ -34,7 +34,7 @@ def directory(*parts: str) -> Path:
     if set(str(path)) & set(':,\\"'):
         # The path goes into overlay mount options, where these characters separate or escape.
         raise Terminal(
-            f'the cache directory {path} has one of : , \\ " in its name',
+            f'the cache directory {path} contains one of : , \\ "',
             remedy="set XDG_CACHE_HOME to a directory with a plain name",
         )
     path.mkdir(parents=True, exist_ok=True)
@@ -84,17 +84,17 @@ def explained() -> Iterator[None]:
             raise
         raise Terminal(
             f"cannot write to the image cache: {error.strerror} ({error.filename or directory()})",
-            remedy="make room there, or set XDG_CACHE_HOME to a directory on another disk",
+            remedy="free space there, or set XDG_CACHE_HOME to a directory on another disk",
         ) from error
 
 
 def check_can_build(*, room: int) -> None:
     """Say at once, not after minutes, that a build cannot work here."""
     if os.geteuid() != 0:
-        raise Terminal("images are made with mounts and chroots, which only root may do", remedy="run it with sudo")
+        raise Terminal("building images needs root, for mounts and chroots", remedy="run it with sudo")
     free = shutil.disk_usage(directory()).free
     if free < room:
         raise Terminal(
             f"{directory()} has {free >> 20} MiB free; building needs {room >> 20} MiB",
-            remedy="make room there, or set XDG_CACHE_HOME to a directory on another disk",
+            remedy="free space there, or set XDG_CACHE_HOME to a directory on another disk",
         )

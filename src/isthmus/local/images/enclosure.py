@@ -44,5 +44,5 @@ def run_enclosed(argv: Sequence[str], purpose: str, *, env: Mapping[str, str], s
 
 def _remedy(printed: str) -> str:
     if "No space left" in printed:
-        return "make room in the cache directory, or set XDG_CACHE_HOME to one on another disk"
-    return "if packages could not be fetched, see whether `apt-get update` works on this machine, then try again"
+        return "free space in the cache directory, or set XDG_CACHE_HOME to one on another disk"
+    return "if packages could not be fetched, check that `apt-get update` works on this machine, then retry"

@@ -64,7 +64,7 @@ def _wheels(lock: Path, machine: str) -> Source:
                 *("--platform", f"manylinux_2_28_{machine}", "--platform", f"manylinux2014_{machine}"),
                 *("--requirement", lock),
             ],
-            remedy="the packages come from the index that pip is set up with: see whether `pip download` works",
+            remedy="packages come from the index that pip uses: check that `pip download` works",
         )
         # Console scripts carry the path of this machine's Python; nobody calls them in the image.
         cache.remove(tree / _PACKAGES / "bin")

@@ -41,7 +41,7 @@ _MANAGED = "io.cri-containerd.image=managed"
 """The label by which Kubernetes' side of containerd takes an image for its own."""
 
 _START_SECONDS = 180
-_REMEDY = "see whether the disk is full; it is safe to try again"
+_REMEDY = "check whether the disk is full; it is safe to retry"
 
 # Nothing is collected: blobs are linked in before they are registered, and older images stay for nodes that run.
 _CONFIG = """
@@ -129,7 +129,7 @@ def _import(images: Sequence[Image], socket: Path, *, names: Callable[[Image], t
         said = importing.stderr.read().decode(errors="replace").strip()
     if importing.returncode:
         _drop_damaged(images)
-        raise Terminal(f"containerd did not take the images: {said}", remedy=_REMEDY)
+        raise Terminal(f"containerd did not accept the images: {said}", remedy=_REMEDY)
     for image in images:
         for name in names(image):
             run([*ctr, "images", "label", name, _MANAGED])
@@ -206,7 +206,7 @@ def _lend_blobs(images: Sequence[Image], root: Path, *, socket: Path) -> None:
                 text=True,
             )
         if ingest.returncode:
-            raise Terminal(f"containerd did not take {path}: {ingest.stderr.strip()}", remedy=_REMEDY)
+            raise Terminal(f"containerd did not accept {path}: {ingest.stderr.strip()}", remedy=_REMEDY)
 
 
 def _ctr(socket: Path) -> list[str]:

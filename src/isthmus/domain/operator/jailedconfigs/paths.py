@@ -44,7 +44,7 @@ def parts(path: str) -> tuple[str, ...]:
             raise Terminal(f"path {path[:80]!r}… has a name that is too long", remedy=f"use {_LONGEST_NAME} bytes")
     if found[0] in _NOT_OURS:
         raise Terminal(
-            f"path {path!r} is in /{found[0]}, {_NOT_OURS[found[0]]}", remedy="choose a place outside of it"
+            f"path {path!r} is in /{found[0]}, {_NOT_OURS[found[0]]}", remedy="choose a path outside of it"
         )
     return found
 
