@@ -24,6 +24,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -111,6 +112,16 @@ Clock = Callable[[], float]
 _log = logging.getLogger(__name__)
 
 
+class RecordReader(Protocol):
+    """Reads full records of jobs: the client itself, or somebody who knows a part of them already."""
+
+    async def jobs(self) -> Collection[Job]:
+        """Read all jobs."""
+
+    async def details(self, ids: Iterable[int]) -> Collection[Job]:
+        """Read these jobs; those that are gone are left out."""
+
+
 class Poller:
     """Keeps `states`, `jobs` and `nodes` as Slurm has them."""
 
@@ -125,6 +136,7 @@ class Poller:
         refresh: float | None = _REFRESH,
         claimed: Callable[[], Collection[int]] = tuple,
         slim: Callable[[Job], Job] = lambda job: job,
+        records: RecordReader | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """Follow the cluster of `client`.
@@ -136,7 +148,8 @@ class Poller:
         Every `refresh` seconds (None: never) one of the wanted jobs that have not begun is read again, each in its
         turn: its reason, priority and expected start change while its state does not.
 
-        Jobs that are `claimed` are read before others after a start. Of a record, what `slim` makes of it is kept.
+        Jobs that are `claimed` are read before others after a start. `records` reads full records instead of the
+        client. Of a record, what `slim` makes of it is kept.
         """
         self.states: Store[str, States] = Store(failed=Faults("states of Slurm jobs"))
         self.jobs: Store[int, Job] = Store(failed=Faults("Slurm jobs"))
@@ -145,6 +158,7 @@ class Poller:
         self._nodes_changed = False
         """Whether the latest question about nodes brought a list of them."""
         self._client = client
+        self._record_reader = records or client
         self._waiting = waiting
         self._wants = wants
         self._claimed = claimed
@@ -436,7 +450,8 @@ class Poller:
         self._stale -= ids
         self._reading = True
         try:
-            found = await self._client.jobs() if everything else await self._client.details(ids)
+            read = self._record_reader
+            found = await read.jobs() if everything else await read.details(ids)
         except BaseException:
             self._stale |= ids
             self._unread.put_back(dug)

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 from isthmus import names
 from isthmus.bridge.cache.capacity import Capacity
+from isthmus.bridge.cache.jobreader import JobReader
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
-from isthmus.bridge.cache.reading import Reading
 from isthmus.domain.bridge import marker, podrules, tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
@@ -101,20 +101,21 @@ class World:
         self.namespaces, self.policies = namespaces.store, policies.store
         self.worker_owners = [it.store for it in owners]
 
-        self.reading = Reading(slurm)
+        self.job_reader = JobReader(slurm)
         self.poller = Poller(
-            self.reading,
+            slurm,
             waiting=self._hot_jobs,
             wants=self._wants,
             claimed=self._claimed_jobs,
             slim=self._slim,
+            records=self.job_reader,
             idle=_IDLE,
             refresh=_REFRESH,
             clock=clock,
         )
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
-        self.reading.attach(self.poller.jobs.get, self.poller.states)
+        self.job_reader.attach(self.poller.jobs.get, self.poller.states)
         self.poller.on_restart(self._slurm_restarted)
         self.slurm_nodes = self.poller.nodes
         self.map = NodeMap(self.nodes, self.pods, self.worker_owners)
@@ -177,7 +178,7 @@ class World:
 
     def _slurm_restarted(self) -> None:
         self.jobs.forget_foreign()
-        self.reading.doubt(ours.job_id for ours in self.jobs)
+        self.job_reader.doubt(ours.job_id for ours in self.jobs)
 
     def _hot_jobs(self) -> Collection[int]:
         now = self._clock()

@@ -321,7 +321,7 @@ class Scheduler:
         self._waiting.setdefault(group, now)
         world.expect(job_id)
         self.controller.queue.add(group, after=PATIENCE, priority=-1)
-        nodes = await world.reading.started(job_id) if taken.at_once else ()
+        nodes = await world.job_reader.started(job_id) if taken.at_once else ()
         if nodes and self._sent.started(group, sent, nodes):
             self.controller.queue.add(group)
 

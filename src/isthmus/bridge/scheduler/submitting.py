@@ -159,7 +159,7 @@ class Submitting:
         self._doubted.pop(group, None)
         if len(components) == 1:
             (request,) = components
-            self._world.reading.made(submission.job_id, request, comment=with_key(request.comment, key))
+            self._world.job_reader.made(submission.job_id, request, comment=with_key(request.comment, key))
         return submission.job_id
 
     async def _chosen(self) -> Defaults:

@@ -24,11 +24,11 @@ from isthmus.tasks import TaskGroup
 _AT_ONCE: Final = 8
 
 
-class Reading(Client):
-    """A client for the poller, which answers from what is known of a job where that is enough."""
+class JobReader:
+    """Reads the records of jobs for the poller, from what is known of a job where that is enough."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client.calls)
+        self._client = client
         self._made: dict[int, Job] = {}
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         """Whoever submitted a job and the poller want to know its nodes at the same time: one of them asks."""
@@ -62,21 +62,21 @@ class Reading(Client):
 
     async def jobs(self) -> tuple[Job, ...]:
         """Read all jobs."""
-        found = await super().jobs()
+        found = await self._client.jobs()
         self._doubted.clear()
         return found
 
     async def started(self, job_id: int) -> tuple[str, ...]:
         """Read the nodes of a job that we made and that is to have started; none if it has not, or packs nodes."""
         made = self._made.get(job_id)
-        if made is None or _is_packed(made) or not (await self.server()).has(Feature.ALLOCATIONS):
+        if made is None or _is_packed(made) or not (await self._client.server()).has(Feature.ALLOCATIONS):
             return ()
         placed = await self._placed([made])
         return tuple(hostlist.expand(placed[0].nodes or "")) if placed else ()
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
         """Read what is not known of several jobs; jobs that are gone are left out."""
-        short = (await self.server()).has(Feature.ALLOCATIONS)
+        short = (await self._client.server()).has(Feature.ALLOCATIONS)
         found: list[Job] = []
         started: list[Job] = []
         unknown: list[int] = []
@@ -94,7 +94,7 @@ class Reading(Client):
         found += placed
         unknown += {job.job_id for job in started} - {job.job_id for job in placed}
         if unknown:
-            found += await super().details(unknown)
+            found += await self._client.details(unknown)
             self._doubted.difference_update(unknown)
         for job in found:
             self._made.pop(job.job_id, None)
@@ -121,7 +121,7 @@ class Reading(Client):
                 if made and made.nodes:
                     return msgspec.structs.replace(job, nodes=made.nodes)
                 try:
-                    nodes = await self.nodes_of(job.job_id)
+                    nodes = await self._client.nodes_of(job.job_id)
                 except Terminal:
                     return None
                 if not nodes:
