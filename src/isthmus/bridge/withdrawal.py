@@ -47,7 +47,7 @@ class Withdrawals:
         except (AlreadyDone, NotFound):
             pass
         finally:
-            world.expect(whole)
+            world.inflight.watch(whole)
         self._answered[whole] = True
 
     async def covers(self, ours: OurJob) -> bool:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from isthmus import names
+from isthmus.bridge.cache import inflight
 from isthmus.bridge.cache.world import cluster_id
-from isthmus.bridge.scheduler import sent
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.model.pod import PODS
@@ -48,7 +48,7 @@ async def test_a_job_that_was_acknowledged_and_is_never_seen_is_submitted_again(
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sent, "UNSEEN", 0.5)
+    monkeypatch.setattr(inflight, "UNSEEN", 0.5)
     async with behind(faults, slurm_with_external_nodes, config) as (bridge, proxy):
         acknowledge(proxy, NEVER_THERE)
         (found,) = await bridge.bound(await bridge.create(pod(namespace, "lost")))
@@ -64,7 +64,7 @@ async def test_the_job_of_somebody_else_is_not_taken_for_one_that_is_lost(  # no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """slurmctld gives the id of a job that it forgot to the next one."""
-    monkeypatch.setattr(sent, "UNSEEN", 0.5)
+    monkeypatch.setattr(inflight, "UNSEEN", 0.5)
     async with behind(faults, slurm_with_external_nodes, config) as (bridge, proxy):
         ground = Ground(
             client,
@@ -87,7 +87,7 @@ async def test_a_job_that_a_restarted_slurmctld_does_not_know_is_submitted_again
     namespace: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sent, "UNSEEN", 3600.0)  # so that the restart alone is the reason to ask
+    monkeypatch.setattr(inflight, "UNSEEN", 3600.0)  # so that the restart alone is the reason to ask
     slurm = slurm_bed("26.05", nodes=0, external_nodes=2, accounting=False)
     async with behind(faults, slurm, config) as (bridge, proxy):
         # It must have told since when it counts, and we must have read that.

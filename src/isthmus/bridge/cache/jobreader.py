@@ -6,18 +6,20 @@ from submission to binding a pod costs two calls of its own.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Final
-from weakref import WeakValueDictionary
 
 import msgspec
 
+from isthmus.bridge.cache.inflight import JobInFlight, JobsInFlight
 from isthmus.domain.bridge import jobstates, marker
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.languages import hostlist
 from isthmus.errors import IsthmusError, Terminal
-from isthmus.model.slurm import Job, JobRequest, States
+from isthmus.model.slurm import Job, States
 from isthmus.slurm.client import Client
+from isthmus.slurm.errors import NotFound
 from isthmus.slurm.versions import Feature
 from isthmus.tasks import TaskGroup
 
@@ -25,40 +27,31 @@ _AT_ONCE: Final = 8
 
 
 class JobReader:
-    """Reads the records of jobs for the poller, from what is known of a job where that is enough."""
+    """Reads the records of jobs for the poller, from what is known of a job where that is enough.
 
-    def __init__(self, client: Client) -> None:
+    `known` and `state` find what the poller has.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        inflight: JobsInFlight,
+        *,
+        cluster: str,
+        known: Callable[[int], Job | None],
+        state: Callable[[int], States | None],
+    ) -> None:
         self._client = client
-        self._made: dict[int, Job] = {}
-        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        """Whoever submitted a job and the poller want to know its nodes at the same time: one of them asks."""
+        self._inflight = inflight
+        self._cluster = cluster
+        self._known = known
+        self._state = state
         self._doubted: set[int] = set()
         """Jobs whose ids may be somebody else's by now."""
-        self._known: Callable[[int], Job | None] = lambda _: None
-        self._states: Mapping[str, States] = {}
-
-    def attach(self, known: Callable[[int], Job | None], states: Mapping[str, States]) -> None:
-        """Say where the poller keeps what it knows."""
-        self._known, self._states = known, states
-
-    def made(self, job_id: int, request: JobRequest, *, comment: str) -> None:
-        """Remember a job that we submitted, until the poller has it."""
-        self._made[job_id] = Job(
-            job_id,
-            job_state=("RUNNING" if request.immediate else "PENDING",),
-            name=request.name,
-            partition=request.partition,
-            account=request.account,
-            qos=request.qos,
-            comment=comment,
-            admin_comment=request.admin_comment,
-            excluded_nodes=",".join(request.excluded_nodes),
-        )
 
     def doubt(self, ids: Iterable[int]) -> None:
-        """Take nothing for granted of these jobs, nor of those that were just made, until they are read in full."""
+        """Take nothing for granted of these jobs until they are read in full."""
         self._doubted.update(ids)
-        self._made.clear()
 
     async def jobs(self) -> tuple[Job, ...]:
         """Read all jobs."""
@@ -66,13 +59,21 @@ class JobReader:
         self._doubted.clear()
         return found
 
-    async def started(self, job_id: int) -> tuple[str, ...]:
-        """Read the nodes of a job that we made and that is to have started; none if it has not, or packs nodes."""
-        made = self._made.get(job_id)
-        if made is None or _is_packed(made) or not (await self._client.server()).has(Feature.ALLOCATIONS):
-            return ()
-        placed = await self._placed([made])
-        return tuple(hostlist.expand(placed[0].nodes or "")) if placed else ()
+    async def has(self, flight: JobInFlight) -> bool:
+        """Ask whether Slurm has a job that it took. Another job may have its id by now: the marker tells."""
+        try:
+            jobs = await self._client.job(flight.job_id)
+        except NotFound:
+            return False
+        found = (marker.read(job.admin_comment) for job in jobs)
+        return any(it and it.cluster == self._cluster and it.uid == flight.gang for it in found)
+
+    async def started(self, flight: JobInFlight) -> bool:
+        """Read the nodes of a job that is to have started; say whether it has. Of one that packs nodes, do not."""
+        record = flight.record
+        if record is None or _is_packed(record) or not (await self._client.server()).has(Feature.ALLOCATIONS):
+            return False
+        return bool(await self._placed([record]))
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
         """Read what is not known of several jobs; jobs that are gone are left out."""
@@ -84,7 +85,7 @@ class JobReader:
             job = self._up_to_date(job_id)
             if job is None:
                 unknown.append(job_id)
-            elif not jobstates.running(job.job_state) or (job.nodes and job_id in self._made):
+            elif not jobstates.running(job.job_state) or (job.nodes and self._as_submitted(job_id)):
                 found.append(job)
             elif short and not _is_packed(job):
                 started.append(job)
@@ -97,14 +98,17 @@ class JobReader:
             found += await self._client.details(unknown)
             self._doubted.difference_update(unknown)
         for job in found:
-            self._made.pop(job.job_id, None)
+            self._inflight.seen(job.job_id)
         return found
+
+    def _as_submitted(self, job_id: int) -> Job | None:
+        flight = self._inflight.get(job_id)
+        return flight.record if flight else None
 
     def _up_to_date(self, job_id: int) -> Job | None:
         """Put together what is known of a job; None if that is not enough."""
-        state = self._states.get(str(job_id))
-        known, made = self._known(job_id), self._made.get(job_id)
-        job = known or made
+        state, known = self._state(job_id), self._known(job_id)
+        job = known or self._as_submitted(job_id)
         if state is None or job is None or job_id in self._doubted:
             return None
         if jobstates.phase(state) is Phase.WAITING and known:
@@ -116,10 +120,10 @@ class JobReader:
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def read(job: Job) -> Job | None:
-            async with gate, self._turns.setdefault(job.job_id, asyncio.Lock()):
-                made = self._made.get(job.job_id)
-                if made and made.nodes:
-                    return msgspec.structs.replace(job, nodes=made.nodes)
+            flight = self._inflight.get(job.job_id)
+            async with gate, flight.reading if flight else nullcontext():
+                if flight and flight.record and flight.record.nodes:
+                    return msgspec.structs.replace(job, nodes=flight.record.nodes)
                 try:
                     nodes = await self._client.nodes_of(job.job_id)
                 except Terminal:
@@ -127,8 +131,8 @@ class JobReader:
                 if not nodes:
                     return None
                 placed = msgspec.structs.replace(job, nodes=hostlist.fold(nodes))
-                if job.job_id in self._made:
-                    self._made[job.job_id] = placed
+                if flight and flight.record:
+                    flight.record = placed
                 return placed
 
         try:

@@ -3,7 +3,7 @@
     Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
                  owners of worker pods, where there are such kinds
     Slurm        jobs, job states, nodes                                                  (one poller)
-    between      our jobs by id and by group, which node is which, what is left for Slurm on each
+    between      our jobs by id and by group, jobs in flight, which node is which, what is left for Slurm on each
 
 Everything that decides reads from here; nothing lists jobs, nodes or pods for the sake of one pod.
 """
@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from isthmus import names
 from isthmus.bridge.cache.capacity import Capacity
+from isthmus.bridge.cache.inflight import JobsInFlight
 from isthmus.bridge.cache.jobreader import JobReader
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
@@ -28,15 +29,12 @@ from isthmus.model.meta import Key, Partial
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.policy import POLICIES
-from isthmus.model.slurm import Job
+from isthmus.model.slurm import Job, States
 from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.poller import Poller
 
 NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
-
-_HOT_SECONDS: Final = 3.0
-"""How long a job that was just submitted is asked about by its id; after that it is one among all."""
 
 _IDLE: Final = 0.75
 """Seconds between two looks at all jobs. A job that is cancelled in Slurm is seen within this."""
@@ -73,8 +71,6 @@ class World:
         self.cluster = cluster
         self.scheduler_name = scheduler_name
         self._without_policy = without_policy
-        self._clock = clock
-        self._hot: dict[int, float] = {}
         self._informers: dict[str, Informer[Any]] = {}
 
         pods = Informer(
@@ -101,10 +97,17 @@ class World:
         self.namespaces, self.policies = namespaces.store, policies.store
         self.worker_owners = [it.store for it in owners]
 
-        self.job_reader = JobReader(slurm)
+        self.inflight = JobsInFlight(cluster=cluster, nudge=self._nudge, clock=clock)
+        self.job_reader = JobReader(
+            slurm,
+            self.inflight,
+            cluster=cluster,
+            known=self._known_job,
+            state=self._state_of,
+        )
         self.poller = Poller(
             slurm,
-            waiting=self._hot_jobs,
+            waiting=self.inflight.watched,
             wants=self._wants,
             claimed=self._claimed_jobs,
             slim=self._slim,
@@ -115,7 +118,6 @@ class World:
         )
         self.jobs = OurJobs(self.poller.jobs, cluster=cluster)
         self.states = self.poller.states
-        self.job_reader.attach(self.poller.jobs.get, self.poller.states)
         self.poller.on_restart(self._slurm_restarted)
         self.slurm_nodes = self.poller.nodes
         self.map = NodeMap(self.nodes, self.pods, self.worker_owners)
@@ -170,21 +172,19 @@ class World:
             tenancy=self._without_policy,
         )
 
-    def expect(self, job_id: int) -> None:
-        """Ask about this job often for a while, because it is about to start or to end."""
-        if not self._hot:
-            self.poller.nudge()
-        self._hot[job_id] = self._clock() + _HOT_SECONDS
+    def _nudge(self) -> None:
+        self.poller.nudge()
+
+    def _known_job(self, job_id: int) -> Job | None:
+        return self.poller.jobs.get(job_id)
+
+    def _state_of(self, job_id: int) -> States | None:
+        return self.poller.states.get(str(job_id))
 
     def _slurm_restarted(self) -> None:
         self.jobs.forget_foreign()
+        self.inflight.slurm_restarted()
         self.job_reader.doubt(ours.job_id for ours in self.jobs)
-
-    def _hot_jobs(self) -> Collection[int]:
-        now = self._clock()
-        for job_id in [job_id for job_id, until in self._hot.items() if until < now]:
-            del self._hot[job_id]
-        return self._hot.keys()
 
     def _claimed_jobs(self) -> Collection[int]:
         """The jobs by which pods say that they run."""

@@ -119,7 +119,7 @@ class Acting:
         except (AlreadyDone, NotFound):
             return
         finally:
-            self._world.expect(job_id)
+            self._world.inflight.watch(job_id)
 
     async def _make_sure_that_they_are_gone(self, parts: Iterable[OurJob], missing: Iterable[Key]) -> None:
         """Look for pods that no cache has seen: the job may be known to us earlier than they are."""

@@ -31,7 +31,6 @@ from isthmus.bridge.scheduler import asking
 from isthmus.bridge.scheduler.asking import Gang
 from isthmus.bridge.scheduler.binding import Binder
 from isthmus.bridge.scheduler.holding import GiveBack, Hold
-from isthmus.bridge.scheduler.sent import SentJobs
 from isthmus.bridge.scheduler.submitting import Submitting
 from isthmus.bridge.scheduler.telling import PATIENCE, Teller, why
 from isthmus.bridge.withdrawal import Withdrawals
@@ -104,9 +103,9 @@ class Scheduler:
         self.controller: Controller[GroupKey] = Controller(
             "scheduler", self.reconcile, metrics=metrics, workers=_WORKERS
         )
-        self._sent = SentJobs(world, wake=self._wake, clock=clock)
         world.pods.on_change(self._pod_changed)
         world.jobs.on_change(self._job_changed)
+        world.poller.on_restart(self._slurm_restarted)
         self._feasible.on_change(self._nodes_changed)
         world.claims.on_change(self._things_changed)
         world.policies.on_change(self._things_changed)
@@ -152,6 +151,10 @@ class Scheduler:
     def _wake(self, group: GroupKey, after: float) -> None:
         self.controller.queue.add(group, after=after, priority=-1)
 
+    def _slurm_restarted(self) -> None:
+        for group in self._world.inflight.awaited_groups():
+            self._wake(group, 0.0)
+
     def _nodes_changed(self) -> None:
         for group in self._waiting:
             self.controller.queue.add(group, priority=-1)
@@ -164,7 +167,6 @@ class Scheduler:
     def _forget(self, group: GroupKey) -> None:
         for known in (self._waiting, self._sizes, self._avoided):
             known.pop(group, None)
-        self._sent.forget(group)
         self._submitting.forget(group)
 
     # One pass
@@ -238,9 +240,23 @@ class Scheduler:
         # Of jobs with one key, the pod controller ends all but one.
         usable = [it for it in living if it.job_id not in surplus and not await self._withdrawals.covers(it)]
         found: list[Allocation] = [_allocation(ours) for ours in usable]
-        found += await self._sent.of(group, gang.uid, seen={it.job_id for it in family})
+        found += await self._unseen(group, gang, seen={it.job_id for it in family})
         deserted = await self._deserted(group, found, pods)
         return [job for job in found if job.whole not in deserted]
+
+    async def _unseen(self, group: GroupKey, gang: Gang, *, seen: Collection[int]) -> list[Allocation]:
+        """Gather the jobs that were submitted and that no cache shows yet, without those that Slurm has lost."""
+        inflight, found = self._world.inflight, list[Allocation]()
+        for flight in inflight.awaited(group, gang.uid, seen=seen):
+            if not inflight.check_in(flight):
+                if not await self._world.job_reader.has(flight):
+                    log.warning("a submitted job is gone", group=str(group), job=flight.job_id)
+                    inflight.release(flight)
+                    continue
+                inflight.checked(flight)
+            self._wake(group, inflight.check_in(flight))
+            found.append(flight.allocation)
+        return found
 
     async def _deserted(self, group: GroupKey, jobs: Sequence[Allocation], pods: Sequence[Pod]) -> set[int]:
         """Take jobs back that have no pods any more, and name them.
@@ -259,7 +275,8 @@ class Scheduler:
     async def _take_back(self, group: GroupKey, job_id: int, why_: str) -> None:
         log.info("taking a job back", group=str(group), job=job_id, why=why_)
         await self._withdrawals.take_back(job_id, why_)
-        self._sent.drop(group, job_id)
+        if flight := self._world.inflight.get(job_id):
+            self._world.inflight.release(flight)
 
     # Acting
 
@@ -313,16 +330,10 @@ class Scheduler:
                 found = [await asking.ask_of(group, gang, part.pods, world, self._owners) for part in parts]
                 asks = [ask for ask, _ in found]
         parts = tuple(self._with_exclusions(group, part) for part in parts)
-        taken = await self._submitting.submit(group, gang.uid, step, parts, asks=asks, deadline=deadline)
-        now = self._clock()
-        job_id = taken.job_id
-        uids = [pod.metadata.uid for pod in step.pods]
-        sent = self._sent.add(group, job_id, slots=step.slots, uid=gang.uid, uids=uids)
-        self._waiting.setdefault(group, now)
-        world.expect(job_id)
+        flight = await self._submitting.submit(group, gang.uid, step, parts, asks=asks, deadline=deadline)
+        self._waiting.setdefault(group, self._clock())
         self.controller.queue.add(group, after=PATIENCE, priority=-1)
-        nodes = await world.job_reader.started(job_id) if taken.at_once else ()
-        if nodes and self._sent.started(group, sent, nodes):
+        if flight.at_once and await world.job_reader.started(flight) and flight.awaited:
             self.controller.queue.add(group)
 
     def _avoided_nodes(self, group: GroupKey) -> frozenset[str]:

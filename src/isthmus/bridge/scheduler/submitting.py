@@ -1,12 +1,12 @@
 """Makes the Slurm job of a group, with everything in it by which it is found again."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from isthmus.bridge.cache.inflight import JobInFlight
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
 from isthmus.domain.bridge import jobspec, marker, placeholder
@@ -19,13 +19,8 @@ from isthmus.domain.kube.podshape import shape_of
 from isthmus.errors import Terminal, Wait
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import JobRequest
-from isthmus.slurm.submission import key_of, with_key
+from isthmus.slurm.submission import key_of
 from isthmus.slurm.versions import Feature
-
-_CLUSTER_PART: Final = 13
-
-_ATTEMPTS: Final = 20_000
-"""So many groups are remembered: far more than can be submitted before the first of them is seen."""
 
 _BUSY_SECONDS: Final = 10.0
 """After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
@@ -37,13 +32,6 @@ class Terms(NamedTuple):
     exclusive: bool
     components: bool
     release: str
-
-
-class Taken(NamedTuple):
-    """A job that Slurm took, and whether it took it to start at once."""
-
-    job_id: int
-    at_once: bool
 
 
 class Submitting:
@@ -65,10 +53,6 @@ class Submitting:
         self._choose = choose
         self._clock = clock
         self._busy_until = 0.0
-        self._doubted: dict[GroupKey, str] = {}
-        """The submission keys of groups of which nobody knows yet whether Slurm took their job."""
-        self._attempts: OrderedDict[str, int] = OrderedDict()
-        """The next number of each group that was submitted lately; later, its jobs themselves have it."""
 
     async def terms(self, ask: Ask) -> Terms:
         """Tell what a job that asks for this is submitted on."""
@@ -79,8 +63,8 @@ class Submitting:
 
     async def submit(
         self, group: GroupKey, uid: str, step: Submit, parts: Sequence[Part], *, asks: Sequence[Ask], deadline: int
-    ) -> Taken:
-        """Submit the job of a group, exactly once, and return its id: one component for each part, with its ask.
+    ) -> JobInFlight:
+        """Submit the job of a group, exactly once: one component for each part, with its ask.
 
         An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
         room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
@@ -92,21 +76,21 @@ class Submitting:
                 self._request(group, uid, part, ask, defaults=defaults, deadline=deadline)
                 for part, ask in zip(parts, jobspec.component_asks(asks), strict=True)
             ]
-            return Taken(await self._send(group, uid, *many), at_once=False)
+            return await self._send(group, uid, step, *many)
         (part,), (ask,) = parts, asks
         request = self._request(group, uid, part, ask, defaults=defaults, deadline=deadline, step=step)
         if request.flags and self._clock() >= self._busy_until and ask.begin is None and ask.dependency is None:
             try:
                 now = msgspec.structs.replace(request, immediate=True)
-                return Taken(await self._send(group, uid, now), at_once=True)
+                return await self._send(group, uid, step, now)
             except (Terminal, Wait):
                 # No room, or something is wrong with it: the ordinary way will tell.
                 self._busy_until = self._clock() + _BUSY_SECONDS
-        return Taken(await self._send(group, uid, request), at_once=False)
+        return await self._send(group, uid, step, request)
 
     def forget(self, group: GroupKey) -> None:
         """Take note that a group needs no job any more. One that Slurm took after all ends with its pods."""
-        if key := self._doubted.pop(group, None):
+        for key in self._world.inflight.forget(group):
             self._world.slurm.forget_submission(key)
 
     def _request(
@@ -143,41 +127,30 @@ class Submitting:
             pod_priority=pods[0].spec.priority if pods[0].spec.priority_class_name else None,
         )
 
-    async def _send(self, group: GroupKey, uid: str, *components: JobRequest) -> int:
-        attempt = self._next_attempt(group, uid)
-        self._remember(uid, attempt)
-        key = f"{self._world.cluster[:_CLUSTER_PART]}:{uid}:{attempt}"
-        self._doubted[group] = key
-        self._world.slurm.note_newest(self._world.poller.newest)
+    async def _send(self, group: GroupKey, uid: str, step: Submit, *components: JobRequest) -> JobInFlight:
+        world = self._world
+        known = [_attempt(ours) for ours in world.jobs.of_group(group) if ours.marker.uid == uid]
+        flight = world.inflight.begin(
+            group,
+            uid,
+            slots=step.slots,
+            uids=[pod.metadata.uid for pod in step.pods],
+            attempt=max((it + 1 for it in known), default=0),
+        )
+        world.slurm.note_newest(world.poller.newest)
         try:
-            submission = await self._world.slurm.submit(*components, key=key)
+            submission = await world.slurm.submit(*components, key=flight.key)
         except (Terminal, Wait):
-            self._remember(uid, attempt + 1)
-            self._doubted.pop(group, None)
+            world.inflight.refused(flight)
             raise
-        self._remember(uid, attempt + 1)
-        self._doubted.pop(group, None)
-        if len(components) == 1:
-            (request,) = components
-            self._world.job_reader.made(submission.job_id, request, comment=with_key(request.comment, key))
-        return submission.job_id
+        world.inflight.taken(flight, submission.job_id, components)
+        return flight
 
     async def _chosen(self) -> Defaults:
         if not self._choose:
             return self._defaults
         external = (await self._world.slurm.server()).has(Feature.EXTERNAL_JOBS)
         return msgspec.structs.replace(self._defaults, placeholder="external" if external else "batch")
-
-    def _next_attempt(self, group: GroupKey, uid: str) -> int:
-        """Number the jobs of a group: a lost answer is looked for under its own number, not an older one."""
-        known = [_attempt(ours) for ours in self._world.jobs.of_group(group) if ours.marker.uid == uid]
-        return max([self._attempts.get(uid, 0), *(it + 1 for it in known)])
-
-    def _remember(self, uid: str, attempt: int) -> None:
-        self._attempts[uid] = attempt
-        self._attempts.move_to_end(uid)
-        if len(self._attempts) > _ATTEMPTS:
-            self._attempts.popitem(last=False)
 
 
 def _attempt(ours: OurJob) -> int:
