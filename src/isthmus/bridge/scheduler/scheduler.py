@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 from msgspec.structs import replace
@@ -97,7 +97,7 @@ class Scheduler:
         self._waiting: dict[GroupKey, float] = {}
         """Since when a group waits, whatever for."""
         self._sizes: dict[GroupKey, tuple[int, float]] = {}
-        """How many pods a gang has, and since when it is so many."""
+        """How many pods a gang has that is about to be submitted, and since when it is so many."""
         self._avoided: dict[GroupKey, dict[str, float]] = {}
         """Slurm nodes that Kubernetes could not use for a group, and until when they are left out."""
         self.controller: Controller[GroupKey] = Controller(
@@ -179,8 +179,10 @@ class Scheduler:
             self._forget(group)
             return
         try:
-            gang = await asking.gang_of(group, pods, self._owners)
-            await self._advance(group, gang, pods)
+            settled = self._is_settled(group, pods)
+            # The job of a gang carries the uid of its object, and one of that name may have been made anew.
+            gang = await asking.gang_of(group, pods, self._owners, fresh=settled)
+            await self._advance(group, gang, pods, settled=settled)
         except GiveBack as error:
             await self._give_back(group, pods, error)
         except Terminal as error:
@@ -194,9 +196,11 @@ class Scheduler:
                 await self._tell(group, loose, "SlurmUnreachable", why(error), warning=True)
             raise
 
-    async def _advance(self, group: GroupKey, gang: Gang, pods: Sequence[Pod]) -> None:
+    async def _advance(self, group: GroupKey, gang: Gang, pods: Sequence[Pod], *, settled: bool) -> None:
         jobs = await self._allocations(group, gang, pods)
         steps = placement.decide(pods, jobs, gang.demand, avoided=self._unusable(group, pods))
+        if not any(isinstance(step, Submit) for step in steps):
+            self._sizes.pop(group, None)
         for step in steps:
             self._metrics.decisions(type(step).__name__.lower()).inc()
             match step:
@@ -208,12 +212,8 @@ class Scheduler:
                 case Submit():
                     self._require_its_jobs_known(gang, pods)
                     await self._respect_cancellation(group, gang, step)
-                    self._settled(group, pods)
-                    # The job carries the uid of the gang's object, and one of that name may have been made anew.
-                    latest = await asking.gang_of(group, pods, self._owners, fresh=True)
-                    if (latest.uid, latest.demand) != (gang.uid, gang.demand):
-                        self.controller.queue.add(group)
-                        return
+                    if not settled:
+                        self._let_settle(group, pods)
                     with self._metrics.steps("submit").time():
                         await self._submit(group, gang, step)
                 case Cancel(job_id=job_id, why=reason):
@@ -280,17 +280,18 @@ class Scheduler:
 
     # Acting
 
-    def _settled(self, group: GroupKey, pods: Sequence[Pod]) -> None:
-        """Let a gang grow for a moment: its pods come one by one, and one job is to hold them all."""
+    def _is_settled(self, group: GroupKey, pods: Sequence[Pod]) -> bool:
+        """Whether a group that is to be submitted has not grown for a moment. A pod alone does not grow."""
         if group.single:
-            return
+            return True
         size, since = self._sizes.get(group, (0, 0.0))
-        now = self._clock()
-        if size != len(pods):
-            self._sizes[group] = len(pods), now
-            since = now
-        if now - since < _SETTLE:
-            raise Hold(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
+        return size == len(pods) and self._clock() - since >= _SETTLE
+
+    def _let_settle(self, group: GroupKey, pods: Sequence[Pod]) -> NoReturn:
+        """Let a gang grow for a moment: its pods come one by one, and one job is to hold them all."""
+        if self._sizes.get(group, (0, 0.0))[0] != len(pods):
+            self._sizes[group] = len(pods), self._clock()
+        raise Hold(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
 
     def _require_its_jobs_known(self, gang: Gang, pods: Sequence[Pod]) -> None:
         """Raise `Hold` as long as a group may have a job that has not been read: those of a start may be many."""
@@ -331,6 +332,7 @@ class Scheduler:
                 asks = [ask for ask, _ in found]
         parts = tuple(self._with_exclusions(group, part) for part in parts)
         flight = await self._submitting.submit(group, gang.uid, step, parts, asks=asks, deadline=deadline)
+        self._sizes.pop(group, None)
         self._waiting.setdefault(group, self._clock())
         self.controller.queue.add(group, after=PATIENCE, priority=-1)
         if flight.at_once and await world.job_reader.started(flight) and flight.awaited:
