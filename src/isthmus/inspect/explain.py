@@ -12,7 +12,7 @@ from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.owners import Owners
 from isthmus.bridge.cache.world import World, job_ids
 from isthmus.bridge.config import Config
-from isthmus.bridge.scheduler import asking
+from isthmus.bridge.scheduler.gang import gang_of, job_options
 from isthmus.domain.bridge import explain, jobstates
 from isthmus.domain.bridge.explain import Facts, Gate, Trouble
 from isthmus.domain.bridge.grouping import GroupKey, group_of
@@ -138,11 +138,11 @@ async def _group(world: World, group: GroupKey, pod: Pod, members: tuple[Pod, ..
     owners = Owners(world.kube)
     pods = members or (pod,)
     try:
-        gang = await asking.gang_of(group, pods, owners)
+        gang = await gang_of(group, pods, owners)
     except IsthmusError as error:
         return _Group(trouble=Trouble(error.what, error.remedy))
     try:
-        await asking.ask_of(group, gang, pods, world, owners)
+        await job_options(group, gang, pods, world, owners)
     except IsthmusError as error:
         return _Group(gang.demand, refusal=Trouble(error.what, error.remedy))
     return _Group(gang.demand)

@@ -23,7 +23,6 @@ from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.nodes.sync import NodeSync
 from isthmus.bridge.pods.sync import PodSync
 from isthmus.bridge.scheduler.scheduler import Scheduler
-from isthmus.bridge.scheduler.submitting import Submitting
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.noderules import Rules
 from isthmus.errors import Terminal
@@ -217,8 +216,8 @@ def _workers(
 ) -> Iterator[Worker]:
     """Make what only the leader runs."""
     if "scheduler" in parts:
-        submitting = Submitting(world, _defaults(config), choose=config.placeholder == "auto")
-        yield from Scheduler(world, submitting, recorder=recorder, metrics=metrics).workers
+        choose = config.placeholder == "auto"
+        yield from Scheduler(world, _defaults(config), choose=choose, recorder=recorder, metrics=metrics).workers
     if "controllers" in parts:
         yield from PodSync(world, recorder, metrics, completer=completer).workers
         yield from NodeSync(world, _node_rules(world, config), recorder=recorder, metrics=metrics).workers

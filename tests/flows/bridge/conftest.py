@@ -12,7 +12,6 @@ from isthmus import names
 from isthmus.bridge import policies
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.scheduler.scheduler import Scheduler
-from isthmus.bridge.scheduler.submitting import Submitting
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
@@ -149,8 +148,8 @@ async def running(
         world = World(kube, client, cluster=cluster or await cluster_id(kube))
         metrics = Metrics()
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
-        submitting = Submitting(world, defaults or Defaults(partition=PARTITION))
-        scheduler = Scheduler(world, submitting, recorder=recorder, metrics=metrics, clock=clock)
+        defaults = defaults or Defaults(partition=PARTITION)
+        scheduler = Scheduler(world, defaults, recorder=recorder, metrics=metrics, clock=clock)
         manager = await stack.enter_async_context(working(world, recorder, scheduler.workers))
         yield Bridge(world, scheduler, manager, metrics)
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from isthmus.domain.bridge import marker
+from isthmus.domain.bridge import jobstates, marker, placement
 from isthmus.domain.bridge.grouping import GroupKey
 from isthmus.domain.bridge.marker import Marker
+from isthmus.domain.bridge.placement import Allocation
 from isthmus.model.slurm import Job
 from isthmus.slurm.store import Store
 
@@ -27,6 +28,18 @@ class OurJob(msgspec.Struct, frozen=True, gc=False):
     def job_id(self) -> int:
         """Its id."""
         return self.job.job_id
+
+    @property
+    def allocation(self) -> Allocation:
+        """The job as decisions about placement see it."""
+        job, mark = self.job, self.marker
+        runs = jobstates.running(job.job_state)
+        nodes = placement.slot_nodes(job, mark.slots, packed=mark.packed) if runs else ()
+        uids = frozenset(mark.uids)
+        if not mark.role:
+            return Allocation(job.job_id, mark.slots, nodes, uids)
+        whole = int(job.het_job_id.value or 0)
+        return Allocation(job.job_id, mark.slots, nodes, uids, whole, mark.role, frozenset(mark.pods))
 
 
 class OurJobs:

@@ -21,7 +21,8 @@ from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.domain.bridge import marker, podrules, tenancy
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
-from isthmus.domain.kube.volumes import claim_keys
+from isthmus.domain.kube import volumes
+from isthmus.domain.kube.volumes import Volumes, claim_keys
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.model.base import Kind
@@ -77,7 +78,7 @@ class World:
             kube, PODS, indexes={"group": self._groups, "node": _nodes, "job": job_ids, "claim": claim_keys}
         )
         nodes = Informer(kube, NODES)
-        claims, volumes = Informer(kube, CLAIMS), Informer(kube, VOLUMES)
+        claims, persistent = Informer(kube, CLAIMS), Informer(kube, VOLUMES)
         classes = Informer(kube, STORAGE_CLASSES)
         namespaces = Informer(kube, NAMESPACES)
         policies = Informer(kube, POLICIES)
@@ -86,14 +87,14 @@ class World:
             "pods": pods,
             "nodes": nodes,
             "claims": claims,
-            "volumes": volumes,
+            "volumes": persistent,
             "storage classes": classes,
             "namespaces": namespaces,
             "policies": policies,
             **{f"{it.kind.plural}.{it.kind.group}": it for it in owners},
         }
         self.pods, self.nodes = pods.store, nodes.store
-        self.claims, self.volumes, self.classes = claims.store, volumes.store, classes.store
+        self.claims, self.volumes, self.classes = claims.store, persistent.store, classes.store
         self.namespaces, self.policies = namespaces.store, policies.store
         self.worker_owners = [it.store for it in owners]
 
@@ -160,6 +161,16 @@ class World:
             if podrules.is_seated(pod, ours.job_id, ours.marker)
         ]
         return (*found, *relabelled) if relabelled else found
+
+    def wanted_volumes(self, pod: Pod) -> Volumes:
+        """The volumes that a pod wants, and where they are."""
+        return volumes.volumes_of(
+            pod,
+            claims=self.claims.get,
+            volumes=lambda name: self.volumes.get(Key("", name)),
+            classes=lambda name: self.classes.get(Key("", name)),
+            users=lambda claim: self.pods.by("claim", claim),
+        )
 
     def grant(self, namespace: str, service_account: str) -> Grant:
         """What pods of a namespace and service account may ask of Slurm."""

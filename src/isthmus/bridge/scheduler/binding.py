@@ -15,10 +15,9 @@ from isthmus import names
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.scheduler.holding import GiveBack, Hold
+from isthmus.bridge.scheduler.conditions import NodeRejected, NotYet
 from isthmus.domain.bridge.placement import Bind, Seat
-from isthmus.domain.kube import feasibility, volumes
-from isthmus.domain.kube.feasibility import Constraints
+from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.volumes import Volumes
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.model.meta import Key
@@ -50,18 +49,8 @@ class Binder:
         """Since when there is no room for a pod, by its uid, on a node."""
         world.pods.on_change(self._pod_changed)
 
-    def constraints(self, pod: Pod) -> Constraints:
-        """Tell which nodes a pod may run on."""
-        return feasibility.constraints_of(pod, self._volumes(pod).terms)
-
-    def require_volumes(self, pods: Sequence[Pod]) -> None:
-        """Raise `Hold` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
-        for pod in pods:
-            if waiting := self._volumes(pod).waiting:
-                raise Hold(waiting, reason="WaitingForVolume")
-
     async def bind(self, step: Bind, *, wake: Callable[[], None]) -> None:
-        """Bind what can be bound; raises `Hold` or `GiveBack` where something cannot (yet)."""
+        """Bind what can be bound; raises `NotYet` or `NodeRejected` where something cannot (yet)."""
         # A binding that the cache does not show yet would only be refused.
         seats = [seat for seat in step.seats if not self._ledger.assumes(seat.pod)]
         if not step.together:
@@ -70,7 +59,7 @@ class Binder:
                 try:
                     node = await self._prepare(seat, wake)
                     await self._bind(seat, node)
-                except (Hold, GiveBack) as error:
+                except (NotYet, NodeRejected) as error:
                     trouble = trouble or error
             if trouble:
                 raise trouble
@@ -94,21 +83,21 @@ class Binder:
         pod, slurm_node = seat.pod, seat.slurm_node
         node = self._world.map.kube_name(slurm_node)
         if node is None or self._world.nodes.get(Key("", node)) is None:
-            raise GiveBack(
+            raise NodeRejected(
                 f"Slurm gave node {slurm_node}, which is no node of this Kubernetes",
                 pod=pod,
                 job_id=seat.job_id,
                 slurm_node=slurm_node,
             )
-        wanted = self._volumes(pod)
+        wanted = self._world.wanted_volumes(pod)
         if wanted.waiting:
-            raise Hold(wanted.waiting, reason="WaitingForVolume")
+            raise NotYet(wanted.waiting, reason="WaitingForVolume")
         misfit = self._feasible.misfit(feasibility.constraints_of(pod, wanted.terms), node)
         misfit = misfit or feasibility.repelled(
             pod, self._world.pods.by("node", node), namespace_labels=self._labels_of
         )
         if misfit:
-            raise GiveBack(
+            raise NodeRejected(
                 f"Slurm gave node {slurm_node}, but {node} {misfit}",
                 pod=pod,
                 job_id=seat.job_id,
@@ -130,9 +119,9 @@ class Binder:
         told = f"Slurm gave node {node}, but Kubernetes has no room there yet: {lack}"
         if self._clock() - since < _ROOM_WITHIN or self._will_be_room(node):
             self._ledger.on_room(node, wake)
-            raise Hold(told, reason="WaitingForRoom")
+            raise NotYet(told, reason="WaitingForRoom")
         del self._no_room[uid]
-        raise GiveBack(told, pod=seat.pod, job_id=seat.job_id, slurm_node=seat.slurm_node)
+        raise NodeRejected(told, pod=seat.pod, job_id=seat.job_id, slurm_node=seat.slurm_node)
 
     def _will_be_room(self, node: str) -> bool:
         """Whether a pod is about to leave a node. One that should be gone by now may stay for ever."""
@@ -142,16 +131,6 @@ class Binder:
     def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:
         if before is not None and (after is None or after.bound or after.metadata.uid != before.metadata.uid):
             self._no_room.pop(before.metadata.uid, None)
-
-    def _volumes(self, pod: Pod) -> Volumes:
-        world = self._world
-        return volumes.volumes_of(
-            pod,
-            claims=world.claims.get,
-            volumes=lambda name: world.volumes.get(Key("", name)),
-            classes=lambda name: world.classes.get(Key("", name)),
-            users=lambda claim: world.pods.by("claim", claim),
-        )
 
     def _labels_of(self, namespace: str) -> Mapping[str, str]:
         found = self._world.namespaces.get(Key("", namespace))
@@ -165,7 +144,7 @@ class Binder:
             if known and known.metadata.annotations.get(names.SELECTED_NODE_ANNOTATION) != node:
                 await self._world.kube.merge_patch(CLAIMS, claim, patch)
         told = ", ".join(str(claim) for claim in wanted.unbound)
-        raise Hold(f"volumes are being made on {node} for {told}", reason="WaitingForVolume")
+        raise NotYet(f"volumes are being made on {node} for {told}", reason="WaitingForVolume")
 
     async def _bind(self, seat: Seat, node: str) -> None:
         meta = seat.pod.metadata

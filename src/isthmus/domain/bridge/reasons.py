@@ -179,6 +179,17 @@ def expected_start(job: Job, *, now: float) -> datetime | None:
     return datetime.fromtimestamp(start, UTC) if now < start <= now + _NEVER else None
 
 
+def waiting(job: Job, *, now: float) -> tuple[str, bool]:
+    """Say why a job waits and when it may start, and whether somebody has to let it go."""
+    found = sentence(job.state_reason or "", job_id=job.job_id)
+    message = f"Slurm job {job.job_id} waits because {found.text} ({job.state_reason or 'None'})"
+    if start := expected_start(job, now=now):
+        message += f", and is expected to start at {start:%Y-%m-%d %H:%M} UTC"
+    if found.remedy and found.outlook is not Outlook.PASSES:
+        message += f". {found.remedy[:1].upper()}{found.remedy[1:]}"
+    return message, found.outlook is Outlook.HELD
+
+
 def known() -> dict[str, Reason]:
     """Every code that has words of its own, for the reference."""
     return dict(_REASONS)

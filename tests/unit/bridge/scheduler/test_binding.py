@@ -10,7 +10,7 @@ from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.binding import Binder
-from isthmus.bridge.scheduler.holding import GiveBack, Hold
+from isthmus.bridge.scheduler.conditions import NodeRejected, NotYet
 from isthmus.domain.bridge.placement import Bind, Seat
 from isthmus.model.meta import Key, ObjectMeta
 from isthmus.model.node import Node, NodeStatus
@@ -55,10 +55,10 @@ def test_room_is_waited_for_and_then_the_node_is_given_back() -> None:
     bed = Bed()
     bed.pods.put(pod("there", node="n1"))
     for bed.seconds in (0.0, 29.0):
-        with pytest.raises(Hold, match="no room there yet"):
+        with pytest.raises(NotYet, match="no room there yet"):
             bed.bind(pod("next"))
     bed.seconds = 31.0
-    with pytest.raises(GiveBack):
+    with pytest.raises(NodeRejected):
         bed.bind(pod("next"))
 
 
@@ -66,10 +66,10 @@ def test_a_pod_that_is_leaving_is_waited_for_until_it_should_be_gone() -> None:
     bed = Bed()
     bed.pods.put(pod("slow", node="n1", deleted=NOON + timedelta(seconds=300)))
     for bed.seconds in (0.0, 100.0, 329.0):
-        with pytest.raises(Hold, match="still leaving"):
+        with pytest.raises(NotYet, match="still leaving"):
             bed.bind(pod("next"))
     bed.seconds = 331.0
-    with pytest.raises(GiveBack):
+    with pytest.raises(NodeRejected):
         bed.bind(pod("next"))
 
 
@@ -78,11 +78,11 @@ def test_a_pod_does_not_answer_for_an_earlier_one_of_its_name() -> None:
     bed.pods.put(pod("there", node="n1"))
     first, second = pod("next", uid="first"), pod("next", uid="second")
     bed.pods.put(first)
-    with pytest.raises(Hold):
+    with pytest.raises(NotYet):
         bed.bind(first)
     bed.seconds = 31.0
     bed.pods.put(second)
-    with pytest.raises(Hold):
+    with pytest.raises(NotYet):
         bed.bind(second)
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_remembered_of_pods_that_are_gone() -> None:
     bed = Bed()
     bed.pods.put(pod("there", node="n1"))
     bed.pods.put(pod("next"))
-    with pytest.raises(Hold):
+    with pytest.raises(NotYet):
         bed.bind(pod("next"))
     assert bed.binder._no_room
     bed.pods.remove(Key("ns", "next"))

@@ -1,4 +1,7 @@
-"""What a group of pods asks of Slurm: gathered from the pods and from all that stands above them."""
+"""A gang: what makes a group of pods one job, how many there must be, and what they ask of Slurm.
+
+All of it is gathered from the pods and from the objects that stand above them.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +10,7 @@ import msgspec
 
 from isthmus.bridge.cache.owners import Owner, Owners
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.scheduler.holding import Hold
+from isthmus.bridge.scheduler.conditions import NotYet
 from isthmus.domain.bridge import grouping, jobask, tenancy
 from isthmus.domain.bridge.demand import demand_of, kueue_demand
 from isthmus.domain.bridge.grouping import GroupKey
@@ -35,7 +38,7 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
     found = await owners.group(group, fresh=fresh)
     if found is None:
         key = group.object
-        raise Hold(
+        raise NotYet(
             f"{group.kind} {key} does not exist",
             reason="WaitingForGang",
             remedy=f"create it, or remove what names it from the pods of {group.namespace}",
@@ -46,7 +49,9 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
     return Gang(uid, demand_of(found, pods), found)
 
 
-async def ask_of(group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners) -> tuple[Ask, int]:
+async def job_options(
+    group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners
+) -> tuple[Ask, int]:
     """Gather what is asked of Slurm, within what is allowed; and the time limit in seconds, 0 for none.
 
     Raises `Terminal` with what is wrong.

@@ -1,6 +1,6 @@
 """Whose turn it is to be told why it waits."""
 
-from isthmus.bridge.scheduler.telling import Turns
+from isthmus.bridge.scheduler.conditions import Turns
 
 
 class Clock:

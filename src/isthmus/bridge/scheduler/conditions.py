@@ -1,13 +1,14 @@
-"""Tells pods why they wait: one condition and one Event, written only when they change, and never in a hurry.
+"""Why a pod waits: errors that say so within the scheduler, and the condition and Event that say so to people.
 
-Pods that are placed at once are told nothing: their binding says it all, and it stays their only write.
+Both are written only when they change, and never in a hurry. Pods that are placed at once are told nothing: their
+binding says it all, and it stays their only write.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
@@ -26,10 +27,35 @@ _KEPT: Final = 60.0
 """Seconds for which the turn of a pod is kept that does not come for it: by then it has a node, or is gone."""
 
 _MANAGER: Final = "isthmus-scheduler"
-_LONGEST: Final = 900
+_MAX_CHARS: Final = 900
+
+_LOOK_AGAIN: Final = 2.0
+"""Most of what is waited for wakes its group by itself; this is for the rest."""
 
 
-class Teller:
+class NotYet(Wait):
+    """A group cannot go on now. `reason` is the word for the pods' condition."""
+
+    def __init__(self, what: str, *, reason: str, after: float = _LOOK_AGAIN, remedy: str = "") -> None:
+        super().__init__(what, after=after, remedy=remedy)
+        self.reason = reason
+
+
+class NodeRejected(Terminal):
+    """Slurm gave a node that Kubernetes cannot use for this pod."""
+
+    def __init__(self, what: str, *, pod: Pod, job_id: int, slurm_node: str) -> None:
+        super().__init__(what)
+        self.pod = pod
+        self.job_id = job_id
+        self.slurm_node = slurm_node
+
+
+class NoNodeFits(Terminal):
+    """No node of Slurm could take some of the pods. A change of a node wakes their group."""
+
+
+class PodConditions:
     """Writes the condition PodScheduled of pods that wait."""
 
     def __init__(self, client: Client, recorder: Recorder, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,12 +70,12 @@ class Teller:
                 continue
             if (pause := self._turns.wait(pod.metadata.uid)) > 0:
                 return pause
-            self._recorder.event(PODS, pod, reason, message[:_LONGEST], warning=warning, action="Scheduling")
+            self._recorder.event(PODS, pod, reason, message[:_MAX_CHARS], warning=warning, action="Scheduling")
             told = {
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": reason,
-                "message": message[:_LONGEST],
+                "message": message[:_MAX_CHARS],
                 # It has had no node from the first, whatever it was told about that since.
                 "lastTransitionTime": pod.metadata.creation_timestamp,
             }
@@ -94,7 +120,7 @@ class Turns:
 def knows(pod: Pod, reason: str, message: str) -> bool:
     """Whether a pod has been told this already."""
     told = condition(pod.status.conditions, "PodScheduled")
-    return told is not None and (told.status, told.reason, told.message) == ("False", reason, message[:_LONGEST])
+    return told is not None and (told.status, told.reason, told.message) == ("False", reason, message[:_MAX_CHARS])
 
 
 def why(error: IsthmusError) -> str:
