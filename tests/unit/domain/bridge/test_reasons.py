@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from isthmus.domain.bridge.reasons import Outlook, expected_start, known, sentence
+from isthmus.domain.bridge.reasons import Outlook, expected_start, known, sentence, waiting
 from isthmus.model.slurm import Job, Number
 
 # As libslurmfull of 26.05 has them: limits, whose names are made of parts.
@@ -106,3 +106,15 @@ def test_when_a_job_is_expected_to_start_is_told_if_slurm_knows() -> None:
     assert expected_start(Job(1), now=now) is None
     assert expected_start(Job(1, start_time=Number.of(now - 5)), now=now) is None
     assert expected_start(Job(1, start_time=Number.of(now + 10 * 365 * 86400)), now=now) is None
+
+
+def test_a_pod_is_told_why_its_job_waits_until_when_and_what_to_do() -> None:
+    start = datetime(2026, 11, 17, 12, tzinfo=UTC).timestamp()
+    job = Job(7, state_reason="Resources", start_time=Number.of(start))
+    message, held = waiting(job, now=start - 60)
+    assert message.startswith("Slurm job 7 waits because ")
+    assert message.endswith(" (Resources), and is expected to start at 2026-11-17 12:00 UTC")
+    assert not held
+    message, held = waiting(Job(7, state_reason="JobHeldAdmin"), now=0)
+    assert "scontrol release 7" in message
+    assert held
