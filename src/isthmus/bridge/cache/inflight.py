@@ -73,6 +73,11 @@ class JobInFlight:
         """Whether Slurm took it to start at once."""
         return self.record is not None and self.record.job_state == ("RUNNING",)
 
+    def is_over(self, now: float) -> bool:
+        """Whether nobody needs it any more. A record that the poller never comes for is not kept for ever."""
+        wanted = self.record is not None and self.check_at > now
+        return not self.awaited and not wanted and self.watched_until < now
+
     @property
     def allocation(self) -> Allocation:
         """The job as decisions see it."""
@@ -183,8 +188,7 @@ class JobsInFlight:
     def watched(self) -> Collection[int]:
         """Name the jobs that are to be asked about often; whatever is done with leaves here."""
         now = self._clock()
-        over = [it for it in self._by_id.values() if it.watched_until < now and not (it.awaited or it.record)]
-        for flight in over:
+        for flight in [it for it in self._by_id.values() if it.is_over(now)]:
             del self._by_id[flight.job_id]
         return [it.job_id for it in self._by_id.values() if it.watched_until >= now]
 

@@ -86,10 +86,21 @@ def test_its_record_is_known_from_its_submission_until_the_poller_has_it() -> No
     assert flight.at_once
     assert flight.record
     assert flight.record.comment == f"ns/p isthmus-key={flight.key}"
-    bed.now += 60
+    bed.now += UNSEEN - 1
     bed.jobs.watched()
     assert bed.jobs.get(7) is flight
     bed.jobs.seen(7)
+    bed.jobs.watched()
+    assert bed.jobs.get(7) is None
+
+
+def test_a_record_that_the_poller_never_comes_for_is_not_kept_for_ever() -> None:
+    bed = Bed()
+    bed.take()
+    bed.now += UNSEEN
+    bed.jobs.watched()
+    assert bed.jobs.get(7), "its group counts on it"
+    bed.jobs.forget(GROUP)
     bed.jobs.watched()
     assert bed.jobs.get(7) is None
 
