@@ -1,8 +1,10 @@
 """Makes and submits the Slurm job of a group, with everything in it by which it is found again.
 
-options of the pods and their owners ─┐
-nodes that fit                        ├──► one request, or one for each component ──► Slurm ──► a job in flight
-marker and submission key             ┘
+    options of the pods and their owners ─┐
+    nodes that fit                        ├──► one request, or one for each component ──► Slurm ──► a job in flight
+    marker and submission key             ┘
+
+That there is exactly one job for each key is the business of `slurm.submitter`.
 """
 
 import time
