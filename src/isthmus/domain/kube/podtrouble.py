@@ -41,7 +41,7 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
         return Trouble(missing=unplaced) if is_new(pod, now) else Trouble(wrong=unplaced)
     if _has_done_its_work(pod):
         return Trouble(missing=f"{name} has done its work and ends")
-    for wrong in _of_containers(pod):
+    for wrong in of_containers(pod):
         return Trouble(wrong=f"{name}: {wrong}")
     return Trouble(missing=f"{name} is not ready yet")
 
@@ -69,7 +69,7 @@ def _has_done_its_work(pod: Pod) -> bool:
     return bool(ends) and all(it is not None and not it.exit_code and not it.signal for it in ends)
 
 
-def _of_containers(pod: Pod) -> Iterator[str]:
+def of_containers(pod: Pod) -> Iterator[str]:
     """Say what is wrong with containers, the earliest first: later ones may wait for it."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = _end(status)

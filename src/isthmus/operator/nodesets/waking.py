@@ -7,6 +7,7 @@ get jobs) are gathered for a moment, longer where there are many pods; and what 
 from typing import Final, Protocol
 
 from isthmus import names
+from isthmus.domain.kube import podtrouble
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests.worker import COMPONENT
 from isthmus.model.meta import HasMeta, Key
@@ -141,6 +142,7 @@ def _pod_facts(pod: Pod) -> tuple[object, ...]:
         status.phase,
         status.start_time,
         held,
+        tuple(podtrouble.of_containers(pod)),  # an image that is not there changes neither phase nor conditions
     )
 
 
