@@ -23,11 +23,12 @@ from isthmus.domain.diagnosis.facts import (
 )
 from isthmus.domain.operator import partnames
 from isthmus.errors import IsthmusError
-from isthmus.inspect.seen import EVENTS, PODS, Complaint, SeenPod
+from isthmus.inspect.seen import PODS, SeenPod
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model import slinky, soperator
 from isthmus.model.base import Kind
+from isthmus.model.event import EVENTS, Event
 from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import CONFIGMAPS, ConfigMap
@@ -96,7 +97,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """By kind."""
     pods: tuple[SeenPod, ...]
     claims: tuple[Claim, ...]
-    warnings: tuple[Complaint, ...]
+    warnings: tuple[Event, ...]
     configs: tuple[ConfigMap, ...]
 
 
@@ -197,7 +198,7 @@ def _part(kind: str, part: Any, now: float) -> PartFact:
     )
 
 
-def _pod(pod: SeenPod, warnings: Iterable[Complaint], now: float) -> PodFact:
+def _pod(pod: SeenPod, warnings: Iterable[Event], now: float) -> PodFact:
     status = pod.status
     scheduled = condition(status.conditions, "PodScheduled")
     ready = condition(status.conditions, "Ready")

@@ -12,8 +12,8 @@ from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
 from isthmus.inspect.clusterfacts import Found, Reading
-from isthmus.inspect.seen import Complaint
 from isthmus.kube.client import Client
+from isthmus.model.event import Event
 from isthmus.model.meta import Key, condition
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 
@@ -182,7 +182,7 @@ def _problems(cluster: ClusterFacts, found: Found, now: float, *, since: float) 
         yield Problem(about, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", ago)
 
 
-def _newest(pair: tuple[float, Complaint]) -> float:
+def _newest(pair: tuple[float, Event]) -> float:
     return pair[0]
 
 

@@ -58,29 +58,4 @@ class SeenPod(Data, frozen=True):
         return self.metadata.labels.get(names.COMPONENT_LABEL, "")
 
 
-class About(Data, frozen=True):
-    """The object that an Event is about."""
-
-    kind: str = ""
-    name: str = ""
-
-
-class Complaint(Data, frozen=True):
-    """An Event that warns."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: About = About()
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-
-    @property
-    def at(self) -> datetime | None:
-        """When it happened last."""
-        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
-
-
 PODS: Final = Kind(SeenPod, "v1", "pods", "Pod")
-EVENTS: Final = Kind(Complaint, "v1", "events", "Event")

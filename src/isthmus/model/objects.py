@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import ObjectMeta, Partial
+from isthmus.model.meta import Condition, ObjectMeta, Partial
 
 
 class ConfigMap(Data, frozen=True):
@@ -66,6 +66,7 @@ class WorkloadStatus(Data, frozen=True):
     available_replicas: int = 0
     desired_number_scheduled: int = 0
     number_ready: int = 0
+    conditions: tuple[Condition, ...] = ()
 
 
 class Workload(Data, frozen=True):

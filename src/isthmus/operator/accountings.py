@@ -135,20 +135,20 @@ class AccountingSync:
         )
         asked = manifests.wishes(accounting, settings=world.settings, hash_=wanted.hash_)
         await self._workloads.apply(STATEFULSETS, manifest, wishes=asked, owners=owners)
-        return self._trouble(accounting)
+        return await self._trouble(accounting)
 
-    def _trouble(self, accounting: Accounting) -> Trouble:
+    async def _trouble(self, accounting: Accounting) -> Trouble:
         """Say which of the two daemons is not ready, and why; slurmdbd waits for its database."""
         meta, world = accounting.metadata, self._world
         if manifests.is_embedded(accounting):
             workload = world.statefulsets.get(Key(meta.namespace, partnames.database(meta.name)))
             pods = world.pods.by("part", ("database", meta.key))
-            found = parts.trouble("MariaDB", workload, pods, now=self._now())
+            found = await parts.trouble_of_set(world.kube, "MariaDB", workload, pods, now=self._now())
             if found.wrong or found.missing:
                 return found
         workload = world.statefulsets.get(Key(meta.namespace, partnames.accounting(meta.name)))
         pods = world.pods.by("part", ("accounting", meta.key))
-        return parts.trouble("slurmdbd", workload, pods, now=self._now())
+        return await parts.trouble_of_set(world.kube, "slurmdbd", workload, pods, now=self._now())
 
     async def _let_go(self, accounting: Accounting) -> None:
         """Remove what was made before somebody else ran slurmdbd; the volume of the database stays."""

@@ -109,7 +109,8 @@ class LoginSetSync:
         wishes = login.wishes(loginset, controller, settings=world.settings)
         await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
         pods = world.pods.by("part", ("login", meta.key))
-        found = parts.trouble("login", world.statefulsets.get(meta.key), pods, now=self._now())
+        workload = world.statefulsets.get(meta.key)
+        found = await parts.trouble_of_set(world.kube, "login", workload, pods, now=self._now())
         return Trouble(wrong or found.wrong, found.missing)
 
     def _sssd_conf(self, loginset: LoginSet) -> Secret | None:

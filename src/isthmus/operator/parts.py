@@ -1,15 +1,19 @@
 """What the controllers of a cluster's smaller parts have in common: what wakes them, and how their pods are."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from isthmus import names
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
-from isthmus.domain.kube.podtrouble import Trouble, is_new, of_pods
+from isthmus.domain.kube.podtrouble import UNCREATED, Trouble, is_new, of_pods, uncreated
+from isthmus.errors import IsthmusError
+from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
+from isthmus.model.event import EVENTS
 from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import Workload
 from isthmus.model.pod import Pod
@@ -45,18 +49,46 @@ def wakes_instance(components: Iterable[str], wake: Wake) -> Hook[Any]:
     return changed
 
 
-def trouble(what: str, workload: Workload | None, pods: Iterable[Pod], *, now: datetime | None = None) -> Trouble:
-    """Say what keeps a workload from being as it should be; nothing if it is."""
+def trouble(
+    what: str,
+    workload: Workload | None,
+    pods: Iterable[Pod],
+    *,
+    now: datetime | None = None,
+    refusal: str = "",
+) -> Trouble:
+    """Say what keeps a workload from being as it should be; nothing if it is.
+
+    `refusal` is why its pods are not created, where it does not say so itself, as a Deployment does.
+    """
     if workload is None:
         return Trouble(missing=f"{what} is being made")
     if workload.settled:
         return Trouble()
     found = of_pods(pods, now=now or utc_now())
-    if found.wrong:
-        return Trouble(wrong=f"{what}: {found.wrong}")
     told = workload.status
+    failure = condition(told.conditions, "ReplicaFailure")
+    if failure is not None and failure.status == "True":
+        refusal = failure.message
+    if wrong := found.wrong or (f"{UNCREATED}: {refusal}" if refusal else ""):
+        return Trouble(wrong=f"{what}: {wrong}")
     still = found.missing or f"{told.ready_replicas} of {workload.spec.replicas} pods are ready"
     return Trouble(missing=f"{what}: {still}")
+
+
+async def trouble_of_set(
+    kube: Client, what: str, workload: Workload | None, pods: Iterable[Pod], *, now: datetime
+) -> Trouble:
+    """Say it of a StatefulSet, which tells in Events alone why its pods are not created."""
+    there = tuple(pods)
+    refusal = ""
+    if workload is not None and sum(not it.leaving for it in there) < workload.spec.replicas:
+        meta = workload.metadata
+        # Whoever may not read them, or not now, is told as much as was told without.
+        with suppress(IsthmusError):
+            said = await kube.list(EVENTS, namespace=meta.namespace, fields=f"involvedObject.uid={meta.uid}")
+            refusal = uncreated(said.items)
+    return trouble(what, workload, there, now=now, refusal=refusal)
 
 
 def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:

@@ -173,11 +173,15 @@ async def test_a_filter_that_there_is_none_of(bed: Bed) -> None:
     await bed.finds("parts", f"SlurmCluster {CLUSTER} cannot be carried out as it is written", saying="moon")
 
 
-async def test_a_quota_that_lets_no_worker_be_made(bed: Bed) -> None:
-    quota = {"metadata": bed.meta("none"), "spec": {"hard": {"requests.memory": "1Mi"}}}
+async def test_a_quota_that_lets_no_pod_be_made(bed: Bed) -> None:
+    quota = {"metadata": bed.meta("none"), "spec": {"hard": {"pods": "0"}}}
     await bed.kube.create(QUOTAS, quota)
     await bed.cluster()
-    await bed.finds("parts", "NodeSet worker is degraded", saying="pods cannot be created")
+    await bed.finds(
+        "parts",
+        f"Kubernetes creates no pods of Controller {CLUSTER}, NodeSet worker, LoginSet login, RestApi {CLUSTER}",
+        saying="exceeded quota: none",
+    )
 
 
 async def test_a_key_that_is_in_no_secret(bed: Bed) -> None:

@@ -1,6 +1,7 @@
 """What a real API server refuses is told in the status of every kind and tried again; others keep their objects."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import pytest
 from isthmus import names
 from isthmus.kube.client import Client
 from isthmus.model.base import Kind
-from isthmus.model.meta import Key, condition
+from isthmus.model.meta import Key, Partial, condition
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
@@ -215,6 +216,32 @@ async def test_a_part_says_whose_service_is_in_its_way_and_goes_on_when_it_is_go
         await kube.delete(SERVICES, Key(namespace, part.taken))
         await bed.there(bed.world.services, part.taken)
         await until_well(bed, store, "p")
+
+
+QUOTAS: Kind[Partial] = Kind(Partial, "v1", "resourcequotas", "ResourceQuota")
+PODS_OF = {
+    "Controller": "slurmctld",
+    "LoginSet": "login",
+    "RestApi": "slurmrestd",
+    "Accounting": "MariaDB",
+}
+
+
+@pytest.mark.parametrize("name", PODS_OF)
+async def test_a_part_says_why_its_pods_are_not_created(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a StatefulSet says of it is an Event, and what a Deployment says a condition."""
+    part = PARTS[name]
+    monkeypatch.setattr(sys.modules[part.sync.__module__], "PATIENCE", SOON)
+    quota = {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    await kube.create(QUOTAS, quota)
+    async with parts_bed.working(control_plane, namespace, part.sync) as bed:
+        await bed.controller() if part.spec is OF_SLURM else await bed.keys()
+        await bed.make(part.kind, "p", **part.spec)
+        store = part.store(bed.world)
+        await until_told(bed, store, "p", saying=f"{PODS_OF[name]}: pods cannot be created: ")
+        assert "exceeded quota: none" in told(bed, store, "p", "Degraded")[1]
 
 
 async def test_what_the_api_server_refuses_is_told_without_paths(

@@ -226,6 +226,13 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     "a policy refuses a part of the cluster": lambda: facts(
         {"parts": parts(cluster="ConfigMap demo-files: denied the request")}
     ),
+    "a quota leaves no room for pods": lambda: _refused(
+        "exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3",
+        *("Controller", "RestApi", "LoginSet", "NodeSet"),
+    ),
+    "a security policy refuses the pods of login nodes": lambda: _refused(
+        'violates PodSecurity "restricted:latest": privileged', "LoginSet"
+    ),
     "the node port is taken": lambda: facts(
         {"parts": parts({"LoginSet": "nodePort: provided port is already allocated"})}
     ),
@@ -336,6 +343,21 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     ),
 }
 """By what is done to a healthy cluster."""
+
+
+def _refused(reason: str, *kinds: str) -> Facts:
+    """Leave parts without pods, because Kubernetes creates none of them."""
+    titles = {"Controller": "slurmctld: ", "RestApi": "slurmrestd: ", "LoginSet": "login: ", "NodeSet": ""}
+    components = {"Controller": "controller", "RestApi": "restapi", "LoginSet": "login", "NodeSet": "worker"}
+    wrong = {
+        kind: f'{titles[kind]}pods cannot be created: pods "{components[kind]}-x" is forbidden: {reason}'
+        for kind in kinds
+    }
+    gone = {components[kind] for kind in kinds}
+    pods = tuple(it for it in healthy().pods if it.component not in gone)
+    if "Controller" in kinds:
+        return without_slurmctld(pods=pods, wrong=wrong)
+    return facts({"parts": parts(wrong), "pods": pods})
 
 
 def printed(finding: Finding) -> str:

@@ -19,7 +19,13 @@ from isthmus.domain.diagnosis.rooting import check_root
 from isthmus.domain.diagnosis.running import check_clocks, check_disks, check_keys, check_names
 from isthmus.domain.diagnosis.serving import check_serving
 from isthmus.domain.diagnosis.slurmnodes import check_registration, check_states
-from isthmus.domain.diagnosis.specified import check_daemons, check_degraded, check_settled, check_specification
+from isthmus.domain.diagnosis.specified import (
+    check_creation,
+    check_daemons,
+    check_degraded,
+    check_settled,
+    check_specification,
+)
 from isthmus.domain.diagnosis.starting import check_claims, check_kubernetes_nodes, check_pods
 
 __all__ = ["ClusterFacts", "Facts", "Finding", "diagnose"]
@@ -29,6 +35,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     check_kubernetes_nodes,
     check_claims,
     check_root,
+    check_creation,
     check_pods,
     check_configuration,
     check_jailed_configs,

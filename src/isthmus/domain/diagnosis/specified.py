@@ -3,13 +3,15 @@
 The last checks let the doctor agree with the status: what is Degraded, or not ready, is told in any case.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about
+from isthmus.domain.diagnosis.known import Known, about, some
 from isthmus.domain.kube.conditions import DEGRADED, READY
+from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.operator.clusterparts.status import ACCEPTED, WITHOUT_EFFECT
 from isthmus.domain.operator.manifests import sssd
 from isthmus.model.meta import Condition, condition
@@ -29,8 +31,21 @@ _REMEDIES: Final = (
         "it is the password of the database: see storageConfig, or externalDB of a cluster",
     ),
     ("exceeded quota", "raise the quota, or ask for less: kubectl describe -n {namespace} resourcequota"),
+    ("failed quota", "the quota wants pods to ask for resources: set them (resources), or change the quota"),
+    (
+        "violates PodSecurity",
+        (
+            "let the namespace take such pods:"
+            " kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
+        ),
+    ),
     ("", "kubectl describe -n {namespace} {kind} {name}"),
 )
+
+_REFUSER: Final = re.compile(
+    r'(exceeded|failed) quota: [^,:]+|admission webhook "[^"]+"|violates PodSecurity "[^"]+"'
+)
+"""What refuses pods; what follows differs from pod to pod."""
 
 
 def check_specification(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
@@ -84,6 +99,27 @@ def _without_effect(cluster: ClusterFacts, part: PartFact) -> Iterator[Finding]:
             why=directory.message,
             remedy=("use an image that has sssd, or take sssdConfRef out (docs/images.md)",),
             grave=False,
+        )
+
+
+def check_creation(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
+    """Find parts whose pods Kubernetes refuses to create: those that one cause refuses together."""
+    del facts
+    groups: dict[str, list[tuple[PartFact, str]]] = {}
+    for part in _unexplained(cluster, known):
+        _, refused, why = _wrong(part).partition(f"{UNCREATED}: ")
+        if refused and part.kind != "SlurmCluster":
+            groups.setdefault(found[0] if (found := _REFUSER.search(why)) else why, []).append((part, why))
+    for refused_parts in groups.values():
+        parts = [part for part, _ in refused_parts]
+        part, why = refused_parts[0]
+        yield Finding(
+            area="parts",
+            what=f"Kubernetes creates no pods of {some(map(about, parts))}",
+            where=_where(part, cluster) if len(parts) == 1 else f"{cluster.kind} {cluster.key}",
+            why=why,
+            remedy=_remedies(part, cluster, why),
+            subjects=tuple(map(about, parts)),
         )
 
 
@@ -164,15 +200,19 @@ def _of_its_own(part: PartFact, wrong: str) -> str:
 
 def _degraded(part: PartFact, cluster: ClusterFacts, why: str = "") -> Finding:
     why = why or _wrong(part)
-    where = {"namespace": cluster.key.namespace, "kind": part.kind.lower(), "name": part.name}
     return Finding(
         area="accounting" if part.kind == "Accounting" else "parts",
         what=f"{part.kind} {part.name} is degraded",
         where=_where(part, cluster),
         why=why,
-        remedy=tuple(text.format(**where) for mark, text in _REMEDIES if mark in why),
+        remedy=_remedies(part, cluster, why),
         subjects=(about(part),),
     )
+
+
+def _remedies(part: PartFact, cluster: ClusterFacts, why: str) -> tuple[str, ...]:
+    where = {"namespace": cluster.key.namespace, "kind": part.kind.lower(), "name": part.name}
+    return tuple(text.format(**where) for mark, text in _REMEDIES if mark in why)
 
 
 def _is_new(cluster: ClusterFacts) -> bool:

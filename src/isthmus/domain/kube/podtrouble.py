@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
+from isthmus.model.event import Event
 from isthmus.model.meta import HasMeta, condition
 from isthmus.model.pod import ContainerStatus, Pod, PodCondition, Terminated
 
 PATIENCE: Final = 15.0
 """Seconds after which it is worth telling that something is still not there."""
+
+UNCREATED: Final = "pods cannot be created"
+"""How it is told that Kubernetes refuses pods: a quota, an admission webhook, a security policy."""
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _LONGEST: Final = 400
@@ -44,6 +48,21 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
     for wrong in of_containers(pod):
         return Trouble(wrong=f"{name}: {wrong}")
     return Trouble(missing=f"{name} is not ready yet")
+
+
+def uncreated(events: Iterable[Event]) -> str:
+    """Say why the pods of a workload are refused, by what its controller says of them; empty if they are not."""
+    told: dict[str, Event] = {}
+    for event in sorted(events, key=_moment):
+        told[event.reason] = event
+    refused, made = told.get("FailedCreate"), told.get("SuccessfulCreate")
+    if refused is None or (made is not None and _moment(made) >= _moment(refused)):
+        return ""
+    return _short(refused.message.rpartition("failed error: ")[2])
+
+
+def _moment(event: Event) -> float:
+    return event.at.timestamp() if event.at else 0.0
 
 
 def is_new(found: HasMeta, now: datetime) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 
+from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.nodeset import claims
 from isthmus.domain.operator.nodeset.actions import DeletePod
@@ -83,7 +84,7 @@ class Hands:
             why = _why(refused[0])
             memory.refused(why, generation=nodeset.metadata.generation, now=self._clock())
             if _NAMESPACE_GOES not in why:
-                self._tell(nodeset, "FailedCreate", f"pods cannot be created: {why}", warning=True)
+                self._tell(nodeset, "FailedCreate", f"{UNCREATED}: {why}", warning=True)
         else:
             memory.accepted()
         return len(made) == len(slots)

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from isthmus import names
-from isthmus.domain.kube.podtrouble import PATIENCE, turns
+from isthmus.domain.kube.podtrouble import PATIENCE, UNCREATED, turns
 from isthmus.domain.operator.manifests import worker, workerssh
 from isthmus.domain.operator.nodeset import claims, status
 from isthmus.domain.operator.nodeset.actions import DeletePod
@@ -190,7 +190,7 @@ class NodeSetSync:
         if planned.create or planned.delete or sure or actions:
             view, _ = self._look(nodeset, template, memory, slurm)
         if memory.refusal:
-            wrong = (*wrong, f"pods cannot be created: {memory.refusal}")
+            wrong = (*wrong, f"{UNCREATED}: {memory.refusal}")
         await self._report(view, decided, msgspec.structs.replace(trouble, wrong=wrong), memory)
         for pause in (decided.look_again, planned.look_again, self._until_settled(view, slurm)):
             if pause is not None:

@@ -318,9 +318,11 @@ class ControllerSync:
     async def _report(
         self, controller: ControllerPart, revision: Revision | None, verdict: Verdict, *, problems: tuple[str, ...]
     ) -> None:
-        found = self._trouble(controller)
-        if turns(self._deliverer.slurmctld_pods(controller), now=self._now()):
-            # Whether a pod that finds no node has been given time enough to find one.
+        found = await self._trouble(controller)
+        pods = self._deliverer.slurmctld_pods(controller)
+        lacks_pods = bool(found.missing) and len(pods) < controller.spec.replicas
+        if lacks_pods or turns(pods, now=self._now()):
+            # Nobody tells us why a pod is not created, or that one that finds no node has had its time.
             self.controller.queue.add(controller.metadata.key, after=PATIENCE)
         rejected = verdict.message if verdict.state == "rejected" else ""
         wrong = rejected or found.wrong or "; ".join(problems)
@@ -342,7 +344,7 @@ class ControllerSync:
             "configHash": revision.both if applied and revision else controller.status.config_hash,
         }
         if not controller.spec.external:
-            ready = sum(map(is_ready, self._deliverer.slurmctld_pods(controller)))
+            ready = sum(map(is_ready, pods))
             fields["ready"] = f"{ready}/{controller.spec.replicas}"
         parts.tell(self._recorder, CONTROLLERS, controller, held)
         await self._reporter.report(CONTROLLERS, controller, fields, held)
@@ -353,13 +355,13 @@ class ControllerSync:
             return conditions.yes(conditions.SLURM_REACHABLE, "Answers", "slurmctld answers by slurmrestd")
         return conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble)
 
-    def _trouble(self, controller: ControllerPart) -> Trouble:
+    async def _trouble(self, controller: ControllerPart) -> Trouble:
         if controller.spec.external:
             return Trouble()
         meta = controller.metadata
         workload = self._world.statefulsets.get(Key(meta.namespace, partnames.controller_workload(controller)))
         pods = self._deliverer.slurmctld_pods(controller)
-        return parts.trouble("slurmctld", workload, pods, now=self._now())
+        return await parts.trouble_of_set(self._world.kube, "slurmctld", workload, pods, now=self._now())
 
     async def _asked(self, controller: ControllerPart) -> _Asked:
         """Ask Slurm for its version and for who is in charge: the first that answers, since it takes control."""

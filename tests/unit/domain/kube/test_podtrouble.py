@@ -5,6 +5,7 @@ import msgspec
 
 from isthmus.domain.kube import podtrouble
 from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
+from isthmus.model.event import Event
 from isthmus.model.pod import Pod
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,3 +117,27 @@ def test_a_side_car_that_ends_before_the_work_is_done_is_wrong() -> None:
     image, populate = {"name": "image", "state": killed}, {"name": "populate", "state": {}}
     found = of_pods([pod(initContainerStatuses=[image], containerStatuses=[populate])])
     assert "container image ended with 143" in found.wrong
+
+
+def event(reason: str, second: int, message: str = "") -> Event:
+    return Event(reason=reason, message=message, last_timestamp=MADE + timedelta(seconds=second))
+
+
+QUOTA = 'create Pod p-0 in StatefulSet p failed error: pods "p-0" is forbidden: exceeded quota: small'
+
+
+def test_why_pods_are_not_created_is_what_was_said_last_of_it() -> None:
+    refused = event("FailedCreate", 5, QUOTA)
+    assert podtrouble.uncreated([refused]) == 'pods "p-0" is forbidden: exceeded quota: small'
+    assert podtrouble.uncreated([event("FailedCreate", 1, "other"), refused]).endswith("small")
+    assert podtrouble.uncreated([event("SuccessfulDelete", 9), refused]).endswith("small")
+    assert podtrouble.uncreated([event("FailedCreate", 5, "webhook says no")]) == "webhook says no"
+
+
+def test_a_pod_that_was_created_since_is_refused_no_longer() -> None:
+    refused = event("FailedCreate", 5, QUOTA)
+    assert podtrouble.uncreated([refused, event("SuccessfulCreate", 6)]) == ""
+    # Times are whole seconds, and what is refused is tried again.
+    assert podtrouble.uncreated([refused, event("SuccessfulCreate", 5)]) == ""
+    assert podtrouble.uncreated([refused, event("SuccessfulCreate", 4)]) != ""
+    assert podtrouble.uncreated([]) == ""
