@@ -223,6 +223,25 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
         if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in seen:
             found.refuse(f"spec.volumeClaimTemplates[{place}].metadata.name", "is a name, and each has its own")
         seen.add(str(name))
+    _incomplete_claims(spec.volume_claim_templates, found)
+
+
+def _incomplete_claims(templates: Iterable[Mapping[str, Any]], found: Findings) -> None:
+    """Warn of claims that Kubernetes refuses when it is to make one: not before the first worker."""
+    for template in templates:
+        claim = template.get("spec") or {}
+        storage = ((claim.get("resources") or {}).get("requests") or {}).get("storage")
+        lacks = [
+            f"no {name}"
+            for name, given in (("accessModes", claim.get("accessModes")), ("resources.requests.storage", storage))
+            if not given
+        ]
+        if lacks:
+            name = (template.get("metadata") or {}).get("name", "")
+            found.warnings.append(
+                f"claim {name}: it has {' and '.join(lacks)}:"
+                " Kubernetes makes neither it nor the workers that mount it"
+            )
 
 
 _BEST_EFFORT: Final = (
@@ -363,6 +382,8 @@ def _made(parts: Parts, found: Findings) -> None:
             # These are the cluster's own, and were looked at there.
             own = ("spec.users", "spec.service.nodePort")
             found.problems += [f"{made}: {it}" for it in inner.problems if not it.startswith(own)]
+        if part.kind is slinky.NODESETS:
+            _incomplete_claims(part.manifest["spec"].get("volumeClaimTemplates") or (), found)
 
 
 def _users(users: tuple[User, ...], found: Findings) -> None:

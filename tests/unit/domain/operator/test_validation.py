@@ -78,6 +78,36 @@ def test_workers_that_ask_for_nothing_are_warned_of(manifest: Manifest, field: s
     assert told.partition(" ")[0] == field
 
 
+WHOLE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def sub_mount(claim: Manifest) -> Manifest:
+    mount = {"name": "two", "mountPath": "/tmp/2", "volumeClaimTemplateSpec": claim}  # noqa: S108 - of a pod
+    return nebius_nodeset(slurmd={"volumes": {"jail": {"emptyDir": {}}, "jailSubMounts": [mount]}})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        (sub_mount({}), "claim mount-two: it has no accessModes and no resources.requests.storage"),
+        (sub_mount({**WHOLE, "accessModes": []}), "claim mount-two: it has no accessModes:"),
+        (sub_mount(WHOLE), ""),
+        (
+            slinky("NodeSet", volumeClaimTemplates=[{"metadata": {"name": "d"}}]),
+            "claim d: it has no accessModes and",
+        ),
+        (slinky("NodeSet", volumeClaimTemplates=[{"metadata": {"name": "d"}, "spec": WHOLE}]), ""),
+    ],
+)
+def test_claims_that_kubernetes_would_not_make_are_warned_of(manifest: Manifest, told: str) -> None:
+    """The values of Soperator's chart have one: no worker of that NodeSet would ever come."""
+    found = look(manifest)
+    assert found.problems == []
+    warned = [it for it in found.warnings if "claim" in it]
+    assert len(warned) == bool(told)
+    assert told in "".join(warned)
+
+
 REFUSED = {
     # Slurm configuration that is none, or would be more than it seems
     "no setting": (slinky("Controller", extraConf="ReturnToService"), "extraConf, line 1: cannot read"),
