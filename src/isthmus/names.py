@@ -194,6 +194,9 @@ DATABASE_ACCESS_ANNOTATION = "isthmus.dev/database-access"
 CHANGED_AT_ANNOTATION = "isthmus.dev/changed-at"
 """On the ConfigMap and the Secret of a cluster: when they got what they hold."""
 
+TRIED_AT_ANNOTATION = "isthmus.dev/tried-at"
+"""On a StatefulSet or Deployment whose pods are refused: when Kubernetes was last made to create them again."""
+
 DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 

@@ -3,22 +3,26 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from isthmus import names
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.kube.podtrouble import UNCREATED, Trouble, is_new, of_pods, uncreated
 from isthmus.errors import IsthmusError
 from isthmus.kube.client import Client
+from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
 from isthmus.model.event import EVENTS
 from isthmus.model.meta import Condition, HasMeta, Key, condition
-from isthmus.model.objects import Workload
+from isthmus.model.objects import STATEFULSETS, Workload
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import Controller
 from isthmus.operator.reporting import Reported
+
+_AGAIN_S: Final = 10.0
+"""Seconds between two attempts to have refused pods created."""
 
 Wake = Callable[[Key], object]
 
@@ -70,10 +74,10 @@ def trouble(
     failure = condition(told.conditions, "ReplicaFailure")
     if failure is not None and failure.status == "True":
         refusal = failure.message
-    if wrong := found.wrong or (f"{UNCREATED}: {refusal}" if refusal else ""):
-        return Trouble(wrong=f"{what}: {wrong}")
+    if found.wrong:
+        return Trouble(wrong=f"{what}: {found.wrong}")
     still = found.missing or f"{told.ready_replicas} of {workload.spec.replicas} pods are ready"
-    return Trouble(missing=f"{what}: {still}")
+    return Trouble(wrong=f"{what}: {UNCREATED}: {refusal}" if refusal else "", missing=f"{what}: {still}")
 
 
 async def trouble_of_set(
@@ -88,7 +92,26 @@ async def trouble_of_set(
         with suppress(IsthmusError):
             said = await kube.list(EVENTS, namespace=meta.namespace, fields=f"involvedObject.uid={meta.uid}")
             refusal = uncreated(said.items)
-    return trouble(what, workload, there, now=now, refusal=refusal)
+    found = trouble(what, workload, there, now=now, refusal=refusal)
+    await try_again(kube, STATEFULSETS, workload, found, now=now)
+    return found
+
+
+async def try_again(
+    kube: Client, kind: Kind[Workload], workload: Workload | None, found: Trouble, *, now: datetime
+) -> None:
+    """Make Kubernetes create pods that it refused: by itself it waits ever longer, up to a quarter of an hour.
+
+    It looks at a workload when that changes.
+    """
+    if workload is None or UNCREATED not in found.wrong:
+        return
+    last = workload.metadata.annotations.get(names.TRIED_AT_ANNOTATION)
+    if last and (now - datetime.fromisoformat(last)).total_seconds() < _AGAIN_S:
+        return
+    annotations = {names.TRIED_AT_ANNOTATION: now.isoformat(timespec="milliseconds")}
+    with suppress(NotFound):
+        await kube.merge_patch(kind, workload.metadata.key, {"metadata": {"annotations": annotations}})
 
 
 def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:

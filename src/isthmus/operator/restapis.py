@@ -89,7 +89,9 @@ class RestApiSync:
         await self._workloads.apply(DEPLOYMENTS, manifest, wishes=wishes, owners=owners)
         workload = world.deployments.get(Key(meta.namespace, partnames.restapi(meta.name)))
         pods = world.pods.by("part", ("restapi", meta.key))
-        return parts.trouble("slurmrestd", workload, pods, now=self._now())
+        found = parts.trouble("slurmrestd", workload, pods, now=self._now())
+        await parts.try_again(world.kube, DEPLOYMENTS, workload, found, now=self._now())
+        return found
 
     async def _report(self, restapi: RestApi, found: Trouble) -> None:
         meta = restapi.metadata

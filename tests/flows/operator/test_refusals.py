@@ -15,7 +15,7 @@ from isthmus.model.meta import Key, Partial, condition
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
-from isthmus.operator import refusals
+from isthmus.operator import parts, refusals
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.nodesets.sync import NodeSetSync
@@ -234,6 +234,7 @@ async def test_a_part_says_why_its_pods_are_not_created(
     """What a StatefulSet says of it is an Event, and what a Deployment says a condition."""
     part = PARTS[name]
     monkeypatch.setattr(sys.modules[part.sync.__module__], "PATIENCE", SOON)
+    monkeypatch.setattr(parts, "_AGAIN_S", SOON)
     quota = {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}}
     await kube.create(QUOTAS, quota)
     async with parts_bed.working(control_plane, namespace, part.sync) as bed:
@@ -242,6 +243,18 @@ async def test_a_part_says_why_its_pods_are_not_created(
         store = part.store(bed.world)
         await until_told(bed, store, "p", saying=f"{PODS_OF[name]}: pods cannot be created: ")
         assert "exceeded quota: none" in told(bed, store, "p", "Degraded")[1]
+
+        def tried() -> set[str]:
+            workloads = (*bed.world.statefulsets.values(), *bed.world.deployments.values())
+            return {it.metadata.annotations.get(names.TRIED_AT_ANNOTATION, "") for it in workloads} - {""}
+
+        # It is touched again and again: by itself, Kubernetes would wait ever longer before it tries.
+        await eventually(lambda: bool(tried()), within=60)
+        before = tried()
+        await eventually(lambda: bool(tried() - before), within=60)
+        await kube.delete(QUOTAS, bed.key("none"))
+        await until_well(bed, store, "p")
+        assert len(bed.world.pods)
 
 
 async def test_what_the_api_server_refuses_is_told_without_paths(
