@@ -119,7 +119,7 @@ def delete(ssh: Ssh, job: str) -> None:
     """Delete the cluster in the way that begins with the pods; and make it again."""
     site = ssh.site
     done = site.ground.attempt("delete", CLUSTER, f"--namespace={NAMESPACE}", "--cascade=foreground")
-    assert "its nodes are drained, and then it goes by itself" in done.stderr
+    assert "its nodes are drained first, then it is removed" in done.stderr
     waited_for(site, job)
     site.kubectl("wait", CLUSTER, "--for=delete", "--timeout=240s")
     site.apply(manifest(ssh))

@@ -97,7 +97,7 @@ class AccountingSync:
         if accounting.spec.external:
             await self._let_go(accounting)
             host, port = partnames.accounting_address(accounting)
-            await self._report(accounting, Trouble(), settled=f"slurmdbd is run by somebody else, at {host}:{port}")
+            await self._report(accounting, Trouble(), settled=f"slurmdbd is external, at {host}:{port}")
             return
         found, failure = await refusals.attempt(self._make(accounting))
         await self._report(accounting, found, settled="slurmdbd is ready")
@@ -117,7 +117,9 @@ class AccountingSync:
             made = database.secret(accounting, secrets.token_urlsafe(_PASSWORD_BYTES))
             # Without an owner: it stays with the claim of the data, and is found again by its name.
             if await self._applier.make_once(SECRETS, made, there=world.secrets):
-                return Trouble(missing="the database is being made")  # the cache wakes us when it has the password
+                return Trouble(
+                    missing="the database is being created"
+                )  # the cache wakes us when it has the password
         try:
             wanted = self._gather(accounting)
         except _NotThere as error:
@@ -182,7 +184,7 @@ class AccountingSync:
 
     def _secret(self, accounting: Accounting, reference: KeyReference | None, field: str) -> bytes:
         if reference is None:
-            raise _NotThere(f"{field} is not given")
+            raise _NotThere(f"{field} is not set")
         key = Key(accounting.metadata.namespace, reference.name)
         asker = Asker(self.controller.queue.add, accounting.metadata.key)
         found = self._world.references.secret(key, asker)

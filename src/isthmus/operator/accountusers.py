@@ -56,14 +56,16 @@ class AccountUsers:
             return
         cluster = partnames.cluster_name(controller)
         if cluster not in {it.name for it in await slurm.accounting.clusters()}:
-            raise Wait(f"slurmctld has not told slurmdbd of cluster {cluster} yet", after=_NOT_REGISTERED)
+            raise Wait(f"slurmctld has not registered cluster {cluster} in slurmdbd yet", after=_NOT_REGISTERED)
         lacking = missing(users, await slurm.accounting.associations(), cluster=cluster)
         if lacking.account:
-            await slurm.accounting.add_account(ACCOUNT, cluster=cluster, description="everybody without another")
+            await slurm.accounting.add_account(
+                ACCOUNT, cluster=cluster, description="users without another account"
+            )
         if lacking.users:
             await slurm.accounting.add_users(lacking.users, account=ACCOUNT, cluster=cluster)
             added = f"{', '.join(lacking.users[:10])}{' …' if len(lacking.users) > 10 else ''}"  # noqa: PLR2004
-            note = f"account {ACCOUNT} now also has: {added}"
+            note = f"added to account {ACCOUNT}: {added}"
             self._recorder.event(CONTROLLERS, controller, "UsersAdded", note, action="Reconcile")
         self._done[key] = (users, slurm)
 

@@ -91,20 +91,22 @@ class Applier:
             seen = there.get(key) or await self._look(kind, key)
             if seen is not None and (owner := ownership.other_owner(seen.metadata, wanted["metadata"])):
                 raise Foreign(
-                    f"{kind.name} {key.name} exists already and is not ours: {owner}",
-                    remedy="delete it or call it otherwise; it is looked at again every few seconds",
+                    f"{kind.name} {key.name} already exists and does not belong to Isthmus: {owner}",
+                    remedy="delete or rename it; it is checked again every few seconds",
                 )
             exists = seen is not None
         try:
             # What is not there has no other manager: one that has was made by somebody else a moment ago.
             applied = await self._client.apply(kind, wanted, manager=names.FIELD_MANAGER, force=exists)
         except FieldConflict as error:
-            raise Retry(f"{kind.name} {key} was made by somebody else just now") from error
+            raise Retry(f"{kind.name} {key} was just created by something else") from error
         except NotFound as error:
             # An apply makes what is not there: something else is missing, such as the Role of a RoleBinding, which
             # the API server may not know yet though it was made before.
             said = error.status.message or error.what
-            raise ReferenceMissing(f"{kind.name} {key.name}: what it refers to is missing: {said}") from error
+            raise ReferenceMissing(
+                f"{kind.name} {key.name} refers to something that does not exist: {said}"
+            ) from error
         self._applied[kind, key] = _Applied(digest, _version(applied), int(applied.metadata.resource_version))
         return True
 

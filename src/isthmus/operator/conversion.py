@@ -78,7 +78,7 @@ def convert(manifest: Object, version: str) -> Object:
         return manifest
     turn = directions.get((str(manifest.get("apiVersion")), version))
     if form is None or turn is None:
-        raise Terminal(f"cannot write {manifest.get('apiVersion')} {manifest.get('kind')} as {version}")
+        raise Terminal(f"cannot convert {manifest.get('apiVersion')} {manifest.get('kind')} to {version}")
     annotations = dict(manifest.get("metadata", {}).get("annotations") or {})
     spec = turn(dict(manifest.get("spec") or {}), annotations, form)
     metadata = {name: value for name, value in manifest.get("metadata", {}).items() if name != "annotations"}
@@ -180,8 +180,8 @@ def _kept_full(annotations: dict[str, str]) -> Object:
     kept = _object(text)
     if kept is None or not _is_place(kept.get(_PLACE, 0)):
         raise Terminal(
-            f"the annotation {KEPT_FULL} is not as it was written: {text[:80]!r}",
-            remedy=f"leave it as it is, or edit the object as {FULL}",
+            f"the annotation {KEPT_FULL} was changed: {text[:80]!r}",
+            remedy=f"do not edit it; edit the object as {FULL} instead",
         )
     return kept
 

@@ -27,7 +27,7 @@ def _condition(title: str, type_: str, description: str, *, priority: int = 0) -
     return Column(title, path, description=description, priority=priority)
 
 
-_READY: Final = _condition("Ready", "Ready", "Whether it works")
+_READY: Final = _condition("Ready", "Ready", "Whether it is ready")
 _WHY: Final = Column(
     "Status", '.status.conditions[?(@.type=="Ready")].message', description="What it waits for", priority=1
 )
@@ -37,8 +37,8 @@ def _named(length: int) -> Rule:
     """Limit names: Services, hosts and labels are called after the object, with something behind."""
     return Rule(
         f"size(self.metadata.name) <= {length} && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
-        f"the name has at most {length} of a-z, 0-9 and -, and begins with a letter:"
-        " hosts and Services are called after it",
+        f"the name has at most {length} characters of a-z, 0-9 and -, and starts with a letter: hosts and "
+        "Services are named after it",
     )
 
 
@@ -47,65 +47,65 @@ _CONTROLLER = (
     Column("Version", ".status.slurmVersion", description="The version of Slurm"),
     _condition("Config", "ConfigApplied", "Whether every daemon has the configuration"),
     _AGE,
-    Column("Active", ".status.active", description="The pod whose slurmctld is in charge", priority=1),
+    Column("Active", ".status.active", description="The pod of the active slurmctld", priority=1),
     _WHY,
 )
 _ACCOUNTING = (_READY, _AGE, _WHY)
 _RESTAPI = (
-    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
-    Column("Ready", ".status.readyReplicas", type="integer", description="How many answer"),
+    Column("Desired", ".spec.replicas", type="integer", description="Desired number"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="Number that answer"),
     _AGE,
     _WHY,
 )
 _LOGINSET = (
-    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
-    Column("Replicas", ".status.replicas", type="integer", description="How many there are"),
-    Column("Ready", ".status.readyReplicas", type="integer", description="How many can be logged in to"),
+    Column("Desired", ".spec.replicas", type="integer", description="Desired number"),
+    Column("Replicas", ".status.replicas", type="integer", description="Current number"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="Number that accept logins"),
     _AGE,
     _WHY,
 )
 _NODESET = (
-    Column("Desired", ".status.desired", type="integer", description="How many are wanted"),
-    Column("Replicas", ".status.replicas", type="integer", description="How many there are"),
-    Column("Updated", ".status.updatedReplicas", type="integer", description="How many are as specified now"),
-    Column("Ready", ".status.readyReplicas", type="integer", description="How many are registered in Slurm"),
-    Column("Idle", ".status.slurmIdle", type="integer", description="How many run no job"),
-    Column("Allocated", ".status.slurmAllocated", type="integer", description="How many run jobs"),
-    Column("Drain", ".status.slurmDrain", type="integer", description="How many take no new jobs"),
-    Column("Down", ".status.slurmDown", type="integer", description="How many Slurm has lost", priority=1),
+    Column("Desired", ".status.desired", type="integer", description="Desired number"),
+    Column("Replicas", ".status.replicas", type="integer", description="Current number"),
+    Column("Updated", ".status.updatedReplicas", type="integer", description="Number that match the specification"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="Number registered in Slurm"),
+    Column("Idle", ".status.slurmIdle", type="integer", description="Number without jobs"),
+    Column("Allocated", ".status.slurmAllocated", type="integer", description="Number with jobs"),
+    Column("Drain", ".status.slurmDrain", type="integer", description="Number that accept no new jobs"),
+    Column("Down", ".status.slurmDown", type="integer", description="Number that are down in Slurm", priority=1),
     _AGE,
     _WHY,
 )
 _TOKEN = (
-    Column("User", ".spec.username", description="Whose token it is"),
-    Column("IAT", ".status.issuedAt", type="date", description="How long ago it was made"),
-    Column("Expires", ".status.expiresAt", description="When it ends"),
+    Column("User", ".spec.username", description="User of the token"),
+    Column("IAT", ".status.issuedAt", type="date", description="Time since it was created"),
+    Column("Expires", ".status.expiresAt", description="When it expires"),
     _AGE,
     _WHY,
 )
 _CLUSTER = (
-    Column("Status", ".status.phase", description="Whether the cluster works"),
-    _condition("Controllers", "ControllersAvailable", "Whether slurmctld works"),
+    Column("Status", ".status.phase", description="Whether the cluster is ready"),
+    _condition("Controllers", "ControllersAvailable", "Whether slurmctld is ready"),
     Column("Workers", ".status.workers", description="Ready and desired workers"),
-    Column("Login", ".status.readyLogin", type="integer", description="How many nodes can be logged in to"),
-    _condition("Accounting", "AccountingAvailable", "Whether slurmdbd works"),
+    Column("Login", ".status.readyLogin", type="integer", description="Number of nodes that accept logins"),
+    _condition("Accounting", "AccountingAvailable", "Whether slurmdbd is ready"),
     Column("Version", ".status.slurmVersion", description="The version of Slurm"),
     _AGE,
     _condition("SConfigCtrl", "SConfigControllerAvailable", "Whether configuration is written", priority=1),
     _WHY,
 )
 _NEBIUS_NODESET = (
-    Column("Status", ".status.phase", description="How far it is"),
-    Column("Desired", ".spec.replicas", type="integer", description="How many are wanted"),
-    Column("Ready", ".status.replicas", type="integer", description="How many are registered in Slurm"),
+    Column("Status", ".status.phase", description="Phase"),
+    Column("Desired", ".spec.replicas", type="integer", description="Desired number"),
+    Column("Ready", ".status.replicas", type="integer", description="Number registered in Slurm"),
     Column("Ephemeral", ".spec.ephemeralNodes", type="boolean", description="Whether Slurm starts and stops them"),
     _AGE,
     _WHY,
 )
 _JAILED_CONFIG = (
-    Column("ConfigMap", ".spec.configMap.name", description="Where the files are from"),
-    _condition("Written", "FilesWritten", "Whether the files lie on the shared root"),
-    _condition("Applied", "UpdateActionsCompleted", "Whether Slurm has read them, as far as that is asked for"),
+    Column("ConfigMap", ".spec.configMap.name", description="ConfigMap of the files"),
+    _condition("Written", "FilesWritten", "Whether the files are on the shared root"),
+    _condition("Applied", "UpdateActionsCompleted", "Whether Slurm has read them, if requested"),
     _AGE,
     Column(
         "Status",

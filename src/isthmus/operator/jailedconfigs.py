@@ -68,9 +68,11 @@ def _utc_now() -> datetime:
 
 def _no_cluster(cluster: Key) -> Condition:
     what = (
-        f"there is no SlurmCluster {cluster.name} in this namespace" if cluster.name else "it names no SlurmCluster"
+        f"there is no SlurmCluster {cluster.name} in this namespace"
+        if cluster.name
+        else "it does not name a SlurmCluster"
     )
-    text = f"{what}; its label {names.INSTANCE_LABEL} says whose shared root it is"
+    text = f"{what}; its label {names.INSTANCE_LABEL} must name the cluster whose shared root it writes to"
     return conditions.no(updates.COMPLETED, "Init", text)
 
 
@@ -203,7 +205,7 @@ class JailedConfigSync:
         slurm = self._world.slurms.of(cluster)
         if slurm is None:
             return
-        log.info("letting Slurm read files of JailedConfigs")
+        log.info("reconfiguring Slurm for JailedConfigs")
         memory.told_at = self._now().timestamp()
         memory.owing = updates.owing(dict(slurm.nodes))
         memory.noticed = None
@@ -212,7 +214,7 @@ class JailedConfigSync:
         except IsthmusError as error:
             # Told in the status at the next look, which follows soon.
             memory.refusal = error.what
-            log.warning("Slurm does not read its configuration again", error=error.what)
+            log.warning("Slurm did not reread its configuration", error=error.what)
             return
         memory.refusal = ""
 

@@ -66,7 +66,7 @@ def trouble(
     `refusal` is why its pods are not created, where it does not say so itself, as a Deployment does.
     """
     if workload is None:
-        return Trouble(missing=f"{what} is being made")
+        return Trouble(missing=f"{what} is being created")
     if workload.settled:
         return Trouble()
     found = of_pods(pods, now=now or utc_now())
@@ -119,7 +119,7 @@ def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:
     namespace = part.metadata.namespace
     what = f"there is no Controller {name} in namespace {namespace}"
     if not name:
-        what = f"controllerRef.name is empty, and namespace {namespace} has not exactly one Controller"
+        what = f"controllerRef.name is empty, and namespace {namespace} does not have exactly one Controller"
     return Trouble(missing=what) if is_new(part, now) else Trouble(wrong=what)
 
 
@@ -131,7 +131,7 @@ def no_keys(controller: Controller) -> Trouble:
             wrong=f"Controller {name} is external and has no slurmKeyRef:"
             " put the key of its slurmctld into a Secret, and name it there"
         )
-    return Trouble(missing=f"the keys of Controller {name} are not there yet")
+    return Trouble(missing=f"the keys of Controller {name} do not exist yet")
 
 
 def utc_now() -> datetime:

@@ -39,7 +39,7 @@ class SlurmReach:
         """Find out where one Controller's Slurm is."""
         controller = self._world.controllers.get(key)
         if controller is None:
-            self._world.slurms.follow(key, None, why_not="its Controller is gone")
+            self._world.slurms.follow(key, None, why_not="its Controller does not exist")
             return
         restapis = {it.metadata.key: it for it in self._restapis(key)}
         addresses = {name: address for name in restapis if (address := self._address(name))}
@@ -49,7 +49,7 @@ class SlurmReach:
             return
         secret = self._key_of_tokens(controller)
         if not secret:
-            self._world.slurms.follow(key, None, why_not="the Secret of jwtKeyRef is not there, or lacks its key")
+            self._world.slurms.follow(key, None, why_not="the Secret of jwtKeyRef does not exist, or lacks its key")
             return
         self._world.slurms.follow(key, Address(found, secret))
 

@@ -72,7 +72,7 @@ def told(
                 raise Retry(str(refused[0])) from error
             races.discard(key)
             wrong = "; ".join(it.line for it in refused)
-            log.warning("refused, will look again", error=wrong, after=AGAIN_S)
+            log.warning("refused, will retry", error=wrong, after=AGAIN_S)
             if (about := there.get(key)) is not None:
                 await _tell(kind, about, wrong, reporter=reporter, recorder=recorder)
             if isinstance(most_urgent(error), Terminal):

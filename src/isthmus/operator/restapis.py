@@ -83,7 +83,7 @@ class RestApiSync:
             await self._applier.apply(SERVICES, service, there=world.services, owners=owners)
         config = world.configmaps.get(Key(meta.namespace, partnames.config(name)))
         if config is None:
-            return Trouble(missing=f"the configuration of Controller {name} is not there yet")
+            return Trouble(missing=f"the configuration of Controller {name} does not exist yet")
         manifest = manifests.deployment(restapi, controller, settings=world.settings, files=config.data)
         wishes = manifests.wishes(restapi, controller, settings=world.settings, files=config.data)
         await self._workloads.apply(DEPLOYMENTS, manifest, wishes=wishes, owners=owners)

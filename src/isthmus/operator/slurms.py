@@ -123,7 +123,7 @@ class Slurms:
         slurm = self.of(controller)
         if slurm is not None:
             return "" if slurm.in_touch else f"Slurm does not answer: {slurm.trouble}"
-        return self._why_not.get(controller, "Slurm has not been asked yet")
+        return self._why_not.get(controller, "Slurm has not answered yet")
 
     def on_change(self, listener: Listener) -> None:
         """Tell this of nodes that change, and of contact that is lost or found."""
@@ -216,5 +216,8 @@ def why_unreachable(controller: Controller, restapis: int) -> str:
     """Say what is missing before a Slurm can be asked."""
     if not restapis:
         name = controller.metadata.name
-        return f"no RestApi has controllerRef.name: {name}; create one, so that nodes can be drained before they go"
-    return "the Service of slurmrestd is not there yet"
+        return (
+            f"no RestApi has controllerRef.name: {name}; create one, so that nodes can be drained before "
+            "they are deleted"
+        )
+    return "the Service of slurmrestd does not exist yet"

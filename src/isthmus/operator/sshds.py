@@ -50,7 +50,7 @@ class Sshds:
             manifest = write(without_extra=True)
         component = manifest["metadata"]["labels"][COMPONENT_LABEL]
         if found and (other := found.metadata.labels.get(COMPONENT_LABEL)) != component:
-            return f"ConfigMap {found.metadata.name} is of the {other} nodes {meta.name}: give one another name"
+            return f"ConfigMap {found.metadata.name} belongs to the {other} nodes {meta.name}: rename one of them"
         await self._applier.apply(CONFIGMAPS, manifest, there=there, owners=owners)
         return wrong
 

@@ -90,7 +90,7 @@ class TokenSync:
         secret = self._secret(token)
         if secret is not None and not _is_ours(secret, token):
             name = secret.metadata.name
-            return None, Trouble(wrong=f"Secret {name} is somebody else's: give another name by secretRef")
+            return None, Trouble(wrong=f"Secret {name} belongs to something else: choose another name in secretRef")
         now = self._clock()
         text = self._text(token, secret)
         issued = tokens.read(text, key=key, user=token.spec.username) if text else None
@@ -126,7 +126,7 @@ class TokenSync:
     def _key(self, token: Token) -> tuple[bytes, Trouble]:
         reference = token.spec.jwt_key
         if reference is None:
-            return b"", Trouble(wrong="jwtKeyRef names no key")
+            return b"", Trouble(wrong="jwtKeyRef does not name a key")
         secret = self._world.references.secret(Key(token.metadata.namespace, reference.name), self._asker(token))
         if secret is None:
             return b"", Trouble(wrong=f"there is no Secret {reference.name}, which jwtKeyRef names")
@@ -171,10 +171,10 @@ def _is_ours(secret: Secret, token: Token) -> bool:
 def _of_unchangeable(issued: Issued | None, now: float) -> Trouble:
     if issued is None:
         return Trouble(
-            wrong="the token is not signed with this key for this user, and refresh is off: make it anew"
+            wrong="the token is not signed with this key for this user, and refresh is off: create it again"
         )
     if issued.expires <= now:
-        return Trouble(wrong="the token has expired, and refresh is off: make it anew")
+        return Trouble(wrong="the token has expired, and refresh is off: create it again")
     return Trouble()
 
 

@@ -96,8 +96,8 @@ class Webhook:
             with suppress(NotFound):
                 await self._client.delete(kind, meta.key, uid=meta.uid, propagation="Background")
         raise Terminal(
-            f"{kind.name} {meta.key} is being deleted: its nodes are drained, and then it goes by itself."
-            " Deletion in the foreground would have ended their jobs, so it was not passed on"
+            f"{kind.name} {meta.key} is being deleted: its nodes are drained first, then it is removed. "
+            "Foreground deletion would have ended their jobs, so it was not used"
         )
 
 

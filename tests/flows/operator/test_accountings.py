@@ -133,7 +133,7 @@ async def test_a_database_of_somebody_else_is_used_and_its_password_followed(bed
     await bed.make(ACCOUNTINGS, "slurm", **KEYS, storageConfig=storage)
     await bed.until(bed.world.accountings, "slurm", "Degraded", "True", saying="there is no Secret db")
     await bed.secret("db", **{"pass": b"not # good"})
-    await bed.until(bed.world.accountings, "slurm", "Degraded", "True", saying="holds a space, quote, #")
+    await bed.until(bed.world.accountings, "slurm", "Degraded", "True", saying="contains a space, quote, #")
     await bed.secret("db", **{"pass": b"good"})
     await bed.there(bed.world.statefulsets, "slurm-accounting")
     assert bed.key("slurm-mariadb") not in bed.world.statefulsets

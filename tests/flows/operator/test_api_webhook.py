@@ -201,7 +201,7 @@ async def test_what_is_drained_first_is_never_deleted_in_the_foreground(door: Do
         assert "deletionTimestamp" not in (await door.client.get(kind, Key(TEAM, name)))["metadata"]
         with pytest.raises(subprocess.CalledProcessError) as caught:
             await door.kubectl(*words)
-        assert "its nodes are drained, and then it goes by itself" in caught.value.stderr
+        assert "its nodes are drained first, then it is removed" in caught.value.stderr
         found = (await door.client.get(kind, Key(TEAM, name)))["metadata"]
         assert found["deletionTimestamp"]
         # With foregroundDeletion here, the garbage collector would delete all that belongs to it at once.

@@ -275,5 +275,5 @@ async def test_a_job_that_kubernetes_refuses_is_told(bed: Bed) -> None:
         populateJail={"k8sNodeFilterName": "odd"},
         slurmNodes={"worker": {"size": 1}},
     )
-    await told(bed, "False", "the Job of the shared root cannot be made")
+    await told(bed, "False", "cannot create the Job of the shared root")
     assert "not a label" in bed.condition("JailPopulated")[1]

@@ -124,7 +124,7 @@ async def test_a_node_that_has_not_taken_it_is_named(
         await make(bed)
         await applied(bed, "False", saying="slurmctld has not read it yet")
         await asyncio.to_thread(slurm_here.restart, "slurmctld")  # which tells no node to read anything
-        await applied(bed, "False", saying="1 of 1 nodes have not taken it yet: n1")
+        await applied(bed, "False", saying="1 of 1 nodes have not loaded it yet: n1")
         await asyncio.to_thread(slurm_here.restart, "slurmd-n1")
         await applied(bed, "True")
 
@@ -140,7 +140,7 @@ async def test_a_node_that_started_before_slurmctld_read_it_has_not_taken_it(
         await asyncio.to_thread(slurm_here.restart, "slurmd-n1")  # with what slurmctld has: the files of before
         await next_second()
         await asyncio.to_thread(slurm_here.restart, "slurmctld")
-        await applied(bed, "False", saying="1 of 1 nodes have not taken it yet: n1")
+        await applied(bed, "False", saying="1 of 1 nodes have not loaded it yet: n1")
         await asyncio.to_thread(slurm_here.restart, "slurmd-n1")
         await applied(bed, "True")
 

@@ -95,7 +95,7 @@ def every() -> Iterator[Trial]:
 def test_every_field_has_a_value_that_admission_takes() -> None:
     odd = {it.path: why[0] for it in every() if (why := refused(it))}
     # One of two has to be given, or none of our volumes can be of that sort, or it stays as it began.
-    known = ("give either", "give volumeSourceName", "shared by all", "needs rawConfig", *_NEVER)
+    known = ("set either", "set volumeSourceName", "all nodes share it", "needs rawConfig", *_NEVER)
     assert {path: why for path, why in odd.items() if not any(it in why for it in known)} == {}
 
 

@@ -331,7 +331,7 @@ async def test_a_node_that_has_not_taken_it_is_named(jailed: JailedBed, slurm_he
     async with jailed.writer(), jailed.operator(slurm_here):
         slurm_here.kill("slurmd-n2")
         await jailed.config("a", "/etc/a", **RECONFIGURE)
-        await jailed.until("a", COMPLETED, "False", saying="1 of 2 nodes have not taken it yet: n2")
+        await jailed.until("a", COMPLETED, "False", saying="1 of 2 nodes have not loaded it yet: n2")
         slurm_here.start("slurmd-n2")
         await jailed.until("a", COMPLETED, "True")
 

@@ -137,7 +137,7 @@ async def test_bad_settings_of_sshd_are_named_and_the_good_ones_stay(bed: Bed) -
     await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM, extraSshdConfig="MaxSessions 3")
     config = await bed.there(bed.world.configmaps, "login-ssh-config")
     await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"extraSshdConfig": "MaxSesions 4"}})
-    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="sshd knows no 'MaxSesions'")
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="sshd has no option 'MaxSesions'")
     assert (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data == config.data
 
 
@@ -164,7 +164,7 @@ async def test_a_name_that_a_nodeset_has_taken_is_told(bed: Bed) -> None:
     await bed.kube.create(CONFIGMAPS, sshd.config(taken.metadata, worker.labels(taken, "slurm"), {"a": "b"}))
     await eventually(lambda: bed.key("login-ssh-config") in bed.world.configmaps)
     await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
-    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="give one another name")
+    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="rename one of them")
     assert (await bed.kube.get(CONFIGMAPS, bed.key("login-ssh-config"))).data == {"a": "b"}
 
 

@@ -133,7 +133,9 @@ async def test_a_cluster_takes_over_no_service_of_others(
     before = await kube.get(SERVICES, Key(namespace, "slurmctld"))
     async with clusters(control_plane, namespace) as bed:
         await bed.make(slurmNodes={"worker": {"size": 1}})
-        refusal = "Service slurmctld exists already and is not ours: it is managed by Helm as part of web"
+        refusal = (
+            "Service slurmctld already exists and does not belong to Isthmus: it is managed by Helm as part of web"
+        )
         await until_told(bed, bed.world.clusters, "demo", saying=refusal)
         # Every other part is there nonetheless.
         await bed.there(CONTROLLERS, "demo")
@@ -162,7 +164,9 @@ async def test_what_was_made_by_hand_under_the_name_of_a_part_stays_as_it_is(
     before = await kube.get(CONTROLLERS, Key(namespace, "demo"))
     async with clusters(control_plane, namespace) as bed:
         await bed.make(slurmNodes={"worker": {"size": 1}})
-        await until_told(bed, bed.world.clusters, "demo", saying="Controller demo exists already and is not ours")
+        await until_told(
+            bed, bed.world.clusters, "demo", saying="Controller demo already exists and does not belong to Isthmus"
+        )
         assert await kube.get(CONTROLLERS, Key(namespace, "demo")) == before
 
 
@@ -174,7 +178,12 @@ async def test_a_nodeset_of_a_cluster_takes_over_no_other(
     async with clusters(control_plane, namespace) as bed:
         await bed.make(slurmNodes={"worker": {"size": 0}})
         await kube.create(NEBIUS_NODESETS, {"metadata": bed.meta("gpu"), "spec": {"clusterName": "demo"}})
-        await until_told(bed, bed.world.nebius_nodesets, "gpu", saying="NodeSet gpu exists already and is not ours")
+        await until_told(
+            bed,
+            bed.world.nebius_nodesets,
+            "gpu",
+            saying="NodeSet gpu already exists and does not belong to Isthmus",
+        )
         await kube.delete(NODESETS, bed.key("gpu"))
         await until_well(bed, bed.world.nebius_nodesets, "gpu")
 
@@ -209,7 +218,10 @@ async def test_a_part_says_whose_service_is_in_its_way_and_goes_on_when_it_is_go
         await bed.controller() if part.spec is OF_SLURM else await bed.keys()
         await bed.make(part.kind, "p", **part.spec)
         store = part.store(bed.world)
-        refusal = f"Service {part.taken} exists already and is not ours: it is managed by Helm as part of web"
+        refusal = (
+            f"Service {part.taken} already exists and does not belong to Isthmus: it is managed by "
+            "Helm as part of web"
+        )
         await until_told(bed, store, "p", saying=refusal)
         await until_recorded(kube, namespace, refusal)
         assert (await kube.get(SERVICES, Key(namespace, part.taken))).metadata.owner_references == ()

@@ -102,7 +102,7 @@ async def test_a_secret_of_somebody_else_is_left_alone(bed: Bed) -> None:
     await bed.keys()
     await bed.secret("mine", SLURM_JWT=b"precious")
     await bed.make(TOKENS, "t", username="slurm", jwtKeyRef=JWT_KEY_REF, secretRef={"name": "mine", "key": "x"})
-    await bed.until(bed.world.tokens, "t", "Degraded", "True", saying="somebody else's")
+    await bed.until(bed.world.tokens, "t", "Degraded", "True", saying="belongs to something else")
     assert (await bed.kube.get(SECRETS, bed.key("mine"))).data == {"SLURM.JWT": b"precious"}
 
 

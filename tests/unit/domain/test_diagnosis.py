@@ -410,7 +410,7 @@ def with_root(status: str, reason: str, message: str) -> tuple[PartFact, ...]:
         ("pod x: container image: ErrImagePull: not found", "spec.populateJail.image"),
         ("/mnt/jail is too small: 2 GB are needed", "spec.resources.requests.storage"),
         ("pod x finds no node: 0/3 nodes", "kubectl get nodes --show-labels"),
-        ("Kubernetes has made no pod of its Job yet", "kubectl describe -n hpc job populate-jail"),
+        ("Kubernetes has not created the pod of its Job yet", "kubectl describe -n hpc job populate-jail"),
         ("the image cannot be a shared root: it has no Slurm", "kubectl logs -n hpc job/populate-jail"),
     ],
 )

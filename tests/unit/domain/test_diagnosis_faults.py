@@ -304,10 +304,10 @@ FAULTS: dict[str, Callable[[], Facts]] = {
         }
     ),
     "slurm.conf has a line that Slurm refuses": lambda: _config(
-        "Rejected", "slurmctld in controller-0 refuses it: error: Invalid SlurmctldDebug", ago=5.0
+        "Rejected", "slurmctld in controller-0 rejects it: error: Invalid SlurmctldDebug", ago=5.0
     ),
     "a node does not take the configuration": lambda: _config(
-        "Delivering", "1 of 2 nodes have not taken it yet: worker-1", ago=900.0
+        "Delivering", "1 of 2 nodes have not loaded it yet: worker-1", ago=900.0
     ),
     "a pod has another slurm.conf": lambda: facts(
         {"config": "new", "config_age": 900.0, "insides": seen("worker-1", config="old")}
@@ -387,7 +387,7 @@ def test_the_document_lists_every_fault_with_the_words_that_are_printed() -> Non
 
 
 def test_what_was_delivered_seconds_ago_is_not_refused() -> None:
-    assert diagnose(_config("Delivering", "1 of 2 nodes have not taken it yet", ago=5.0)) == ()
+    assert diagnose(_config("Delivering", "1 of 2 nodes have not loaded it yet", ago=5.0)) == ()
     assert diagnose(facts({"config": "new", "config_age": 5.0, "insides": seen("worker-1", config="old")})) == ()
 
 

@@ -94,7 +94,7 @@ def _hints(message: str, cluster: ClusterFacts) -> Iterator[str]:
         yield "give the claim more: spec.resources.requests.storage, where its class allows that"
     if "finds no node" in message:
         yield "compare spec.populateJail.k8sNodeFilterName and its filter with: kubectl get nodes --show-labels"
-    if "made no pod" in message:
+    if "has not created the pod" in message:
         yield f"a policy may refuse it (Pod Security): kubectl describe -n {namespace} job {_job(cluster)}"
 
 

@@ -56,4 +56,4 @@ def _described(found: ObjectMeta) -> str:
     if owner:
         return f"it belongs to {owner.kind} {owner.name}"
     writers = found.managed_fields if isinstance(found, SeenMeta) else ()
-    return f"it was written by {writers[0].manager}" if writers else "nothing on it says whose it is"
+    return f"it was written by {writers[0].manager}" if writers else "it names no owner"

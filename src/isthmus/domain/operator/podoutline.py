@@ -122,7 +122,7 @@ def _problems_of_amounts(resources: _Resources, where: str) -> Iterator[tuple[st
                 yield f"{where}.resources.{part}.{name}", error.what
             else:
                 if too_small:
-                    yield f"{where}.resources.{part}.{name}", f"{amount} is less than nothing"
+                    yield f"{where}.resources.{part}.{name}", f"{amount} is negative"
 
 
 def _without_nulls(value: Any) -> Any:

@@ -56,8 +56,8 @@ DECIDED_FOR_LOGIN: Final[Mapping[str, str]] = MappingProxyType(
 )
 DECIDED_FOR_WORKERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **dict.fromkeys(("port", "listenaddress"), "leave it out: workers listen on port 22"),
-        "usepam": "leave it out: by PAM, those are kept out who have no job there",
+        **dict.fromkeys(("port", "listenaddress"), "remove it: workers listen on port 22"),
+        "usepam": "remove it: PAM keeps out users without a job there",
     }
 )
 """Keywords that are not the user's to set, and what to do instead."""
@@ -72,7 +72,7 @@ class BadSshdConfig(Terminal):
 def checked(extra: str, *, decided: Mapping[str, str] = DECIDED_FOR_LOGIN) -> str:
     """Refuse what sshd would not start with, as far as can be told without it."""
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", extra):
-        raise BadSshdConfig("extraSshdConfig holds control characters")
+        raise BadSshdConfig("extraSshdConfig contains control characters")
     for number, line in enumerate(extra.splitlines(), start=1):
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
@@ -80,10 +80,11 @@ def checked(extra: str, *, decided: Mapping[str, str] = DECIDED_FOR_LOGIN) -> st
         found = _LINE.fullmatch(stripped)
         if found is None:
             raise BadSshdConfig(
-                f"line {number} of extraSshdConfig is no setting: {stripped[:60]!r}", remedy="write: Keyword value"
+                f"line {number} of extraSshdConfig is not a setting: {stripped[:60]!r}",
+                remedy="write: Keyword value",
             )
         if found[1].lower() not in _KEYWORDS:
-            raise BadSshdConfig(f"line {number} of extraSshdConfig: sshd knows no {found[1]!r}")
+            raise BadSshdConfig(f"line {number} of extraSshdConfig: sshd has no option {found[1]!r}")
         if remedy := decided.get(found[1].lower()):
             raise BadSshdConfig(f"line {number} of extraSshdConfig sets {found[1]}", remedy=remedy)
     return extra

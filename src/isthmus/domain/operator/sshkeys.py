@@ -30,7 +30,7 @@ class Keys(NamedTuple):
 def read(text: str, *, where: str) -> Keys:
     """Read keys, one in a line; blank lines and comments are passed over. `where` names the place in problems."""
     if "PRIVATE KEY" in text:
-        return Keys(problems=(f"{where} holds a private key; give the public one, whose file ends in .pub",))
+        return Keys(problems=(f"{where} contains a private key; use the public one, whose file ends in .pub",))
     found: list[str] = []
     problems: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -47,7 +47,7 @@ def read(text: str, *, where: str) -> Keys:
 def _trouble(line: str) -> str:
     """Say why a line is no public key; empty if it is one."""
     if _UNPRINTABLE.search(line):
-        return "holds control characters"
+        return "contains control characters"
     if len(line) > _LONGEST:
         return f"is longer than {_LONGEST} characters"
     for found in _TYPE.finditer(line):
@@ -59,4 +59,4 @@ def _trouble(line: str) -> str:
         kind = found[1].encode()
         if content.startswith(len(kind).to_bytes(4, "big") + kind):
             return ""
-    return "is no public key, which looks like: ssh-ed25519 AAAA… comment"
+    return "is not a public key; expected: ssh-ed25519 AAAA… comment"

@@ -94,7 +94,7 @@ def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
         return found  # rules of the API server say it
     for where, value in after.items():
         if (was := before.get(where, value)) != value:
-            why = f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; make another one instead"
+            why = f"{_FIXED[where.rpartition(' ')[2]]} cannot be changed; create another one instead"
             found.refuse(where, (_move(was, value) if isinstance(was, _State) else "") or why)
     return found
 
@@ -155,7 +155,7 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
     with found.within("spec.extraConf"):
         for path in Extra.read(spec.extra_conf).config.includes():
             if "/" in path:
-                found.warnings.append(f"spec.extraConf includes {path[:_LONGEST]}: it has to be in the image")
+                found.warnings.append(f"spec.extraConf includes {path[:_LONGEST]}: it must be in the image")
     if "\r" in spec.extra_conf:
         found.refuse("spec.extraConf", "lines end with a line feed alone, not with a carriage return")
     for field, references in (
@@ -170,7 +170,7 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
                 found.refuse(f"spec.{field}[{place}].name", "is required")
     workload = controller.metadata.annotations.get(names.WORKLOAD_NAME_ANNOTATION)
     if workload is not None and not _LABEL.fullmatch(workload):
-        found.refuse(f"metadata.annotations[{names.WORKLOAD_NAME_ANNOTATION}]", "is no name for pods")
+        found.refuse(f"metadata.annotations[{names.WORKLOAD_NAME_ANNOTATION}]", "is not a valid pod name")
     _users(spec.users, found)
     monitor = spec.metrics.service_monitor
     _without_effect(
@@ -187,7 +187,7 @@ def _accounting(accounting: slinky.Accounting, found: Findings) -> None:
     with found.within("spec.extraConf"):
         config = slurmconf.parse(spec.extra_conf, name="extraConf")
         for key in sorted(it for it in _DECIDED_FOR_SLURMDBD if config.get(it) is not None):
-            found.refuse("spec.extraConf", f"sets {key}, which the operator decides")
+            found.refuse("spec.extraConf", f"sets {key}, which the operator manages")
         if config.get("StoragePass") is not None:
             found.refuse("spec.extraConf", "has a password; put it into a Secret: storageConfig.passwordKeyRef")
     _pod(spec.template, {"slurmdbd": spec.slurmdbd}, found)
@@ -198,7 +198,7 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
     spec = nodeset.spec
     _without_effect(
         found,
-        ("ssh.sssdConfRef", spec.ssh.sssd_conf_ref, "workers know users of the cluster and of the shared root"),
+        ("ssh.sssdConfRef", spec.ssh.sssd_conf_ref, "workers have the users of the cluster and of the shared root"),
         ("logfile", spec.logfile, _LOGS),
         ("revisionHistoryLimit", spec.revision_history_limit, "pods carry a hash; there are no revisions to keep"),
     )
@@ -391,18 +391,18 @@ def _users(users: tuple[User, ...], found: Findings) -> None:
     for user in users:
         where = f"spec.users[{user.name}]"
         if user.name in _SYSTEM_USERS:
-            found.refuse(where, "is a user of the system; choose another name")
+            found.refuse(where, "is a system user; choose another name")
         if other := numbers.get(user.uid):
-            found.refuse(f"{where}.uid", f"{user.uid} is {other}'s already")
+            found.refuse(f"{where}.uid", f"{user.uid} is already used by {other}")
         numbers[user.uid] = user.name
         for group in user.groups:
             if group in _SYSTEM_USERS - {"games", "mail"}:
-                found.refuse(f"{where}.groups", f"{group} is a group of the system")
+                found.refuse(f"{where}.groups", f"{group} is a system group")
         _public_keys(f"{where}.sshPublicKeys", user.ssh_public_keys, found)
     if powerful := [user.name for user in users if user.sudo]:
         found.warnings.append(
-            f"spec.users[].sudo: {', '.join(powerful[:10])} can become root on login nodes, and Slurm trusts root:"
-            " as anybody, on every worker. Give it to administrators of the cluster only"
+            f"spec.users[].sudo: {', '.join(powerful[:10])} can become root on login nodes, and Slurm lets root "
+            "act as any user on every worker. Give it only to administrators of the cluster"
         )
 
 
@@ -410,7 +410,7 @@ def _public_keys(where: str, lines: Iterable[str], found: Findings) -> None:
     for line in lines:
         text = line.strip()
         if "PRIVATE KEY" in text:
-            found.refuse(where, "this is a private key: keep it to yourself, and make a new pair")
+            found.refuse(where, "this is a private key: keep it secret, and create a new pair")
             return
         if text and not text.startswith("#") and not _PUBLIC_KEY.search(text):
             found.warnings.append(f"{where}: {text[:40]!r} does not look like a public key; sshd will skip it")
@@ -419,7 +419,7 @@ def _public_keys(where: str, lines: Iterable[str], found: Findings) -> None:
 def _service(service: ServiceTemplate, found: Findings) -> None:
     if service.spec.get("externalIPs"):
         found.warnings.append(
-            "spec.service.spec.externalIPs is dropped: anybody could take traffic of others by it"
+            "spec.service.spec.externalIPs is dropped: it could be used to intercept traffic of others"
         )
     if not isinstance(service.spec.get("ports", []), list):
         found.refuse("spec.service.spec.ports", "is a list")
@@ -430,11 +430,11 @@ def _node_port(where: str, port: int | None, found: Findings) -> None:
     if not port or port in _NODE_PORTS:
         return
     if port in _PRIVILEGED_PORTS:
-        found.refuse(where, f"{port} belongs to the node itself; choose one of 30000 to 32767, or leave it out")
+        found.refuse(where, f"{port} is reserved for the node itself; choose one of 30000 to 32767, or omit it")
         return
     found.warnings.append(
-        f"{where}: {port} is not within 30000 to 32767; it works only where the API server's"
-        " --service-node-port-range has it"
+        f"{where}: {port} is not within 30000 to 32767; it works only if the API server's "
+        "--service-node-port-range includes it"
     )
 
 
@@ -451,7 +451,7 @@ def _pod(template: PodTemplate, containers: Mapping[str, Mapping[str, Any]], fou
     for name, container in containers.items():
         unknown += podoutline.unknown_in_container(container, f"spec.{name}")
     if unknown:
-        found.warnings.append(f"no such field, as far as we know: {', '.join(unknown)}")
+        found.warnings.append(f"unknown fields: {', '.join(unknown)}")
     return True
 
 

@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True):
     def raise_what_failed(self) -> None:
         """Have it tried again: soon what may pass, later what was refused."""
         if passing := [it for it in self.errors if not isinstance(it, Terminal)]:
-            raise ExceptionGroup("not all parts could be applied", passing)
+            raise ExceptionGroup("some objects could not be applied", passing)
         for error in (*self.errors, self.root_refused):
             if error and (failure := refusals.again(error)):
                 raise failure from error

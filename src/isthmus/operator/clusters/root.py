@@ -70,7 +70,7 @@ class RootKeeper:
     def view(self, cluster: SlurmCluster, filling: Filling, *, refused: str = "") -> RootView:
         """See how the root is."""
         if refused:
-            text = f"the Job of the shared root cannot be made: {refused}"
+            text = f"cannot create the Job of the shared root: {refused}"
             told = cluster.status
             return RootView(
                 filled=bool(told.jail_image),
@@ -109,7 +109,7 @@ class RootKeeper:
         if pods:
             return of_pods(pods, now=self._now())
         name = f"{job.metadata.name} -n {job.metadata.namespace}"
-        none = f"Kubernetes has made no pod of its Job yet; why, says kubectl describe job {name}"
+        none = f"Kubernetes has not created the pod of its Job yet; see kubectl describe job {name}"
         return Trouble(missing=none) if is_new(job, self._now()) else Trouble(wrong=none)
 
     async def _remove(self, filling: Filling, action: Literal["populate", "refresh"]) -> None:

@@ -70,7 +70,7 @@ class Deliverer:
     async def deliver(self, controller: Controller, revision: Revision) -> Verdict:
         """Do what brings a revision nearer to everybody, and tell how far it has come."""
         if controller.spec.external:
-            return Verdict("applied", "slurmctld is run by somebody else")
+            return Verdict("applied", "slurmctld is external")
         if controller.status.config_hash == revision.both:
             told = condition(controller.status.conditions, CONFIG_APPLIED)
             kept = told.message if told and told.status == "True" else ""
@@ -82,7 +82,7 @@ class Deliverer:
         verdict = delivery.judge(seen, progress)
         slurm = self._world.slurms.of(key)
         if verdict.push and slurm is not None:
-            log.info("letting all daemons read their files again", controller=str(key))
+            log.info("reconfiguring all daemons", controller=str(key))
             await slurm.reconfigure(now=self._now().timestamp())
         return verdict
 

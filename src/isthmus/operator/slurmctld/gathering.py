@@ -136,7 +136,7 @@ class Gatherer:
 
     def _secret(self, reference: KeyReference | None, field: str) -> bytes:
         if reference is None:
-            raise Missing(f"{field} is not given")
+            raise Missing(f"{field} is not set")
         found = self._world.references.secret(Key(self._namespace, reference.name), self._asker)
         if found is None:
             raise Missing(f"there is no Secret {reference.name}, which {field} names")

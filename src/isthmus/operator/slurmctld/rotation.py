@@ -19,8 +19,8 @@ _PATIENCE: Final = 120.0
 """Seconds in which every node should have taken a new key into use; else the old one is used again."""
 
 _TOLD: Final[dict[Step, tuple[str, str]]] = {
-    "announce": ("KeyAnnounced", "a new key is given to every daemon; the old one stays in use meanwhile"),
-    "switch": ("KeySwitched", "every daemon knows the new key; it is in use now, and the old one still accepted"),
+    "announce": ("KeyAnnounced", "every daemon gets the new key; the old one stays in use meanwhile"),
+    "switch": ("KeySwitched", "every daemon has the new key; it is in use now, and the old one is still accepted"),
     "retire": ("KeyRetired", "every daemon uses the new key; the old one is no longer accepted"),
 }
 
@@ -47,7 +47,10 @@ class Rotation:
         self._under_way.add(key)
         age = self._age(controller, now)
         if step == "retire" and not self._applied(controller) and age > _PATIENCE:
-            note = "not every node took the new key into use; the old one is used again, and then it is tried anew"
+            note = (
+                "some nodes did not start to use the new key; the old one is in use again, and the "
+                "rotation is retried"
+            )
             self._recorder.event(CONTROLLERS, controller, "KeySwitchedBack", note, warning=True, action="Rotate")
             return authkeys.back(held, wanted)
         if step != "announce" and not self._may(controller, step, wanted, age=age, now=now):

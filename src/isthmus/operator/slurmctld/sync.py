@@ -127,7 +127,7 @@ class ControllerSync:
         if not self._world.in_touch:
             raise Wait("Kubernetes does not answer", after=_SOON)
         if not self._has_heard(key):
-            raise Wait("the caches have not heard of files or keys that were just written", after=_SOON)
+            raise Wait("the caches do not have the files or keys that were just written", after=_SOON)
         if controller.metadata.deletion_timestamp is None:
             await self._hold(controller)
         elif not await self._stays(controller):
@@ -174,7 +174,7 @@ class ControllerSync:
         ]
         # The cache of NodeSets may be behind the one of Controllers.
         if going := going or await self._going_unnoticed(controller):
-            note = f"it goes when the nodes of these NodeSets are drained: {', '.join(sorted(going))}"
+            note = f"deleted when the nodes of these NodeSets are drained: {', '.join(sorted(going))}"
             self._recorder.event(CONTROLLERS, controller, "WaitingForNodeSets", note, action="Delete")
             return True
         kept = tuple(it for it in controller.metadata.finalizers if it != names.CONTROLLER_FINALIZER)
@@ -224,7 +224,7 @@ class ControllerSync:
                 await self._applier.apply(ENDPOINT_SLICES, manifest, there=slices, owners=owners)
         except Forbidden as error:
             # Some kinds of Kubernetes keep this right to themselves. Without it, commands only take longer.
-            log.warning("connections to a slurmctld that is away cannot be refused at once", error=error.what)
+            log.warning("cannot refuse connections to an absent slurmctld at once", error=error.what)
         kept = {it["metadata"]["name"] for it in wanted}
         for found in slices.by("owner", controller.metadata.uid):
             if found.metadata.name not in kept:
@@ -278,7 +278,10 @@ class ControllerSync:
         before.pop(manifests.REVISION_FILE, None)
         changed = sorted(file for file in {*made, *before} if made.get(file) != before.get(file))
         if changed:
-            note = f"{', '.join(changed)} changed; slurmctld takes it while it runs, and passes it on to every node"
+            note = (
+                f"{', '.join(changed)} changed; slurmctld loads it without a restart, and passes it on "
+                "to every node"
+            )
             self._recorder.event(CONTROLLERS, controller, "ConfigChanged", note, action="Reconfigure")
         return _seconds(changed_at)
 
@@ -352,7 +355,7 @@ class ControllerSync:
     def _reachable(self, key: Key) -> Condition:
         trouble = self._world.slurms.trouble(key)
         if not trouble:
-            return conditions.yes(conditions.SLURM_REACHABLE, "Answers", "slurmctld answers by slurmrestd")
+            return conditions.yes(conditions.SLURM_REACHABLE, "Answers", "slurmctld answers through slurmrestd")
         return conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble)
 
     async def _trouble(self, controller: ControllerPart) -> Trouble:

@@ -31,7 +31,7 @@ def tell_config(recorder: Recorder, controller: Controller, verdict: Verdict) ->
         recorder.event(CONTROLLERS, controller, "ConfigApplied", verdict.message, action="Reconfigure")
     if verdict.state == "rejected" and (before is None or before.message != verdict.message):
         note = (
-            f"{verdict.message}. The cluster goes on with the configuration that it had; correct extraConf or the"
-            " files, and it is tried again"
+            f"{verdict.message}. The cluster keeps its previous configuration; correct extraConf or the "
+            "files, and it is retried"
         )
         recorder.event(CONTROLLERS, controller, "ConfigRejected", note, warning=True, action="Reconfigure")

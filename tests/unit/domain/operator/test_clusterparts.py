@@ -208,8 +208,8 @@ def test_a_filter_that_does_not_exist_is_a_problem_with_a_name() -> None:
     ("mount", "told"),
     [
         ({"volumeSourceName": "data"}, "there is no volume source 'data'"),
-        ({}, "give either"),
-        ({"volumeSourceName": "data", "volumeClaimTemplateSpec": {}}, "give either"),
+        ({}, "set either"),
+        ({"volumeSourceName": "data", "volumeClaimTemplateSpec": {}}, "set either"),
     ],
 )
 def test_a_volume_that_cannot_be_mounted_is_a_problem(mount: dict[str, Any], told: str) -> None:
@@ -384,7 +384,7 @@ def test_custom_partitions_are_kept_as_written() -> None:
     ("raw", "told"),
     [
         ([], "needs rawConfig"),
-        (["SlurmUser=root"], "begins with SlurmUser"),
+        (["SlurmUser=root"], "starts with SlurmUser"),
         (["PartitionName=x Nodes=ALL ???"], "cannot read"),
     ],
 )
@@ -452,7 +452,7 @@ def test_a_script_that_no_worker_has_is_not_called() -> None:
     assert "Prolog=/opt" not in controller(parts).spec.extra_conf
     assert "Epilog=/usr/bin/true" in controller(parts).spec.extra_conf
     assert len(parts.ignored) == 1
-    assert parts.ignored[0].startswith("slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is on no volume")
+    assert parts.ignored[0].startswith("slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is not on a volume")
 
 
 def test_a_script_on_a_volume_of_every_worker_is_called() -> None:
@@ -694,7 +694,7 @@ def test_a_claim_below_spool_is_made_for_each_worker() -> None:
     assert place["name"] not in [it["name"] for it in found.spec.template.spec["volumes"]]
     assert not told.problems
     both = nodeset("cpu", slurmd={"volumes": {"spool": {"volumeClaimTemplateSpec": claim, "emptyDir": {}}}})
-    assert "give either a volume source (emptyDir) or volumeClaimTemplateSpec" in nodeset_child(both)[2].problems[0]
+    assert "set either a volume source (emptyDir) or volumeClaimTemplateSpec" in nodeset_child(both)[2].problems[0]
 
 
 @pytest.mark.parametrize("written", ["{{ .PodName }}", "{{.PodName}}", "{{- .PodName -}}"])
@@ -710,7 +710,7 @@ def test_the_name_of_the_pod_is_filled_in(written: str) -> None:
 
 def test_a_template_that_nobody_fills_in_is_named() -> None:
     problems = nodeset_child(nodeset("cpu", nodeConfig={"dynamic": "Rack={{ .Rack }}"}))[2].problems
-    assert problems == ("NodeSet cpu, nodeConfig.dynamic: of templates, only {{ .PodName }} is filled in",)
+    assert problems == ("NodeSet cpu, nodeConfig.dynamic: the only template supported is {{ .PodName }}",)
 
 
 def test_a_nodeset_and_the_cluster_s_own_workers_cannot_share_a_name() -> None:

@@ -142,7 +142,7 @@ def test_scripts_have_to_be_where_slurm_runs_them() -> None:
         parts = made(cluster(volumeSources=source, slurmConfig=config, slurmNodes={"worker": worker}))
         return "; ".join(parts.ignored)
 
-    assert "slurmConfig.prolog (/opt/scripts/prolog.sh is inside the shared root alone" in ignored(
+    assert "slurmConfig.prolog (/opt/scripts/prolog.sh is only inside the shared root" in ignored(
         jailSubMounts=[mount]
     )
     assert "taskProlog" not in ignored(jailSubMounts=[mount])
@@ -166,7 +166,7 @@ def test_s4_a_snapshot_is_what_it_is_filled_from() -> None:
     assert found.snapshot == {"persistentVolumeClaim": {"claimName": "old-jail"}}
     assert found.image == "volume:old"
     parts = made(cluster(populateJail={"jailSnapshotVolume": {"volumeClaimTemplateSpec": {}}}))
-    assert "populateJail.jailSnapshotVolume: give volumeSourceName" in parts.problems[0]
+    assert "populateJail.jailSnapshotVolume: set volumeSourceName" in parts.problems[0]
     parts = made(cluster(populateJail={"jailSnapshotVolume": {"volumeSourceName": "none"}}))
     assert "there is no volume source 'none'" in parts.problems[0]
 

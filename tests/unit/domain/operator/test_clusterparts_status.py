@@ -123,7 +123,7 @@ def test_a_cluster_at_rest() -> None:
 
 def test_a_part_that_is_not_there_is_being_made() -> None:
     view = look_at("slurmctld", None)
-    assert (view.ready, view.missing) == (False, "slurmctld is being made")
+    assert (view.ready, view.missing) == (False, "slurmctld is being created")
 
 
 @pytest.mark.parametrize(

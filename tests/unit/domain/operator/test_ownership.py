@@ -34,7 +34,7 @@ def test_what_belongs_to_the_same_part_is_ours(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("found", "owner"),
     [
-        ({}, "nothing on it says whose it is"),
+        ({}, "it names no owner"),
         ({"managedFields": [{"manager": "kubectl-create"}]}, "it was written by kubectl-create"),
         ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, "it is managed by Helm"),
         ({"labels": labels("slurmctld", "other", "controller")}, "it is managed by isthmus as part of other"),

@@ -154,7 +154,7 @@ def test_ours_counts_where_both_set_the_same_option() -> None:
 
 @pytest.mark.parametrize("line", ["ClusterName=x", "slurmctldhost=other", "KillWait=3 StateSaveLocation=/tmp"])
 def test_what_would_cut_the_cluster_in_two_is_refused_with_the_field_to_use(line: str) -> None:
-    with pytest.raises(ConfigError, match="which the operator decides") as refused:
+    with pytest.raises(ConfigError, match="which the operator manages") as refused:
         conf(controller(extraConf=line))
     assert refused.value.remedy
 

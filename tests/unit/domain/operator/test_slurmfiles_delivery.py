@@ -88,7 +88,7 @@ def test_slurmctld_is_not_told_again_before_it_can_have_answered() -> None:
 def test_nodes_that_lag_are_named_and_after_a_while_told_again() -> None:
     nodes = (node("w-0", started=900), node("w-1", started=900), node("w-2", started=1001))
     verdict = judge(seen(nodes=nodes))
-    assert verdict == Verdict("delivering", "2 of 3 nodes have not taken it yet: w-[0-1]")
+    assert verdict == Verdict("delivering", "2 of 3 nodes have not loaded it yet: w-[0-1]")
     assert judge(seen(nodes=nodes, now=1001 + 15)).push
 
 
@@ -112,7 +112,7 @@ def test_nodes_without_a_slurmd_have_nothing_to_read() -> None:
 
 def test_a_refusal_counts_only_for_the_revision_it_is_about() -> None:
     verdict = judge(seen(refusals={"ctl-0": "a b \nfatal: no such node\nerror"}))
-    assert verdict == Verdict("rejected", "slurmctld in ctl-0 refuses it: fatal: no such node error")
+    assert verdict == Verdict("rejected", "slurmctld in ctl-0 rejects it: fatal: no such node error")
     assert judge(seen(refusals={"ctl-0": "a older \nfatal: no such node"})).state == "applied"
 
 

@@ -142,7 +142,7 @@ REFUSED = {
     "half a CPU": (slinky("NodeSet", slurmd={"resources": {"limits": {"cpu": "500m"}}}), "less than one"),
     "less than nothing": (
         slinky("NodeSet", slurmd={"resources": {"limits": {"memory": "-1"}}}),
-        "less than nothing",
+        "is negative",
     ),
     "no amount": (slinky("NodeSet", slurmd={"resources": {"limits": {"memory": "lots"}}}), "limits.memory"),
     "a container that is none": (slinky("NodeSet", slurmd={"resources": "all"}), "spec.slurmd"),
@@ -160,9 +160,9 @@ REFUSED = {
     ),
     "more nodes than Slurm can count": (slinky("NodeSet", replicas=10**9), "replicas"),
     # People
-    "a user of the system": (slinky("Controller", users=[user("slurm")]), "user of the system"),
-    "two with one number": (slinky("Controller", users=[user(), user("bob")]), "2000 is alice's already"),
-    "a group of the system": (slinky("Controller", users=[user(groups=["root"])]), "group of the system"),
+    "a user of the system": (slinky("Controller", users=[user("slurm")]), "a system user"),
+    "two with one number": (slinky("Controller", users=[user(), user("bob")]), "2000 is already used by alice"),
+    "a group of the system": (slinky("Controller", users=[user(groups=["root"])]), "a system group"),
     "a private key": (
         slinky("LoginSet", rootSshAuthorizedKeys="-----BEGIN OPENSSH PRIVATE KEY-----"),
         "private key",
@@ -180,7 +180,7 @@ REFUSED = {
     ),
     "a mount of nothing": (
         cluster(slurmNodes={"login": {"volumes": {"customMounts": [{"name": "a", "mountPath": "/a"}]}}}),
-        "give either volumeSourceName or volumeClaimTemplateSpec",
+        "set either volumeSourceName or volumeClaimTemplateSpec",
     ),
     "free text that is no configuration": (cluster(customSlurmConfig="hello"), "customSlurmConfig, line 1"),
     "a partition that is none": (
@@ -202,7 +202,7 @@ REFUSED = {
     ),
     "a name of the cluster in a cluster": (
         cluster(customSlurmConfig="ClusterName=x"),
-        r"^customSlurmConfig sets clustername, which the operator decides \(use metadata\.name\)$",
+        r"^customSlurmConfig sets clustername, which the operator manages \(use metadata\.name\)$",
     ),
     "a cluster without slurmctld": (
         cluster(slurmNodes={"controller": {"size": 0}}),
@@ -244,7 +244,7 @@ WARNED = {
     "a key that is none": (slinky("LoginSet", rootSshAuthorizedKeys="YOUR KEY HERE"), "does not look like"),
     "a word misspelt in a container": (
         slinky("NodeSet", slurmd={"imgae": "x"}),
-        r"no such field.*spec\.slurmd\.imgae",
+        r"unknown fields.*spec\.slurmd\.imgae",
     ),
     "a word misspelt in a pod": (
         slinky("LoginSet", template={"spec": {"tolerationz": [], "containers": [{"name": "side", "argz": []}]}}),
@@ -255,7 +255,7 @@ WARNED = {
         r"spec\.service\.nodePort: 8022 .*--service-node-port-range",
     ),
     "a partition that is off": (slinky("NodeSet", partition={"config": "State=UP"}), "has no effect"),
-    "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "has to be in the image"),
+    "a file of the image": (slinky("Controller", extraConf="Include /opt/site.conf"), "must be in the image"),
     "fields without effect": (
         cluster(plugStackConfig={"pyxis": {"required": True}}, topology={"blockSize": 4}),
         r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.topology",

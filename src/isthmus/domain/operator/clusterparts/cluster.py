@@ -82,8 +82,8 @@ def parts_of(
     sets = sorted((it for it in nodesets if not it.metadata.deletion_timestamp), key=lambda it: it.metadata.name)
     if not _NAME.fullmatch(cluster.metadata.name):
         notes.refuse(
-            f"metadata.name {cluster.metadata.name!r}: names of hosts are made from it, so it has at most 40"
-            " letters, digits and hyphens, and begins with a letter"
+            f"metadata.name {cluster.metadata.name!r}: host names are made from it, so it has at most 40 "
+            "letters, digits and hyphens, and starts with a letter"
         )
     maker = Maker(cluster, sets, prefix, settings, notes, written=written, promised=promised)
     children = list(maker.storage())
@@ -126,8 +126,8 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
         notes.ignored.append(f"slurmd.port (it is {partnames.SLURMD_PORT})")
     if meta.name == f"{prefix}worker" and worker_count(cluster, (nodeset,)) > 0:
         notes.refuse(
-            f"the cluster's own workers (slurmNodes.worker) have this name already;"
-            f" set slurmNodes.worker.size of {cluster.metadata.name} to 0, or take another name"
+            "the cluster's own workers (slurmNodes.worker) already have this name; set slurmNodes.worker.size "
+            f"of {cluster.metadata.name} to 0, or choose another name"
         )
     manifest = {
         "metadata": {

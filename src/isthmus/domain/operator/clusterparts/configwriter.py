@@ -28,7 +28,7 @@ def writers(
     """Make the Deployment, its account, and what that may do; nothing where there is no shared root (`jail`)."""
     if jail is None:
         if cluster.spec.s_config_controller is not None:
-            notes.ignored.append(f"{_WHERE} (without populateJail there is no shared root to write to)")
+            notes.ignored.append(f"{_WHERE} (there is no shared root without populateJail)")
         return []
     wish = cluster.spec.s_config_controller or ConfigWriter()
     if (wish.node.size or 0) > 1:

@@ -82,7 +82,7 @@ def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
         ("login", nodes.login.volumes.jail),
     ):
         if jail.volume_claim_template_spec is not None:
-            notes.refuse(f"slurmNodes.{where}.volumes.jail: it is shared by all, so it is one of volumeSources")
+            notes.refuse(f"slurmNodes.{where}.volumes.jail: all nodes share it, so it must be one of volumeSources")
     if name != pods.JAIL or any(it["name"] == pods.JAIL for it in spec.volume_sources):
         return pods.source(spec, name, "slurmNodes.login.volumes.jail", notes) or {}
     return {"persistentVolumeClaim": {"claimName": f"{prefix}jail"}}
@@ -228,7 +228,7 @@ class Maker:
         }
         if external.enabled:
             if not external.host or not external.password_secret_key_ref.name:
-                self._notes.refuse("slurmNodes.accounting.externalDB: give host and passwordSecretKeyRef")
+                self._notes.refuse("slurmNodes.accounting.externalDB: set host and passwordSecretKeyRef")
             password = external.password_secret_key_ref
             spec["storageConfig"] = {
                 "host": external.host or "unknown",
@@ -412,8 +412,8 @@ class Maker:
         if self._standby:
             if spool.volume_claim_template_spec:
                 self._notes.refuse(
-                    f"{where}: several slurmctld need one claim that all of them can mount;"
-                    " name it in volumeSources, or say nothing and get one"
+                    f"{where}: several slurmctld need one claim that all of them can mount; name it in "
+                    "volumeSources, or omit it to get one"
                 )
             return {"enabled": True, "existingClaim": f"{self._prefix}controller-spool"}
         return {"enabled": True, **_claim_fields({"volumeClaimTemplate": spool.volume_claim_template_spec or {}})}

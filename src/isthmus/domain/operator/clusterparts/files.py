@@ -145,9 +145,9 @@ def slurm_lines(
                 continue
             others = [it.outside if key in _INSIDE else it.inside for it in mounts]
             elsewhere = _on_every_worker(str(value), others)
-            why = "inside the shared root alone" if elsewhere else "on no volume of the workers"
+            why = "only inside the shared root" if elsewhere else "not on a volume of the workers"
             where = "jailSubMounts" if key in _INSIDE else "customMounts"
-            hint = f": give the volume in {where}, too" if elsewhere and key not in _INSIDE else ""
+            hint = f": add the volume to {where} as well" if elsewhere and key not in _INSIDE else ""
             if not elsewhere and all(it.shared for it in mounts):
                 hint = ": let a JailedConfig put it there"
             notes.ignored.append(f"{field} ({value} is {why}, and jobs would fail without it{hint})")
@@ -278,8 +278,8 @@ def _raw_partitions(lines: Sequence[str], notes: Notes) -> list[str]:
             kept.append(text)
         else:
             notes.refuse(
-                f"partitionConfiguration.rawConfig, line {number}: it begins with {line.key}, not PartitionName"
-                " (other settings belong into customSlurmConfig)"
+                f"partitionConfiguration.rawConfig, line {number}: it starts with {line.key}, not PartitionName "
+                "(other settings belong in customSlurmConfig)"
             )
     if not lines:
         notes.refuse("partitionConfiguration: configType custom needs rawConfig with at least one partition")
@@ -303,8 +303,7 @@ def _structured(partition: Partition, nodesets: Mapping[str, str], notes: Notes)
         return []
     if [key.lower() for key, _ in line.settings].count("nodes") > 1:
         notes.refuse(
-            f"partitionConfiguration.partitions[{partition.name}].config: it sets Nodes,"
-            " which nodeSetRefs or isAll are for"
+            f"partitionConfiguration.partitions[{partition.name}].config: it sets Nodes; use nodeSetRefs or isAll"
         )
         return []
     return [text]

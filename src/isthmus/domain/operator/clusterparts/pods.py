@@ -166,7 +166,7 @@ def mounted(
         at = f"{where}[{mount.name}]"
         name = volume_name(mount.name, inside=inside)
         if (mount.volume_source_name is None) == (mount.volume_claim_template_spec is None):
-            notes.refuse(f"{at}: give either volumeSourceName or volumeClaimTemplateSpec")
+            notes.refuse(f"{at}: set either volumeSourceName or volumeClaimTemplateSpec")
             continue
         if mount.volume_source_name is not None:
             if found := source(spec, mount.volume_source_name, at, notes):
@@ -175,8 +175,8 @@ def mounted(
             templates.append({"metadata": {"name": name}, "spec": mount.volume_claim_template_spec})
         else:
             notes.refuse(
-                f"{at}.volumeClaimTemplateSpec: only workers have claims of their own;"
-                " make a claim, and name it in volumeSources"
+                f"{at}.volumeClaimTemplateSpec: only workers have claims of their own; create a claim and name "
+                "it in volumeSources"
             )
         places.append(place(name, mount.mount_path, sub_path=mount.sub_path, read_only=mount.read_only))
     return volumes, places, templates

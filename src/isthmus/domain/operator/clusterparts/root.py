@@ -35,8 +35,8 @@ def shared_root(jail: Wish, sub_mounts: Iterable[Wish], where: str, notes: Notes
                 msgspec.convert({"volume": jail, "subMounts": [mount]}, SharedRoot)
             except msgspec.ValidationError:
                 notes.refuse(
-                    f"{where}.jailSubMounts[{number}].mountPath: {mount['mountPath']!r} is no place inside the"
-                    " shared root; give an absolute path without '..' below /"
+                    f"{where}.jailSubMounts[{number}].mountPath: {mount['mountPath']!r} is not a path inside "
+                    "the shared root; use an absolute path below / without '..'"
                 )
     return made
 
@@ -56,15 +56,15 @@ def filling(cluster: SlurmCluster, jail: Wish, *, prefix: str, settings: Setting
         pod["imagePullSecrets"] = [{"name": it.name} for it in wish.image_pull_secrets]
     if wish.overwrite:
         notes.ignored.append(
-            "populateJail.overwrite (what users wrote is never overwritten; a newer image is brought in by"
-            f" isthmus cluster refresh {cluster.metadata.name}, or by maintenance)"
+            "populateJail.overwrite (what users wrote is never overwritten; isthmus cluster refresh "
+            f"{cluster.metadata.name}, or maintenance, updates to a newer image)"
         )
     image = wish.image or cluster.spec.slurm_nodes.login.sshd.image or settings.login_image
     snapshot = None
     if wish.jail_snapshot_volume is not None:
         name = wish.jail_snapshot_volume.volume_source_name
         if not name or wish.jail_snapshot_volume.volume_claim_template_spec is not None:
-            notes.refuse(f"{where}.jailSnapshotVolume: give volumeSourceName, of a volume in volumeSources")
+            notes.refuse(f"{where}.jailSnapshotVolume: set volumeSourceName to a volume in volumeSources")
         else:
             snapshot = pods.source(cluster.spec, name, f"{where}.jailSnapshotVolume", notes)
             image = f"volume:{name}"

@@ -88,8 +88,8 @@ def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troub
         return _filling_view(job, wanted, seen, trouble)
     if image != wanted.image:
         text = (
-            f"the shared root is of {image}, and {wanted.image} is wanted: see what would change, and go on, by"
-            f" isthmus cluster refresh {cluster.metadata.name} -n {cluster.metadata.namespace}"
+            f"the shared root is of {image}, the specification names {wanted.image}: preview the changes and "
+            f"apply them with isthmus cluster refresh {cluster.metadata.name} -n {cluster.metadata.namespace}"
             f" (or by maintenance: {OVERWRITE})"
         )
         return RootView(filled=True, reason="RefreshDue", text=text)
@@ -103,11 +103,11 @@ def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troub
 
 def _filling_view(job: OwnJob | None, wanted: Filling, seen: SeenRoot, trouble: Trouble) -> RootView:
     if job is None:
-        text = "the Job that fills the shared root is being made"
+        text = "the Job that fills the shared root is being created"
         return RootView(filled=False, reason="Filling", text=text, missing=text)
     ended = _last_end(job, seen.pods)
     if ended and ended.exit_code:
-        text = f"filling the shared root is tried again: {_told(ended)}"
+        text = f"filling the shared root is retried: {_told(ended)}"
         wrong = text if job.status.failed >= _TRIES else ""
         reason = "Failing" if wrong else "Filling"
         return RootView(filled=False, reason=reason, text=text, wrong=wrong, missing=text)
@@ -134,7 +134,7 @@ def _refresh_view(cluster: SlurmCluster, job: OwnJob, seen: SeenRoot, trouble: T
 
 
 def _failed_view(job: OwnJob, seen: SeenRoot) -> RootView:
-    text = f"the shared root cannot be filled: {_why(job, seen)}; then: {_delete(job)}, and it is tried anew"
+    text = f"the shared root cannot be filled: {_why(job, seen)}; then: {_delete(job)}, and it is retried"
     return RootView(filled=False, reason="Failed", text=text, wrong=text)
 
 

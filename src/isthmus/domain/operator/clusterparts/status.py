@@ -84,7 +84,7 @@ class View(msgspec.Struct, frozen=True):
 def look_at(name: str, part: Part | None, *, stale: bool = False) -> View:
     """See how a part is. What it told of an older specification counts for nothing."""
     if part is None:
-        return View(name, ready=False, missing=f"{name} is being made")
+        return View(name, ready=False, missing=f"{name} is being created")
     told = part.status
     if stale or told.observed_generation < part.metadata.generation:
         doing = "changed" if told.observed_generation else "made"
@@ -139,7 +139,11 @@ def leaving_status(family: Family, *, prefix: str) -> tuple[dict[str, Any], list
     """Make the status of a cluster that is to go: it tells whom it waits for."""
     ready = sum(it.status.ready_replicas for it in family.nodesets)
     left = [f"{it.status.replicas} workers of NodeSet {it.metadata.name}" for it in family.nodesets]
-    text = f"before the cluster goes, these are drained: {', '.join(left)}" if left else "the cluster goes"
+    text = (
+        f"before the cluster is deleted, these are drained: {', '.join(left)}"
+        if left
+        else "the cluster is being deleted"
+    )
     fields: dict[str, Any] = {"phase": NOT_AVAILABLE, "namePrefix": prefix, "readyWorkers": ready}
     return fields, [
         no(conditions.READY, "Deleting", text),

@@ -165,8 +165,8 @@ def _set_volumes(
             claims.append({"metadata": {"name": pods.volume_name("spool")}, "spec": claim})
         if claim and spool:
             notes.refuse(
-                f"NodeSet {nodeset.metadata.name}, slurmd.volumes.spool: give either a volume source"
-                f" ({', '.join(sorted(spool))}) or volumeClaimTemplateSpec"
+                f"NodeSet {nodeset.metadata.name}, slurmd.volumes.spool: set either a volume source "
+                f"({', '.join(sorted(spool))}) or volumeClaimTemplateSpec"
             )
         if not claim:
             volumes.append({"name": pods.volume_name("spool"), **spool})
@@ -198,7 +198,7 @@ def _mounts(
 def _set_mount(mount: SetVolumeMount, nodeset: str, notes: Notes) -> dict[str, Any] | None:
     if (mount.volume_source is None) == (mount.volume_claim_template_spec is None):
         notes.refuse(
-            f"NodeSet {nodeset}, slurmd.volumes[{mount.name}]: give either volumeSource or volumeClaimTemplateSpec"
+            f"NodeSet {nodeset}, slurmd.volumes[{mount.name}]: set either volumeSource or volumeClaimTemplateSpec"
         )
         return None
     return mount.volume_source or {"claim": mount.volume_claim_template_spec}
@@ -219,7 +219,7 @@ def _extra(nodeset: NodeSet, notes: Notes) -> list[str]:
     filled = _POD_NAME.sub("$(ISTHMUS_NODE)", given.replace("$(", "$$("))
     if "{{" in filled:
         name = nodeset.metadata.name
-        notes.refuse(f"NodeSet {name}, nodeConfig.dynamic: of templates, only {{{{ .PodName }}}} is filled in")
+        notes.refuse(f"NodeSet {name}, nodeConfig.dynamic: the only template supported is {{{{ .PodName }}}}")
     return ["--extra", filled]
 
 

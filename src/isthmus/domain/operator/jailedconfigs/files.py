@@ -53,9 +53,11 @@ def files_of(config: JailedConfig, found: ConfigMap) -> tuple[File, ...]:
         paths.parts(item.path)
         mode = spec.default_mode if item.mode is None else item.mode
         if mode not in _MODES or not mode & _READ_BY_OWNER:
-            raise Terminal(f"mode {mode:04o} of {item.path} cannot be", remedy="use 0400 to 0777, readable by root")
+            raise Terminal(
+                f"mode {mode:04o} of {item.path} is not valid", remedy="use 0400 to 0777, readable by root"
+            )
         if item.path in made:
-            raise Terminal(f"path {item.path} is listed twice", remedy="leave one of them out")
+            raise Terminal(f"path {item.path} is listed twice", remedy="remove one of them")
         made[item.path] = File(item.path, _content(item.key, found), mode)
     return tuple(made.values())
 
@@ -84,7 +86,8 @@ def _content(key: str, found: ConfigMap) -> bytes:
         return found.binary_data[key]
     there = ", ".join(sorted((*found.data, *found.binary_data))[:20]) or "none"
     raise Terminal(
-        f"ConfigMap {found.metadata.name} has no key {key}", remedy=f"add it, or name another (there: {there})"
+        f"ConfigMap {found.metadata.name} has no key {key}",
+        remedy=f"add it, or name another (existing keys: {there})",
     )
 
 

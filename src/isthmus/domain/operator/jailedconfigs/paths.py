@@ -12,7 +12,7 @@ from isthmus.errors import Terminal
 _LONGEST: Final = 1024
 _LONGEST_NAME: Final = 255
 _NOT_OURS: Final = {
-    ".isthmus": "which tells how the shared root was filled",
+    ".isthmus": "where the state of the shared root is kept",
     "proc": "which is not a directory of the shared root",
     "sys": "which is not a directory of the shared root",
     "dev": "which is not a directory of the shared root",
@@ -22,26 +22,26 @@ _NOT_OURS: Final = {
 def parts(path: str) -> tuple[str, ...]:
     """Take a path apart into the names of directories and, last, of the file; raises what is wrong with it."""
     if not path.startswith("/"):
-        raise Terminal(f"path {path!r} is not absolute", remedy="write the path in the shared root, from / on")
+        raise Terminal(
+            f"path {path!r} is not absolute", remedy="write the full path in the shared root, starting with /"
+        )
     try:
         length = len(path.encode())
     except UnicodeEncodeError as error:
-        raise Terminal(
-            f"path {path!r} is not text that a file can be called", remedy="take another path"
-        ) from error
+        raise Terminal(f"path {path!r} is not a valid file name", remedy="choose another path") from error
     if length > _LONGEST:
         raise Terminal(f"path {path[:80]!r}… has {length} bytes", remedy=f"use at most {_LONGEST}")
     found = tuple(path[1:].split("/"))
     for name in found:
         if name in {"", ".", ".."}:
             told = f"the part {name!r}" if name else "an empty part"
-            raise Terminal(
-                f"path {path!r} has {told}", remedy="write it with every directory once, and a file last"
-            )
+            raise Terminal(f"path {path!r} has {told}", remedy="write each directory once, and the file last")
         if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in name):
-            raise Terminal(f"path {path!r} has control characters", remedy="take another path")
+            raise Terminal(f"path {path!r} has control characters", remedy="choose another path")
         if len(name.encode()) > _LONGEST_NAME:
-            raise Terminal(f"path {path[:80]!r}… has a name that is too long", remedy=f"use {_LONGEST_NAME} bytes")
+            raise Terminal(
+                f"path {path[:80]!r}… has a component that is too long", remedy=f"use {_LONGEST_NAME} bytes"
+            )
     if found[0] in _NOT_OURS:
         raise Terminal(
             f"path {path!r} is in /{found[0]}, {_NOT_OURS[found[0]]}", remedy="choose a path outside of it"

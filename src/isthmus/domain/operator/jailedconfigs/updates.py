@@ -103,7 +103,7 @@ def plan(configs: Iterable[JailedConfig], slurm: Slurm, *, start: bool) -> Plan:
         missing = next((it for it in together if not _is_written(it)), None)
         for it in together:
             if not _asks(together):
-                step = _Step(Told(conditions.yes(COMPLETED, "MissingAction", "no updateActions are asked for")))
+                step = _Step(Told(conditions.yes(COMPLETED, "MissingAction", "no updateActions are set")))
             elif not _is_written(it):
                 step = _Step(kept(it, _waits_for_files(it)))
             elif it.status.files_hash == it.status.reconfigured_hash:
@@ -153,10 +153,10 @@ def _begun(config: JailedConfig, slurm: Slurm, *, start: bool, why: str = "") ->
     if slurm.trouble:
         return _Step(kept(config, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble)))
     if not start:
-        text = "files have changed; Slurm is told in a moment"
+        text = "files have changed; Slurm is reconfigured shortly"
         return _Step(kept(config, conditions.no(COMPLETED, "Refresh", text)), under_way=True)
     at = datetime.fromtimestamp(slurm.now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    text = f"slurmctld and all nodes are told to read their configuration again{why}"
+    text = f"slurmctld and all nodes are being reconfigured{why}"
     told = Told(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
     return _Step(told, tell=True, under_way=True)
 
@@ -167,7 +167,7 @@ def _followed(config: JailedConfig, slurm: Slurm, behind: list[str], *, last: fl
     if _is_complete(config):
         if since < last or not behind:
             return _Step(kept(config, _same(config)))
-        return _begun(config, slurm, start=True, why=f": these came back without having done so: {_listed(behind)}")
+        return _begun(config, slurm, start=True, why=f": these restarted without it: {_listed(behind)}")
     if slurm.trouble:
         return _Step(kept(config, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble)))
     waited = slurm.now - (since if slurm.told_at is None else slurm.told_at)
@@ -177,16 +177,16 @@ def _followed(config: JailedConfig, slurm: Slurm, behind: list[str], *, last: fl
     reason = "NotTaken" if slurm.now - since >= slurm.timeout else "Refresh"
     again = waited >= TELL_AGAIN
     if slurm.refusal:
-        reason, text = "Refused", f"Slurm does not read its configuration again: {slurm.refusal}"
+        reason, text = "Refused", f"Slurm did not reread its configuration: {slurm.refusal}"
     elif not is_read:
         text = "slurmctld has not read it yet"
         # Nobody has told it, if it was not us.
         again = again or slurm.told_at is None
     else:
-        text = f"{len(behind)} of {_count(slurm)} nodes have not taken it yet: {_listed(behind)}"
+        text = f"{len(behind)} of {_count(slurm)} nodes have not loaded it yet: {_listed(behind)}"
         silent = [name for name in behind if not _SILENT.isdisjoint(slurm.nodes[name].state)]
         if silent:
-            text += f"; these do not respond: {_listed(silent)}"
+            text += f"; not responding: {_listed(silent)}"
         again = again and len(silent) < len(behind)
     return _Step(kept(config, conditions.no(COMPLETED, reason, text)), tell=again, under_way=True)
 
@@ -208,7 +208,7 @@ def _success(slurm: Slurm) -> Condition:
     count = _count(slurm) - len(away)
     text = f"slurmctld and {count} nodes have read it"
     if away:
-        text += f"; these are away, and read it when they start: {_listed(away)}"
+        text += f"; absent ones read it when they start: {_listed(away)}"
     return conditions.yes(COMPLETED, "Success", text)
 
 

@@ -86,8 +86,8 @@ def checked_password(password: bytes, *, where: str) -> None:
         raise ConfigError(f"the password in {where} is empty")
     if not text.isprintable() or any(sign.isspace() or sign in '#"\\' for sign in text):
         raise ConfigError(
-            f"the password in {where} holds a space, quote, #, backslash or control character",
-            remedy="Slurm's files cannot hold these: choose another password",
+            f"the password in {where} contains a space, quote, #, backslash or control character",
+            remedy="Slurm's files do not support these: choose another password",
         )
 
 
@@ -96,7 +96,7 @@ def slurmdbd_conf(accounting: Accounting) -> str:
     extra = Extra(slurmconf.parse(accounting.spec.extra_conf, name="extraConf"))
     for key in sorted(extra.keys & _DECIDED_ELSEWHERE.keys()):
         raise ConfigError(
-            f"extraConf sets {key}, which the operator decides", remedy=f"use {_DECIDED_ELSEWHERE[key]}"
+            f"extraConf sets {key}, which the operator manages", remedy=f"use {_DECIDED_ELSEWHERE[key]}"
         )
     required = _required(accounting)
     ours: dict[str, Value] = {**_settings(accounting), **required}

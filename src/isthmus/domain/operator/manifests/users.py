@@ -91,15 +91,15 @@ def _clashes(users: tuple[User, ...]) -> Iterable[str]:
     for uid, count in Counter(user.uid for user in users).items():
         if count > 1:
             names = [user.name for user in users if user.uid == uid]
-            yield f"users {', '.join(names)} have the same uid {uid}; only {names[0]} is made"
+            yield f"users {', '.join(names)} have the same uid {uid}; only {names[0]} is created"
 
 
 def _own_trouble(user: User) -> str:
     if user.name in _OF_IMAGES:
-        return f"user {user.name} is not made: the name belongs to the system"
+        return f"user {user.name} is not created: the name is a system user"
     text = f"{user.name}{user.shell}"
     if ":" in text or not text.isprintable():
-        return f"user {user.name!r} is not made: name and shell may hold no colon and no line break"
+        return f"user {user.name!r} is not created: name and shell must not contain a colon or line break"
     return ""
 
 
@@ -118,12 +118,12 @@ def _groups(users: list[User]) -> tuple[list[str], list[str]]:
         for name in user.groups:
             if name in _OF_IMAGES or ":" in name or not name.isprintable():
                 hint = "; use sudo: true" if name == "sudo" else ""
-                problems.append(f"user {user.name} is not put into group {name!r} of the system{hint}")
+                problems.append(f"user {user.name} is not added to the system group {name!r}{hint}")
                 continue
             if name not in by_name:
                 gid = _number(name)
                 if gid in taken:
-                    problems.append(f"group {name} is not made: another has its number {gid}; rename one")
+                    problems.append(f"group {name} is not created: another group has its gid {gid}; rename one")
                     continue
                 taken.add(gid)
                 by_name[name] = gid
@@ -145,7 +145,7 @@ def _keys(user: User, given: Mapping[str, str | None]) -> Keys:
     place = f"key {reference.key!r} of Secret {reference.name}"
     text = given.get(user.name)
     if text is None:
-        missing = f"user {user.name} gets no keys from a Secret: there is no {place}"
+        missing = f"user {user.name} gets no keys from a Secret: {place} does not exist"
         return own + Keys(problems=() if reference.optional else (missing,))
     return own + sshkeys.read(text, where=place)
 

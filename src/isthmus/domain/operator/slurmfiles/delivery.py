@@ -98,10 +98,10 @@ def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
     for pod, said in sorted(seen.refusals.items()):
         revision, _, why = said.partition("\n")
         if revision.strip() == seen.revision:
-            return Verdict("rejected", f"slurmctld in {pod} refuses it: {_one_line(why)}")
+            return Verdict("rejected", f"slurmctld in {pod} rejects it: {_one_line(why)}")
     since, progress = seen.counting_since, advance(known, seen)
     if since is None:
-        return Verdict("unknown", "slurmctld cannot be asked whether it has taken it")
+        return Verdict("unknown", "slurmctld cannot be asked whether it has loaded it")
     if not progress.taken:
         unclear = since >= int(seen.changed_at) - _COUNTS_LATE and seen.now - seen.changed_at >= _PUSH_AGAIN
         return Verdict("delivering", "slurmctld has not read it yet", push=unclear and not _is_asked(seen))
@@ -112,7 +112,7 @@ def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
         shown = hostlist.fold(behind)[:_SHOWN]
         return Verdict(
             "delivering",
-            f"{len(behind)} of {len(seen.nodes)} nodes have not taken it yet: {shown}",
+            f"{len(behind)} of {len(seen.nodes)} nodes have not loaded it yet: {shown}",
             push=seen.now - max(since, seen.due) >= _PUSH_AGAIN and not _is_asked(seen),
         )
     return Verdict("applied", f"slurmctld and {len(seen.nodes)} nodes run with revision {seen.revision}")

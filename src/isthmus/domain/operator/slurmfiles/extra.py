@@ -50,7 +50,7 @@ class Extra(msgspec.Struct, frozen=True):
         extra = cls(slurmconf.parse(text, name=name))
         for key in sorted(extra.keys & _DECIDED_ELSEWHERE.keys()):
             raise ConfigError(
-                f"{name} sets {key}, which the operator decides",
+                f"{name} sets {key}, which the operator manages",
                 remedy=f"use {instead[key]}" if key in instead else "leave it out",
             )
         return extra

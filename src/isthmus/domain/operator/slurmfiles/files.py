@@ -30,13 +30,15 @@ def checked_files(sources: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str,
         for file, content in sorted(data.items()):
             if file in _OURS or not _FILE.fullmatch(file):
                 raise ConfigError(
-                    f"ConfigMap {source} has a file {file[:60]!r}, which cannot be given",
-                    remedy="settings of slurm.conf go into extraConf, keys into the Secrets that the spec names",
+                    f"ConfigMap {source} has a file {file[:60]!r}, which is not allowed",
+                    remedy=(
+                        "put settings of slurm.conf into extraConf, and keys into the Secrets that the spec names"
+                    ),
                 )
             if found.get(file, content) != content:
                 raise ConfigError(
                     f"ConfigMaps {origin[file]} and {source} both have a file {file}, and they differ",
-                    remedy="give one of them another name",
+                    remedy="rename one of them",
                 )
             found[file] = content
             origin[file] = source

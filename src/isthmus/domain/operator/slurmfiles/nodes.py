@@ -90,7 +90,7 @@ def _partition(name: str, config: str) -> Directive:
     if twice := {key for key in keys if keys.count(key) > 1}:
         raise ConfigError(
             f"the partition of NodeSet {name} sets {', '.join(sorted(twice))} twice",
-            remedy="PartitionName and Nodes are set already; leave them out of partition.config",
+            remedy="PartitionName and Nodes are set already; remove them from partition.config",
         )
     return line
 

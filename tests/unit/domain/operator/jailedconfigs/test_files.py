@@ -50,7 +50,7 @@ def test_keys_become_files_with_their_modes() -> None:
         ([{"key": "z", "path": "/etc/z"}], "has no key z"),
         ([{"key": "a", "path": "/etc/../z"}], "has the part '..'"),
         ([{"key": "a", "path": "/a"}, {"key": "b", "path": "/a"}], "/a is listed twice"),
-        ([{"key": "a", "path": "/a", "mode": 0o111}], "mode 0111 of /a cannot be"),
+        ([{"key": "a", "path": "/a", "mode": 0o111}], "mode 0111 of /a is not valid"),
     ],
 )
 def test_what_cannot_be_is_said_with_what_to_do(items: list[dict[str, Any]], said: str) -> None:
@@ -62,7 +62,7 @@ def test_what_cannot_be_is_said_with_what_to_do(items: list[dict[str, Any]], sai
 def test_a_missing_key_is_told_with_those_that_are_there() -> None:
     with pytest.raises(Terminal) as refused:
         files.files_of(config("x", {"key": "z", "path": "/z"}), FOUND)
-    assert refused.value.remedy == "add it, or name another (there: a, b, c)"
+    assert refused.value.remedy == "add it, or name another (existing keys: a, b, c)"
 
 
 def test_the_hash_is_of_content_mode_and_place_and_of_no_order() -> None:

@@ -152,7 +152,7 @@ def test_slurmctld_that_nobody_told_is_told() -> None:
 
 def test_what_slurm_says_against_it_is_told() -> None:
     made = updates.plan([BEGUN], seen(read=NOW - 100, refusal="bad line 3"), start=False)
-    assert told(made) == ("False", "Refused", "Slurm does not read its configuration again: bad line 3")
+    assert told(made) == ("False", "Refused", "Slurm did not reread its configuration: bad line 3")
     # An answer may be lost of what was done all the same.
     assert told(updates.plan([BEGUN], seen(refusal="no answer"), start=False))[0] == "True"
     still = seen(node("n1"), owing={"n1": 5}, refusal="no answer")
@@ -163,7 +163,7 @@ def test_nodes_that_have_not_taken_it_are_named_and_told_again() -> None:
     nodes = (node("n1"), node("n2"), node("n3", 9))
     behind = seen(*nodes, owing={"n1": 5, "n2": 5})
     made = updates.plan([BEGUN], behind, start=False)
-    assert told(made) == ("False", "Refresh", "2 of 3 nodes have not taken it yet: n[1-2]")
+    assert told(made) == ("False", "Refresh", "2 of 3 nodes have not loaded it yet: n[1-2]")
     assert not made.reconfigure
     assert updates.plan([BEGUN], seen(*nodes, owing={"n1": 5, "n2": 5}, later=15), start=False).reconfigure
     late = updates.plan([BEGUN], seen(*nodes, owing={"n1": 5}, later=301), start=False)
@@ -173,14 +173,14 @@ def test_nodes_that_have_not_taken_it_are_named_and_told_again() -> None:
 def test_nodes_that_do_not_respond_are_waited_for_and_not_told_in_vain() -> None:
     silent = seen(node("n1", 5, "IDLE", "NOT_RESPONDING"), owing={"n1": 5}, later=60)
     made = updates.plan([BEGUN], silent, start=False)
-    assert told(made)[2] == "1 of 1 nodes have not taken it yet: n1; these do not respond: n1"
+    assert told(made)[2] == "1 of 1 nodes have not loaded it yet: n1; not responding: n1"
     assert not made.reconfigure
 
 
 def test_nodes_that_are_away_are_named_and_hold_up_nobody() -> None:
     down = seen(node("n1", 5, "DOWN"), node("n2", 9), owing={"n1": 5})
     made = updates.plan([BEGUN], down, start=False)
-    said = "slurmctld and 1 nodes have read it; these are away, and read it when they start: n1"
+    said = "slurmctld and 1 nodes have read it; absent ones read it when they start: n1"
     assert told(made) == ("True", "Success", said)
     with_pod = seen(node("n1", 5, "DOWN"), owing={"n1": 5}, with_pod=frozenset({"n1"}))
     assert told(updates.plan([BEGUN], with_pod, start=False))[0] == "False"
@@ -190,8 +190,8 @@ def test_a_node_that_comes_back_without_having_been_started_is_told() -> None:
     back = seen(node("n1"), node("n2", 9), owing={"n1": 5}, later=3600)
     made = updates.plan([config(reconfigured="new", done="True")], back, start=False)
     assert made.reconfigure
-    text = "slurmctld and all nodes are told to read their configuration again"
-    assert told(made) == ("False", "Refresh", f"{text}: these came back without having done so: n1")
+    text = "slurmctld and all nodes are being reconfigured"
+    assert told(made) == ("False", "Refresh", f"{text}: these restarted without it: n1")
     assert made.told["a"].at == "2027-01-15T09:00:00.000Z"
     older = config("b", reconfigured="new", done="True", at="2027-01-15T07:00:00.000Z")
     both = updates.plan([config(reconfigured="new", done="True"), older], back, start=False)

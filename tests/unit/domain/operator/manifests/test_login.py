@@ -159,8 +159,8 @@ def test_settings_of_the_user_take_the_place_of_ours_and_stay_as_written() -> No
 @pytest.mark.parametrize(
     ("extra", "problem"),
     [
-        ("MaxSesions 3", "line 1 of extraSshdConfig: sshd knows no 'MaxSesions'"),
-        ("# fine\nMaxSessions", "line 2 of extraSshdConfig is no setting: 'MaxSessions'"),
+        ("MaxSesions 3", "line 1 of extraSshdConfig: sshd has no option 'MaxSesions'"),
+        ("# fine\nMaxSessions", "line 2 of extraSshdConfig is not a setting: 'MaxSessions'"),
         ("Port 2222", "use service.port"),
         ("Banner \x00", "control characters"),
     ],

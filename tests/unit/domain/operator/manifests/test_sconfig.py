@@ -145,7 +145,7 @@ def test_slurm_runs_a_script_when_it_lies_on_the_shared_root_and_not_before() ->
 
     before, after = parts(**wish), parts(written=scripts, **wish)
     assert "prolog" not in lines(before).lower()
-    told = "slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is on no volume of the workers, and jobs would fail"
+    told = "slurmConfig.prolog (/opt/slurm_scripts/prolog.sh is not on a volume of the workers, and jobs would fail"
     assert f"{told} without it: let a JailedConfig put it there)" in before.ignored
     assert "Prolog=/opt/slurm_scripts/prolog.sh" in lines(after)
     assert "TaskProlog=/srv/task_prolog.sh" in lines(after)
@@ -169,6 +169,6 @@ def test_a_script_that_a_jailedconfig_brings_is_waited_for_without_an_alarm() ->
 def test_there_is_none_without_a_shared_root_and_none_at_work_while_the_cluster_rests() -> None:
     found = parts(populateJail=None, sConfigController={"runAsUid": 1})
     assert not [it for it in found.children if it.kind in {DEPLOYMENTS, ROLES}]
-    assert "sConfigController (without populateJail there is no shared root to write to)" in found.ignored
+    assert "sConfigController (there is no shared root without populateJail)" in found.ignored
     assert made(DEPLOYMENTS, parts(maintenance="downscale"))["spec"]["replicas"] == 0
     assert made(DEPLOYMENTS, parts())["spec"]["replicas"] == 1

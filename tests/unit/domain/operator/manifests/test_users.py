@@ -47,14 +47,14 @@ def test_what_is_no_public_key_is_named_and_never_repeated() -> None:
     made = roster((user,), {"alice": "-----BEGIN OPENSSH PRIVATE KEY-----\nc2VjcmV0\n"})
     assert made.files["alice.authorized_keys"] == f"{KEY}\n"
     assert made.problems == (
-        "line 2 of sshPublicKeys of user alice is no public key, which looks like: ssh-ed25519 AAAA… comment",
-        "key 'pub' of Secret keys holds a private key; give the public one, whose file ends in .pub",
+        "line 2 of sshPublicKeys of user alice is not a public key; expected: ssh-ed25519 AAAA… comment",
+        "key 'pub' of Secret keys contains a private key; use the public one, whose file ends in .pub",
     )
 
 
 def test_a_missing_secret_is_named_unless_it_may_be_missing() -> None:
     user = User(name="alice", uid=2001, ssh_keys_secret_ref=KeyReference(name="keys", key="pub"))
-    assert "there is no key 'pub' of Secret keys" in roster((user,), {}).problems[0]
+    assert "key 'pub' of Secret keys does not exist" in roster((user,), {}).problems[0]
     relaxed = User(name="alice", uid=2001, ssh_keys_secret_ref=KeyReference(name="keys", key="pub", optional=True))
     assert roster((relaxed,), {}).problems == ()
 
@@ -62,9 +62,9 @@ def test_a_missing_secret_is_named_unless_it_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("user", "problem"),
     [
-        (User(name="root", uid=2001), "user root is not made: the name belongs to the system"),
-        (User(name="a:b", uid=2001), "no colon and no line break"),
-        (User(name="a", uid=2001, shell="/bin/sh\nroot::0:0"), "no colon and no line break"),  # noqa: S604 - hers
+        (User(name="root", uid=2001), "user root is not created: the name is a system user"),
+        (User(name="a:b", uid=2001), "must not contain a colon or line break"),
+        (User(name="a", uid=2001, shell="/bin/sh\nroot::0:0"), "must not contain a colon or line break"),  # noqa: S604 - hers
     ],
 )
 def test_hostile_users_are_left_out_and_named(user: User, problem: str) -> None:
@@ -75,15 +75,15 @@ def test_hostile_users_are_left_out_and_named(user: User, problem: str) -> None:
 
 def test_two_with_one_number_are_one() -> None:
     made = roster((ALICE, User(name="eve", uid=2001)), {})
-    assert made.problems == ("users alice, eve have the same uid 2001; only alice is made",)
+    assert made.problems == ("users alice, eve have the same uid 2001; only alice is created",)
     assert "eve" not in "".join(made.files.values())
 
 
 def test_groups_of_images_cannot_be_joined() -> None:
     made = roster((User(name="eve", uid=2003, groups=("sudo", "slurm")),), {})
     assert made.problems == (
-        "user eve is not put into group 'sudo' of the system; use sudo: true",
-        "user eve is not put into group 'slurm' of the system",
+        "user eve is not added to the system group 'sudo'; use sudo: true",
+        "user eve is not added to the system group 'slurm'",
     )
     assert "slurm-sudo:x:64040:\n" in made.files["group"]
 

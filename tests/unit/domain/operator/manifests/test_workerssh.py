@@ -76,9 +76,9 @@ def test_weakness_s32_whoever_has_no_job_is_refused_whatever_fails() -> None:
     [
         ("UsePAM no", "extraSshdConfig sets UsePAM"),
         ("usepam = no", "sets usepam"),
-        ("PAMServiceName other", "sshd knows no 'PAMServiceName'"),
+        ("PAMServiceName other", "sshd has no option 'PAMServiceName'"),
         ("Port 2222", "extraSshdConfig sets Port"),
-        ("MaxSesions 3", "sshd knows no 'MaxSesions'"),
+        ("MaxSesions 3", "sshd has no option 'MaxSesions'"),
     ],
 )
 def test_settings_that_would_open_it_or_break_it_are_refused(extra: str, problem: str) -> None:
