@@ -11,12 +11,13 @@ import os
 import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from isthmus.clock import utc_now
 from isthmus.errors import Retry, Terminal
 from isthmus.kube.errors import UNREADABLE
 from isthmus.model.base import Data
@@ -158,10 +159,6 @@ class _ExecCredential(Data, frozen=True):
     api_version: str = ""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Exec:
     """A program that prints credentials, run again when they expire or are refused."""
 
@@ -175,7 +172,7 @@ class Exec:
         cluster: Mapping[str, object] | None = None,
         install_hint: str = "",
         interactive: bool = False,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._argv = [command, *arguments]
         self._environment = dict(environment or {})

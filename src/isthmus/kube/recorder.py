@@ -14,12 +14,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NoReturn, TypeVar
 from uuid import uuid4
 
 from msgspec import Struct
 
+from isthmus.clock import utc_now
 from isthmus.errors import IsthmusError, Retry, Wait
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
@@ -97,10 +98,6 @@ class _Told(Struct):
         return shared
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Recorder:
     """Writes the Events of one controller while `run` runs."""
 
@@ -111,7 +108,7 @@ class Recorder:
         controller: str,
         instance: str,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client = client
         self._from = {"reportingController": controller, "reportingInstance": instance[:128]}

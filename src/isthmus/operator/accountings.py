@@ -8,9 +8,8 @@ what it has to tell.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Unpack
 
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import PATIENCE, Trouble, is_new
@@ -20,23 +19,18 @@ from isthmus.domain.operator.manifests import accounting as manifests
 from isthmus.domain.operator.manifests import common, database
 from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.errors import Terminal, Wait
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.slinky import ACCOUNTINGS, Accounting, KeyReference
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts, refusals
 from isthmus.operator.accountusers import AccountUsers
-from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.reporting import Reporter
-from isthmus.operator.workloads import Workloads
+from isthmus.operator.applying import owner_reference
+from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import Asker
 
-_WORKERS: Final = 4
 _PASSWORD_BYTES: Final = 24
 
 
@@ -51,30 +45,12 @@ class _Wanted(NamedTuple):
     hash_: str
 
 
-class AccountingSync:
+class AccountingSync(KindSync[Accounting]):
     """The controller of Accountings; `workers` are for the leader."""
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        applier: Applier,
-        reporter: Reporter,
-        recorder: Recorder,
-        metrics: Metrics,
-        now: Callable[[], datetime] = parts.utc_now,
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._reporter = reporter
-        self._recorder = recorder
-        self._now = now
-        self._workloads = Workloads(world, applier)
-        self._users = AccountUsers(world, recorder=recorder, metrics=metrics)
-        guarded = refusals.told(
-            ACCOUNTINGS, world.accountings, self.reconcile, reporter=reporter, recorder=recorder
-        )
-        self.controller: Controller[Key] = Controller("accountings", guarded, metrics=metrics, workers=_WORKERS)
+    def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, ACCOUNTINGS, world.accountings, **tools)
+        self._users = AccountUsers(world, recorder=tools["recorder"], metrics=tools["metrics"])
         wake = self.controller.queue.add
         world.accountings.on_change(lambda key, *_: wake(key))
         for store in (world.statefulsets, world.services):
@@ -86,11 +62,9 @@ class AccountingSync:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return (self.controller, *self._users.workers)
 
     async def reconcile(self, key: Key) -> None:
-        """Make one Accounting so."""
         accounting = self._world.accountings.get(key)
         if accounting is None or accounting.metadata.deletion_timestamp is not None:
             return

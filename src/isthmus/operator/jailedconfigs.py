@@ -7,13 +7,14 @@ Files are written by sconfigcontroller, which knows nothing of Slurm.
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
 from isthmus import names
+from isthmus.clock import utc_now
 from isthmus.domain.kube import conditions
 from isthmus.domain.languages import gotime
 from isthmus.domain.operator.jailedconfigs import updates
@@ -62,10 +63,6 @@ class _Memory(msgspec.Struct):
     refusal: str = ""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _no_cluster(cluster: Key) -> Condition:
     what = (
         f"there is no SlurmCluster {cluster.name} in this namespace"
@@ -87,7 +84,7 @@ class JailedConfigSync:
         reporter: Reporter,  # noqa: ARG002 - likewise; the status is not ours alone
         recorder: Recorder,
         metrics: Metrics,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from isthmus import names
+from isthmus.clock import utc_now
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.kube.podtrouble import UNCREATED, Trouble, is_new, of_pods, uncreated
 from isthmus.errors import IsthmusError
@@ -132,11 +133,6 @@ def no_keys(controller: Controller) -> Trouble:
             " put the key of its slurmctld into a Secret, and name it there"
         )
     return Trouble(missing=f"the keys of Controller {name} do not exist yet")
-
-
-def utc_now() -> datetime:
-    """Tell the time."""
-    return datetime.now(UTC)
 
 
 def tell(recorder: Recorder, kind: Kind[Any], about: Reported, held: Iterable[Condition]) -> None:

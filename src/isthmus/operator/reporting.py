@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from isthmus.clock import utc_now
 from isthmus.domain.kube import conditions
 from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.kube.client import Client
@@ -35,14 +36,10 @@ class Reported(Protocol):
 T = TypeVar("T", bound=Reported)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Reporter:
     """Keeps the status of objects up to date, with one write for each thing that is new."""
 
-    def __init__(self, client: Client, *, now: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(self, client: Client, *, now: Callable[[], datetime] = utc_now) -> None:
         self._client = client
         self._now = now
         self._told: dict[tuple[Kind[Any], Key], tuple[str, str]] = {}

@@ -7,7 +7,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple, Unpack
 from uuid import uuid4
 
 from isthmus.domain.kube import conditions
@@ -16,20 +16,14 @@ from isthmus.domain.operator import tokens
 from isthmus.domain.operator.manifests import common
 from isthmus.domain.operator.tokens import Issued
 from isthmus.kube.errors import NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS, Secret
 from isthmus.model.slinky import TOKENS, Token
-from isthmus.operator import parts, refusals
-from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.reporting import Reporter
+from isthmus.operator import parts
+from isthmus.operator.applying import owner_reference
+from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
-from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import Asker
-
-_WORKERS: Final = 4
 
 
 class _Written(NamedTuple):
@@ -37,38 +31,18 @@ class _Written(NamedTuple):
     text: bytes
 
 
-class TokenSync:
+class TokenSync(KindSync[Token]):
     """The controller of Tokens; `workers` are for the leader."""
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        applier: Applier,
-        reporter: Reporter,
-        recorder: Recorder,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._reporter = reporter
-        self._recorder = recorder
+    def __init__(self, world: World, *, clock: Callable[[], float] = time.time, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, TOKENS, world.tokens, **tools)
         self._clock = clock
         self._written: dict[Key, _Written] = {}
-        guarded = refusals.told(TOKENS, world.tokens, self.reconcile, reporter=reporter, recorder=recorder)
-        self.controller: Controller[Key] = Controller("tokens", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.tokens.on_change(lambda key, *_: wake(key))
         world.secrets.on_change(parts.wakes_owner(TOKENS, wake))
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
-        return (self.controller,)
-
     async def reconcile(self, key: Key) -> None:
-        """Make one Token so."""
         token = self._world.tokens.get(key)
         if token is None or token.metadata.deletion_timestamp is not None:
             self._written.pop(key, None)

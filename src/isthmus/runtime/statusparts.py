@@ -4,11 +4,12 @@ Conditions are told apart by their types, so nobody undoes what another one said
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from isthmus.clock import utc_now
 from isthmus.domain.kube import conditions
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
@@ -32,15 +33,11 @@ class _Reported(Protocol):
 T = TypeVar("T", bound=_Reported)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class StatusPart(Generic[T]):
     """Keeps the part of one field manager up to date in objects of one kind."""
 
     def __init__(
-        self, client: Client, kind: Kind[T], *, manager: str, now: Callable[[], datetime] = _utc_now
+        self, client: Client, kind: Kind[T], *, manager: str, now: Callable[[], datetime] = utc_now
     ) -> None:
         self._client = client
         self._kind = kind

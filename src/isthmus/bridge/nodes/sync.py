@@ -7,7 +7,7 @@ does not answer, nothing is done at all.
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -18,6 +18,7 @@ from isthmus.bridge.cache.nodemap import is_external
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.nodes.acting import Actor
 from isthmus.bridge.nodes.side import Side
+from isthmus.clock import utc_now
 from isthmus.domain.bridge import noderecord
 from isthmus.domain.bridge.held import Held
 from isthmus.domain.bridge.noderecord import NO_RESERVE, Reserve
@@ -45,10 +46,6 @@ class NodeKey(NamedTuple):
     name: str
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class NodeSync:
     """The node controller of one process; `workers` are for its manager."""
 
@@ -59,7 +56,7 @@ class NodeSync:
         *,
         recorder: Recorder,
         metrics: Metrics,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world

@@ -7,7 +7,7 @@ so that it does not matter what was missed, or how often a pass is repeated.
 
 import time
 from collections.abc import Callable, Hashable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from isthmus import names
@@ -16,6 +16,7 @@ from isthmus.bridge.cache.world import World
 from isthmus.bridge.pods.acting import Acting
 from isthmus.bridge.pods.gathering import Gathering
 from isthmus.bridge.pods.strays import Strays, is_running
+from isthmus.clock import utc_now
 from isthmus.domain.bridge import jobstates, podrules
 from isthmus.domain.bridge.grouping import GroupKey, group_of
 from isthmus.errors import Wait
@@ -35,10 +36,6 @@ _STRAY_AFTER: Final = 2.0
 """A pod may be bound before its job has been read. For so long nobody asks Slurm about it: that is a call a pod."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class PodSync:
     """The two controllers; `workers` are for the manager of the process."""
 
@@ -48,7 +45,7 @@ class PodSync:
         recorder: Recorder,
         metrics: Metrics,
         *,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
         clock: Callable[[], float] = time.monotonic,
         completer: Completer | None = None,
     ) -> None:

@@ -1,23 +1,17 @@
 """NodeSets of slurm.nebius.ai: each becomes a NodeSet of slinky.slurm.net of its name, and tells how that is."""
 
-from typing import Final
+from typing import Final, Unpack
 
 from isthmus.domain.operator import clusterparts
 from isthmus.domain.operator.clusterparts.status import nodeset_status
 from isthmus.errors import Terminal
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.slinky import NODESETS
 from isthmus.model.soperator import NEBIUS_NODESETS, NodeSet, SlurmCluster
 from isthmus.operator import refusals
-from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.applying import owner_reference
+from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
-from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
-
-_WORKERS: Final = 4
 
 PARENT_ANNOTATION: Final = "slurm.nebius.ai/parental-cluster-ref"
 """Where older NodeSets name their cluster."""
@@ -33,31 +27,17 @@ def cluster_of(world: World, nodeset: NodeSet) -> SlurmCluster | None:
     return alone[0] if len(alone) == 1 else None
 
 
-class NebiusNodeSetSync:
+class NebiusNodeSetSync(KindSync[NodeSet]):
     """The controller of these NodeSets; `workers` are for the leader."""
 
-    def __init__(
-        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._reporter = reporter
-        self._recorder = recorder
-        guarded = refusals.told(
-            NEBIUS_NODESETS, world.nebius_nodesets, self.reconcile, reporter=reporter, recorder=recorder
-        )
-        self.controller: Controller[Key] = Controller("clusternodesets", guarded, metrics=metrics, workers=_WORKERS)
+    def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, NEBIUS_NODESETS, world.nebius_nodesets, name="clusternodesets", **tools)
         world.nebius_nodesets.on_change(self._nodeset_changed)
         world.clusters.on_change(self._cluster_changed)
         world.nodesets.on_change(self._part_changed)
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
-        return (self.controller,)
-
     async def reconcile(self, key: Key) -> None:
-        """Make one NodeSet so. When it is deleted, its part goes by itself, drained first."""
+        """Reconcile one NodeSet. When it is deleted, its part goes by itself, drained first."""
         nodeset = self._world.nebius_nodesets.get(key)
         if nodeset is None or nodeset.metadata.deletion_timestamp is not None:
             return

@@ -8,6 +8,7 @@ from typing import Literal
 import structlog
 
 from isthmus import names
+from isthmus.clock import utc_now
 from isthmus.domain.kube.podtrouble import Trouble, is_new, of_pods
 from isthmus.domain.operator.clusterparts import rootjobs, rootstatus
 from isthmus.domain.operator.clusterparts.rootjobs import Hashes, SeenRoot
@@ -22,7 +23,6 @@ from isthmus.model.meta import Key, condition
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.workload import OWN_JOBS, OwnJob
 from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.parts import utc_now
 from isthmus.operator.world import World
 
 log = structlog.get_logger()

@@ -10,12 +10,13 @@ import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 import structlog
 
 from isthmus import names
+from isthmus.clock import utc_now
 from isthmus.domain.kube.conditions import DEGRADED, holds
 from isthmus.domain.kube.podtrouble import PATIENCE, is_new, turns
 from isthmus.domain.operator import clusterparts
@@ -31,7 +32,6 @@ from isthmus.domain.operator.clusterparts.status import (
 from isthmus.domain.operator.manifests import populate, sconfig
 from isthmus.errors import IsthmusError
 from isthmus.kube.errors import Conflict, NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.jailedconfig import JailedConfig
 from isthmus.model.meta import Condition, HasMeta, Key, condition
@@ -49,16 +49,12 @@ from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, 
 from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
 from isthmus.operator import parts as parts_
-from isthmus.operator import refusals
-from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.applying import owner_reference
 from isthmus.operator.clusters.nebius_nodesets import NebiusNodeSetSync, cluster_of
 from isthmus.operator.clusters.outcome import Outcome
 from isthmus.operator.clusters.root import RootKeeper
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
-from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
     from isthmus.kube.store import Store
@@ -67,7 +63,6 @@ __all__ = ["ClusterSync", "NebiusNodeSetSync"]
 
 log = structlog.get_logger()
 
-_WORKERS: Final = 4
 _CATCH_UP: Final = 1.0
 """In so many seconds the caches show what was applied."""
 
@@ -79,17 +74,12 @@ _PARTS: Final = frozenset({CONTROLLERS, ACCOUNTINGS, RESTAPIS, LOGINSETS, NODESE
 _KEY_BYTES: Final = {clusterparts.SLURM_KEY: 1024, clusterparts.JWT_KEY: 32}
 
 
-class ClusterSync:
+class ClusterSync(KindSync[SlurmCluster]):
     """The controller of SlurmClusters; `workers` are for the leader."""
 
-    def __init__(
-        self, world: World, *, applier: Applier, reporter: Reporter, recorder: Recorder, metrics: Metrics
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._reporter = reporter
-        self._recorder = recorder
-        self._root = RootKeeper(world, applier, recorder)
+    def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, SLURM_CLUSTERS, world.clusters, **tools)
+        self._root = RootKeeper(world, self._applier, self._recorder)
         self._stores: dict[Kind[Any], Store[Any]] = {
             CONTROLLERS: world.controllers,
             ACCOUNTINGS: world.accountings,
@@ -105,10 +95,6 @@ class ClusterSync:
             ROLES: world.roles,
             ROLE_BINDINGS: world.role_bindings,
         }
-        guarded = refusals.told(
-            SLURM_CLUSTERS, world.clusters, self.reconcile, reporter=reporter, recorder=recorder
-        )
-        self.controller: Controller[Key] = Controller("slurmclusters", guarded, metrics=metrics, workers=_WORKERS)
         world.clusters.on_change(self._cluster_changed)
         world.nebius_nodesets.on_change(self._nodeset_changed)
         world.jailed_configs.on_change(self._config_changed)
@@ -117,11 +103,6 @@ class ClusterSync:
         # Pods that tell on their own why they do not work: no other object changes with them.
         told_by_pods = [populate.COMPONENT, sconfig.COMPONENT]
         world.pods.on_change(parts_.wakes_instance(told_by_pods, self.controller.queue.add))
-
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
-        return (self.controller,)
 
     async def reconcile(self, key: Key) -> None:
         """Make one cluster so."""
@@ -207,7 +188,7 @@ class ClusterSync:
             writer=self._writer(key, writer) if parts and parts.filling else None,
             ready_writers=writer.status.ready_replicas if writer else 0,
             stale=made.stale,
-            unmade=made.trouble(is_new=is_new(cluster, parts_.utc_now())),
+            unmade=made.trouble(is_new=is_new(cluster, utc_now())),
         )
 
     def _writer(self, cluster: Key, deployment: Workload | None) -> View:
@@ -326,7 +307,7 @@ class ClusterSync:
     ) -> None:
         family = self._family(cluster, parts, prefix, made=made)
         writers = self._world.pods.by("part", (sconfig.COMPONENT, cluster.metadata.key))
-        if (family.root is not None and family.root.missing) or turns(writers, now=parts_.utc_now()):
+        if (family.root is not None and family.root.missing) or turns(writers, now=utc_now()):
             # Whether a pod that finds no node has been given time enough to find one.
             self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
         fields, held = cluster_status(cluster, parts, family, prefix=prefix)

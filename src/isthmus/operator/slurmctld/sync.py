@@ -7,10 +7,10 @@
 What counts is not remembered between two passes: which revision there is, and since when, stands on the objects.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Unpack
 
 import structlog
 
@@ -25,29 +25,23 @@ from isthmus.domain.operator.slurmfiles import files
 from isthmus.domain.operator.slurmfiles.delivery import Verdict
 from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.kube.errors import Forbidden, NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Condition, HasMeta, Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts, refusals
-from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.applying import owner_reference
+from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.slurmctld.delivering import Deliverer, Revision, is_ready
 from isthmus.operator.slurmctld.gathering import Gatherer
 from isthmus.operator.slurmctld.rotation import Rotation
 from isthmus.operator.slurmctld.telling import config_condition, tell_config
-from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
-from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import Asker
 
 log = structlog.get_logger()
 
-_WORKERS: Final = 4
 _SOON: Final = 1.0
 _LATER: Final = 3.0
 _STANDBYS: Final = 10.0
@@ -65,36 +59,14 @@ class _Asked(NamedTuple):
     """Whether slurmctld and all its standbys answer."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class ControllerSync:
+class ControllerSync(KindSync[ControllerPart]):
     """The controller of Controllers; `workers` are for the leader."""
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        applier: Applier,
-        reporter: Reporter,
-        recorder: Recorder,
-        metrics: Metrics,
-        now: Callable[[], datetime] = _utc_now,
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._workloads = Workloads(world, applier)
-        self._reporter = reporter
-        self._recorder = recorder
-        self._now = now
-        self._rotation = Rotation(world, recorder)
-        self._deliverer = Deliverer(world, now)
+    def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, CONTROLLERS, world.controllers, **tools)
+        self._rotation = Rotation(world, self._recorder)
+        self._deliverer = Deliverer(world, self._now)
         self._delivering: set[Key] = set()
-        guarded = refusals.told(
-            CONTROLLERS, world.controllers, self.reconcile, reporter=reporter, recorder=recorder
-        )
-        self.controller: Controller[Key] = Controller("controllers", guarded, metrics=metrics, workers=_WORKERS)
         wake = self.controller.queue.add
         world.controllers.on_change(lambda key, *_: wake(key))
         for store in (
@@ -112,13 +84,7 @@ class ControllerSync:
         world.slurms.on_change(self._slurm_changed)
         world.slurms.on_restart(wake)
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
-        return (self.controller,)
-
     async def reconcile(self, key: Key) -> None:
-        """Make one Controller so."""
         controller = self._world.controllers.get(key)
         if controller is None:
             self._delivering.discard(key)
