@@ -26,6 +26,7 @@ from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta, Key
 
 T = TypeVar("T", bound=HasMeta)
+Manifest = Mapping[str, Any]
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
@@ -59,6 +60,10 @@ def owner_reference(kind: Kind[Any], owner: HasMeta, *, controller: bool = True)
     }
 
 
+def _owned(manifest: Manifest, owners: tuple[Manifest, ...]) -> dict[str, Any]:
+    return {**manifest["metadata"], **({"ownerReferences": list(owners)} if owners else {})}
+
+
 class Applier:
     """Applies manifests by server-side apply, each only when there is a reason."""
 
@@ -67,17 +72,10 @@ class Applier:
         self._applied: dict[tuple[Kind[Any], Key], _Applied] = {}
 
     async def apply(
-        self,
-        kind: Kind[T],
-        manifest: Mapping[str, Any],
-        *,
-        there: Store[T],
-        owners: tuple[Mapping[str, Any], ...] = (),
+        self, kind: Kind[T], manifest: Manifest, *, there: Store[T], owners: tuple[Manifest, ...] = ()
     ) -> bool:
         """Make an object so; tell whether anything was sent. `there` is the cache in which it appears."""
-        metadata = {**manifest["metadata"]}
-        if owners:
-            metadata["ownerReferences"] = list(owners)
+        metadata = _owned(manifest, owners)
         wanted = pruned(kind.type, {**manifest, "metadata": metadata})
         key = Key(metadata.get("namespace", ""), metadata["name"])
         digest, known = hash_of(wanted), self._applied.get((kind, key))
@@ -126,17 +124,10 @@ class Applier:
         return known is None or there.version >= known.version
 
     async def make_once(
-        self,
-        kind: Kind[T],
-        manifest: Mapping[str, Any],
-        *,
-        there: Store[T],
-        owners: tuple[Mapping[str, Any], ...] = (),
+        self, kind: Kind[T], manifest: Manifest, *, there: Store[T], owners: tuple[Manifest, ...] = ()
     ) -> bool:
         """Create an object unless it exists; one that does is left as it is. Tell whether it was created."""
-        metadata = {**manifest["metadata"]}
-        if owners:
-            metadata["ownerReferences"] = list(owners)
+        metadata = _owned(manifest, owners)
         if there.get(Key(metadata.get("namespace", ""), metadata["name"])) is not None:
             return False
         try:

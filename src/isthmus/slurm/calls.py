@@ -6,7 +6,7 @@ This is what the calls to slurmctld (`client`) and to slurmdbd (`accounting`) ha
 import asyncio
 from collections.abc import Callable, Collection
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -32,6 +32,19 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 ItemT = TypeVar("ItemT")
 
 
+class How(TypedDict):
+    """How a call is made."""
+
+    what: str
+    """Names it in errors, such as "cancelling job 7"."""
+    body: NotRequired[Any]
+    patience: NotRequired[float]
+    plugin: NotRequired[str]
+    """`slurm` unless given, or `slurmdb`."""
+    tolerate: NotRequired[Collection[int]]
+    """Error numbers that are no errors to this caller."""
+
+
 class Calls:
     """Calls through one transport; remembers what the server speaks."""
 
@@ -49,49 +62,25 @@ class Calls:
                     self._server = await negotiate(self._transport)
         return self._server
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        kind: type[AnswerT],
-        *,
-        what: str,
-        body: Any = None,
-        patience: float = PATIENCE,
-        plugin: str = "slurm",
-        tolerate: Collection[int] = (),
-    ) -> AnswerT:
-        """Make a call to `plugin` (slurm or slurmdb); `what` names it in errors, such as "cancelling job 7".
-
-        Error numbers in `tolerate` are no errors to this caller.
-        """
-        answer = await self.call_if_changed(
-            method, path, kind, what=what, body=body, patience=patience, plugin=plugin, tolerate=tolerate
-        )
+    async def call(self, method: str, path: str, kind: type[AnswerT], **how: Unpack[How]) -> AnswerT:
+        """Make a call."""
+        answer = await self.call_if_changed(method, path, kind, **how)
         if answer is None:
             raise Garbled(
-                f"{what} failed: slurmrestd answered that nothing changed, without being asked for changes"
+                f"{how['what']} failed: slurmrestd answered that nothing changed, without being asked for changes"
             )
         return answer
 
     async def call_if_changed(
-        self,
-        method: str,
-        path: str,
-        kind: type[AnswerT],
-        *,
-        what: str,
-        body: Any = None,
-        patience: float = PATIENCE,
-        plugin: str = "slurm",
-        tolerate: Collection[int] = (),
+        self, method: str, path: str, kind: type[AnswerT], **how: Unpack[How]
     ) -> AnswerT | None:
         """Make a call that asks for changes; None says that there are none."""
+        what, tolerate = how["what"], how.get("tolerate", ())
+        patience, body = how.get("patience", PATIENCE), how.get("body")
         for may_be_another in (True, False):
             server = await self.server()
-            reply = await self._transport.request(
-                method, f"/{plugin}/v0.0.{server.api}/{path}", body=body, patience=patience
-            )
+            address = f"/{how.get('plugin', 'slurm')}/v0.0.{server.api}/{path}"
+            reply = await self._transport.request(method, address, body=body, patience=patience)
             if reply.status != HTTPStatus.NOT_FOUND or reply.is_json or not may_be_another:
                 break
             # Not the thing but the address is unknown: the server behind it has become another.

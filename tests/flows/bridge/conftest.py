@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -14,22 +14,22 @@ from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.scheduler.scheduler import Scheduler
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.kube.client import Client
-from isthmus.kube.config import Config, load
+from isthmus.kube.config import Config
 from isthmus.kube.crd import install
 from isthmus.kube.errors import AlreadyExists
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
-from isthmus.runtime.manager import Manager, Worker
+from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
 from tests.bed.addresses import loopback_address
-from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
+from tests.flows.working import at_work
 
 PARTITION = "main"
 WITHIN = 60.0
@@ -112,24 +112,6 @@ class Bridge:
 
 
 @asynccontextmanager
-async def working(world: World, recorder: Recorder, workers: Iterable[Worker]) -> AsyncIterator[Manager]:
-    """Run workers on a world until the block ends; it begins when both sides have been read."""
-    manager = Manager(grace=1.0)
-    world.register(manager)
-    for worker in workers:
-        manager.lead(worker)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(manager.run())
-        events = tasks.create_task(recorder.run())
-        try:
-            await until(lambda: world.in_touch)
-            yield manager
-        finally:
-            manager.stop()
-            events.cancel()
-
-
-@asynccontextmanager
 async def running(
     config: Config,
     slurm: SlurmBed | str,
@@ -150,7 +132,7 @@ async def running(
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         defaults = defaults or Defaults(partition=PARTITION)
         scheduler = Scheduler(world, defaults, recorder=recorder, metrics=metrics, clock=clock)
-        manager = await stack.enter_async_context(working(world, recorder, scheduler.workers))
+        manager = await stack.enter_async_context(at_work(world, recorder, scheduler.workers))
         yield Bridge(world, scheduler, manager, metrics)
 
 
@@ -159,11 +141,6 @@ def address() -> Iterator[str]:
     """A loopback address at which nobody else listens, and nobody will: not one that the kernel hands out."""
     with loopback_address() as address:
         yield address
-
-
-@pytest.fixture
-def config(control_plane: ControlPlaneBed) -> Config:
-    return load(control_plane.kubeconfig)
 
 
 @pytest.fixture

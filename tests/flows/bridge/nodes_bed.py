@@ -18,14 +18,15 @@ from isthmus.kube.config import Config
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES, Node
-from isthmus.model.slurm import JobRequest, NodeChange, Number
 from isthmus.model.slurm import Node as SlurmNode
+from isthmus.model.slurm import NodeChange
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import WITHIN, until, working
-from tests.flows.slurm.helpers import new_key
+from tests.flows.bridge.conftest import WITHIN, until
+from tests.flows.slurm.helpers import busy_on, new_key
+from tests.flows.working import at_work
 
 EXTERNAL = {names.EXTERNAL_NODE_LABEL: ""}
 
@@ -124,19 +125,7 @@ class Nodes:
 
     async def busy(self, name: str, **changes: Any) -> int:
         """Let an external job run on a node; returns its id."""
-        request = JobRequest(
-            name="busy",
-            flags=("EXTERNAL_JOB",),
-            environment=("A=b",),
-            current_working_directory="/tmp",  # noqa: S108 - in the bed
-            minimum_nodes=1,
-            tasks=1,
-            cpus_per_task=1,
-            memory_per_node=Number.of(10),
-            required_nodes=(name,),
-        )
-        wanted = msgspec.structs.replace(request, **changes)
-        job = (await self.world.slurm.submit(wanted, key=new_key())).job_id
+        job = (await self.world.slurm.submit(busy_on(name, **changes), key=new_key())).job_id
         await until(lambda: (node := self.slurm(name)) and not {"MIXED", "ALLOCATED"}.isdisjoint(node.state))
         return job
 
@@ -166,7 +155,7 @@ async def running_nodes(
         metrics = Metrics()
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         sync = NodeSync(world, Rules(cluster=world.cluster, **rules), recorder=recorder, metrics=metrics)
-        await stack.enter_async_context(working(world, recorder, sync.workers))
+        await stack.enter_async_context(at_work(world, recorder, sync.workers))
         nodes = Nodes(world, sync, metrics)
         nodes.writes = writes
         yield nodes

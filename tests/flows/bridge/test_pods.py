@@ -36,9 +36,10 @@ from isthmus.slurm.client import connect
 from isthmus.slurm.errors import AlreadyDone
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import make_node, pod, until, working
+from tests.flows.bridge.conftest import make_node, pod, until
 from tests.flows.kube.conftest import Through, through
 from tests.flows.slurm.helpers import eventually
+from tests.flows.working import at_work
 
 pytestmark = pytest.mark.long
 
@@ -218,7 +219,7 @@ async def syncing(
         world = World(kube, slurm, cluster=cluster)
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         sync = PodSync(world, recorder, metrics or Metrics(), now=now, completer=completer)
-        async with working(world, recorder, sync.workers):
+        async with at_work(world, recorder, sync.workers):
             yield world
 
 

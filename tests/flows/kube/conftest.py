@@ -11,7 +11,7 @@ import pytest
 
 from isthmus.kube.auth import Credentials, Fixed
 from isthmus.kube.client import Client
-from isthmus.kube.config import Config, load
+from isthmus.kube.config import Config
 from isthmus.kube.watch import watch
 from isthmus.model.base import Kind
 from isthmus.model.meta import Partial
@@ -32,11 +32,6 @@ def pod(namespace: str, name: str, **spec: object) -> dict[str, Any]:
 
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:
     return {"metadata": {"namespace": namespace, "name": name}, "data": data}
-
-
-@pytest.fixture
-def config(control_plane: ControlPlaneBed) -> Config:
-    return load(control_plane.kubeconfig)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 
 import asyncio
 
-from tests.flows.kube.conftest import client, config, namespace, through
+from tests.flows.kube.conftest import client, namespace, through
 from tests.flows.kube.test_client import (
     test_a_large_object_goes_both_ways,
     test_list_gives_all_pages_at_one_version,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,8 +16,9 @@ from isthmus.model.objects import SERVICES
 from isthmus.model.pod import PODS
 from isthmus.operator import crds
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
-from tests.flows.operator.nodesets_bed import PLACES
+from tests.flows.operator.nodesets_bed import PLACES, NodeSets, make_controller, running
 
 
 async def until_listed(client: Client, definitions: Iterable[Mapping[str, Any]]) -> None:
@@ -63,3 +64,24 @@ async def namespace(kube: Client) -> AsyncIterator[str]:
     # What others could see or want goes. The rest stays: to empty a namespace costs the API server half a test.
     await kube.delete_all(PODS, namespace=name, fields="spec.nodeName!=", grace=0)
     await kube.delete_all(SERVICES, namespace=name)
+
+
+@pytest.fixture
+def cluster(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+    """A Slurm whose nodes tests make as slurmd would."""
+    bed = shared_slurm("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
+    yield bed
+    bed.command("scancel", "--user=slurm")
+    for line in bed.scontrol("--oneliner", "show", "nodes").splitlines():
+        if line.startswith("NodeName="):
+            bed.scontrol("delete", line.split()[0])
+
+
+@pytest.fixture
+async def bed(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed
+) -> AsyncIterator[NodeSets]:
+    """NodeSets with that Slurm; most modules have a bed of their own."""
+    await make_controller(kube, namespace)
+    async with running(control_plane, namespace, cluster) as bed:
+        yield bed

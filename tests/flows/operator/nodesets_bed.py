@@ -27,8 +27,8 @@ from isthmus.model.node import NODES
 from isthmus.model.objects import SECRETS
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet, NodeSetStatus
-from isthmus.model.slurm import JobRequest, NodeChange, Number
 from isthmus.model.slurm import Node as SlurmNode
+from isthmus.model.slurm import NodeChange
 from isthmus.operator.applying import Applier
 from isthmus.operator.nodesets.sync import NodeSetSync
 from isthmus.operator.reporting import Reporter
@@ -39,7 +39,7 @@ from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.slurm.helpers import new_key
+from tests.flows.slurm.helpers import busy_on, new_key
 
 CONTROLLER = "slurm"
 PLACES = "places-of"
@@ -218,18 +218,7 @@ class NodeSets:
 
     async def busy(self, name: str) -> int:
         """Let a job run on a node; returns its id."""
-        request = JobRequest(
-            name="busy",
-            flags=("EXTERNAL_JOB",),
-            environment=("A=b",),
-            current_working_directory="/tmp",  # noqa: S108 - in the bed
-            minimum_nodes=1,
-            tasks=1,
-            cpus_per_task=1,
-            memory_per_node=Number.of(10),
-            required_nodes=(name,),
-        )
-        job = (await self.slurm.client.submit(request, key=new_key())).job_id
+        job = (await self.slurm.client.submit(busy_on(name), key=new_key())).job_id
         self.slurm.hurry()
         await eventually(lambda: (node := self.record(name)) and not {"MIXED", "ALLOCATED"}.isdisjoint(node.state))
         return job

@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.domain.operator.manifests import common
-from isthmus.domain.operator.manifests.common import Settings
-from isthmus.kube.client import Client, path
-from isthmus.kube.config import load
+from isthmus.kube.client import path
 from isthmus.kube.errors import NotFound
-from isthmus.kube.recorder import EVENTS, Recorder
+from isthmus.kube.recorder import EVENTS
 from isthmus.kube.store import Store
 from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta, Key, condition
@@ -24,10 +22,10 @@ from isthmus.model.slinky import CONTROLLERS
 from isthmus.operator.applying import Applier
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
+from tests.flows.working import at_work, seated
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -193,31 +191,10 @@ class Bed:
 @asynccontextmanager
 async def working(control_plane: ControlPlaneBed, namespace: str, sync: Any, **more: Any) -> AsyncIterator[Bed]:
     """Run a controller of this class."""
-    writes: list[str] = []
-
-    def observe(method: str, *_: object) -> None:
-        if method != "GET":
-            writes.append(method)
-
-    config = load(control_plane.kubeconfig)
-    # Events are sent beside everything else, are counted up later, and do not count here.
-    async with Client(config, observe=observe) as kube, Client(config) as for_events:
-        world = World(kube, Settings(cgroup="none"), namespace=namespace)
-        metrics = Metrics()
-        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
+    async with seated(control_plane.kubeconfig, namespace) as (world, recorder, writes):
+        kube = world.kube
         made = sync(
-            world, applier=Applier(kube), reporter=Reporter(kube), recorder=recorder, metrics=metrics, **more
+            world, applier=Applier(kube), reporter=Reporter(kube), recorder=recorder, metrics=Metrics(), **more
         )
-        manager = Manager(grace=1.0)
-        world.register(manager)
-        for worker in made.workers:
-            manager.lead(worker)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(manager.run())
-            events = tasks.create_task(recorder.run())
-            try:
-                await eventually(lambda: world.in_touch)
-                yield Bed(world, made, writes)
-            finally:
-                manager.stop()
-                events.cancel()
+        async with at_work(world, recorder, made.workers):
+            yield Bed(world, made, writes)

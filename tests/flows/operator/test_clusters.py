@@ -13,11 +13,8 @@ import pytest
 from isthmus import names
 from isthmus.domain.kube.conditions import no, yes
 from isthmus.domain.operator.manifests import sconfig
-from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.client import Client
-from isthmus.kube.config import load
 from isthmus.kube.errors import NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, condition
 from isthmus.model.objects import SECRETS, SERVICES
@@ -29,11 +26,11 @@ from isthmus.operator.applying import Applier
 from isthmus.operator.clusters.sync import ClusterSync, NebiusNodeSetSync
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.world import World
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import LIMIT, until_quiet
+from tests.flows.working import at_work, seated
 
 T = TypeVar("T")
 
@@ -162,38 +159,16 @@ class Bed:
 
 @asynccontextmanager
 async def working(kubeconfig: Path, namespace: str) -> AsyncIterator[Bed]:
-    writes: list[str] = []
-
-    def observe(method: str, *_: object) -> None:
-        if method != "GET":
-            writes.append(method)
-
-    config = load(kubeconfig)
-    # Events are sent beside everything else, and do not count.
-    async with Client(config, observe=observe) as kube, Client(config) as for_events:
-        world = World(kube, Settings(cgroup="none"), namespace=namespace)
-        metrics = Metrics()
-        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
+    async with seated(kubeconfig, namespace) as (world, recorder, writes):
         parts: dict[str, Any] = {
-            "applier": Applier(kube),
-            "reporter": Reporter(kube),
+            "applier": Applier(world.kube),
+            "reporter": Reporter(world.kube),
             "recorder": recorder,
-            "metrics": metrics,
+            "metrics": Metrics(),
         }
-        manager = Manager(grace=1.0)
-        world.register(manager)
         syncs = (ClusterSync(world, **parts), NebiusNodeSetSync(world, **parts))
-        for worker in (*syncs[0].workers, *syncs[1].workers):
-            manager.lead(worker)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(manager.run())
-            events = tasks.create_task(recorder.run())
-            try:
-                await eventually(lambda: world.in_touch)
-                yield Bed(world, syncs, writes)
-            finally:
-                manager.stop()
-                events.cancel()
+        async with at_work(world, recorder, (*syncs[0].workers, *syncs[1].workers)):
+            yield Bed(world, syncs, writes)
 
 
 @pytest.fixture

@@ -15,12 +15,9 @@ from typing import Any
 import pytest
 
 from isthmus.domain.diagnosis import Finding
-from isthmus.domain.operator.manifests.common import Settings
 from isthmus.inspect import doctor
 from isthmus.kube.client import Client
-from isthmus.kube.config import load
 from isthmus.kube.errors import NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key, Partial
@@ -33,14 +30,12 @@ from isthmus.operator.applying import Applier
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.reporting import Reporter
 from isthmus.operator.restapis import RestApiSync
-from isthmus.operator.world import World
 from isthmus.processes.operator import LEASE_LABELS, PARTS
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
-from tests.flows.kube.waiting import eventually
 from tests.flows.operator.jailed_bed import CLUSTER, JailedBed
 from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, a_minute_later
+from tests.flows.working import at_work, seated
 
 QUOTAS: Kind[Partial] = Kind(Partial, "v1", "resourcequotas", "ResourceQuota")
 NOWHERE: dict[str, Any] = {"emptyDir": {}}
@@ -116,31 +111,18 @@ async def leading(kube: Client, namespace: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def bed(control_plane: ControlPlaneBed, kube: Client, namespace: str) -> AsyncIterator[Bed]:
-    config = load(control_plane.kubeconfig)
-    async with Client(config) as client, Client(config) as for_events, leading(kube, namespace):
-        world, metrics = World(client, Settings(cgroup="none"), namespace=namespace), Metrics()
-        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
-        manager = Manager(grace=1.0)
-        world.register(manager)
+    async with seated(control_plane.kubeconfig, namespace) as (world, recorder, _), leading(kube, namespace):
         made: dict[str, Any] = {
-            "applier": Applier(client),
-            "reporter": Reporter(client),
+            "applier": Applier(world.kube),
+            "reporter": Reporter(world.kube),
             "recorder": recorder,
-            "metrics": metrics,
+            "metrics": Metrics(),
         }
-        for part in PARTS:
-            late: dict[str, Any] = {"now": a_minute_later} if part in IMPATIENT else {}
-            for worker in part(world, **made, **late).workers:
-                manager.lead(worker)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(manager.run())
-            events = tasks.create_task(recorder.run())
-            try:
-                await eventually(lambda: world.in_touch)
-                yield Bed(kube, namespace)
-            finally:
-                manager.stop()
-                events.cancel()
+        late: dict[str, Any] = {"now": a_minute_later}
+        syncs = [part(world, **made, **(late if part in IMPATIENT else {})) for part in PARTS]
+        workers = [worker for sync in syncs for worker in sync.workers]
+        async with at_work(world, recorder, workers):
+            yield Bed(kube, namespace)
 
 
 async def test_a_cluster_that_is_being_made_is_not_ready_and_nothing_is_broken(bed: Bed) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,26 +26,6 @@ from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
 from tests.flows.slurm.helpers import batch_job, job_in_state, new_key
 
 MINE = "ticket 4711"
-
-
-@pytest.fixture
-def cluster(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
-    """A Slurm whose nodes tests make as slurmd would."""
-    bed = shared_slurm("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
-    yield bed
-    bed.command("scancel", "--user=slurm")
-    for line in bed.scontrol("--oneliner", "show", "nodes").splitlines():
-        if line.startswith("NodeName="):
-            bed.scontrol("delete", line.split()[0])
-
-
-@pytest.fixture
-async def bed(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed
-) -> AsyncIterator[NodeSets]:
-    await make_controller(kube, namespace)
-    async with running(control_plane, namespace, cluster) as bed:
-        yield bed
 
 
 @pytest.fixture

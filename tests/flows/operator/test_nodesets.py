@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -24,26 +24,6 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import FOR_OTHERS, PLACES, NodeSets, make_controller, running
-
-
-@pytest.fixture
-def cluster(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
-    """A Slurm whose nodes tests make as slurmd would."""
-    bed = shared_slurm("26.05", nodes=0, accounting=False, settings={"ReturnToService": "2"})
-    yield bed
-    bed.command("scancel", "--user=slurm")
-    for line in bed.scontrol("--oneliner", "show", "nodes").splitlines():
-        if line.startswith("NodeName="):
-            bed.scontrol("delete", line.split()[0])
-
-
-@pytest.fixture
-async def bed(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, cluster: SlurmBed
-) -> AsyncIterator[NodeSets]:
-    await make_controller(kube, namespace)
-    async with running(control_plane, namespace, cluster) as bed:
-        yield bed
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ async with working(kubeconfig, namespace) as bed:
     await bed.objects()               # what there is, without what changes by itself
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,10 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from isthmus import names
-from isthmus.domain.operator.manifests.common import MANAGER, Settings
-from isthmus.kube.client import Client, collection
-from isthmus.kube.config import load
-from isthmus.kube.recorder import Recorder
+from isthmus.domain.operator.manifests.common import MANAGER
+from isthmus.kube.client import collection
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.objects import (
@@ -38,10 +35,9 @@ from isthmus.model.workload import OWN_JOBS
 from isthmus.operator.world import World
 from isthmus.processes.operator import _workers
 from isthmus.runtime.controller import Controller
-from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
-from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import until_quiet
+from tests.flows.working import at_work, seated
 
 PARTS: Final[tuple[Kind[Any], ...]] = (CONTROLLERS, NODESETS, LOGINSETS, RESTAPIS, ACCOUNTINGS, TOKENS)
 RESOURCES: Final = (*PARTS, SLURM_CLUSTERS, NEBIUS_NODESETS)
@@ -116,27 +112,7 @@ def _decided(found: dict[str, Any]) -> dict[str, Any]:
 @asynccontextmanager
 async def working(kubeconfig: Path, namespace: str) -> AsyncIterator[Bed]:
     """Run all controllers until the block ends."""
-    writes: list[str] = []
-
-    def observe(method: str, *_: object) -> None:
-        if method != "GET":
-            writes.append(method)
-
-    config = load(kubeconfig)
-    async with Client(config, observe=observe) as kube, Client(config) as for_events:
-        world = World(kube, Settings(cgroup="none"), namespace=namespace)
-        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
+    async with seated(kubeconfig, namespace) as (world, recorder, writes):
         workers = list(_workers(world, recorder, Metrics()))
-        manager = Manager(grace=1.0)
-        world.register(manager)
-        for worker in workers:
-            manager.lead(worker)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(manager.run())
-            events = tasks.create_task(recorder.run())
-            try:
-                await eventually(lambda: world.in_touch)
-                yield Bed(world, [it for it in workers if isinstance(it, Controller)], writes)
-            finally:
-                manager.stop()
-                events.cancel()
+        async with at_work(world, recorder, workers):
+            yield Bed(world, [it for it in workers if isinstance(it, Controller)], writes)

@@ -40,6 +40,22 @@ def batch_job(script: str = "sleep 600", **changes: object) -> JobRequest:
     return msgspec.structs.replace(request, **changes)
 
 
+def busy_on(node: str, **changes: object) -> JobRequest:
+    """An external job that keeps a node busy."""
+    request = JobRequest(
+        name="busy",
+        flags=("EXTERNAL_JOB",),
+        environment=("A=b",),
+        current_working_directory="/tmp",  # noqa: S108 - in the bed
+        minimum_nodes=1,
+        tasks=1,
+        cpus_per_task=1,
+        memory_per_node=Number.of(10),
+        required_nodes=(node,),
+    )
+    return msgspec.structs.replace(request, **changes)
+
+
 def new_key() -> str:
     """A submission key that no other test uses."""
     return f"flows/{next(_serial)}"

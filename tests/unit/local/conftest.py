@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import cgroups, delegation, host, state
+from isthmus.local import binaries, cgroups, delegation, host, state
+from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress
 from tests.bed.addresses import quiet_port
 
@@ -48,3 +49,16 @@ def group(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     cgroups.remove(path)
     cgroups.remove_if_empty("isthmus")
     assert not cgroups.exists(path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; Go's modules are those that were fetched before."""
+    real = cache_dir()
+    (real / "go").mkdir(parents=True, exist_ok=True)
+    monkeypatch.setenv("PATH", str(binaries.find_go(PlainProgress()).parent), prepend=":")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = cache_dir()
+    own.mkdir(parents=True)
+    (own / "go").symlink_to(real / "go")
+    return own

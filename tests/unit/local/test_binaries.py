@@ -14,24 +14,11 @@ from isthmus.errors import Terminal
 from isthmus.local import binaries
 from isthmus.local.architecture import ARCHITECTURES, native
 from isthmus.local.binaries import Module
-from isthmus.local.paths import cache_dir
 from isthmus.local.progress import PlainProgress
 from tests.unit.local.images.conftest import Steps
 
 SOURCE = 'package main\n\nfunc main() { println("tiny") }\n'
 BUILD = "Build tiny 1.0"
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    real = cache_dir()
-    (real / "go").mkdir(parents=True, exist_ok=True)
-    monkeypatch.setenv("PATH", str(binaries.find_go(PlainProgress()).parent), prepend=":")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    own = cache_dir()
-    own.mkdir(parents=True)
-    (own / "go").symlink_to(real / "go")
-    return own
 
 
 @pytest.fixture

@@ -6,24 +6,9 @@ import pytest
 import yaml
 
 from isthmus.errors import Terminal
-from isthmus.local import binaries, crds
+from isthmus.local import crds
 from isthmus.local.crds import Definition
-from isthmus.local.paths import cache_dir
-from isthmus.local.progress import PlainProgress
 from tests.unit.local.images.conftest import Steps
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache; Go's modules are those that were fetched before."""
-    real = cache_dir()
-    (real / "go").mkdir(parents=True, exist_ok=True)
-    monkeypatch.setenv("PATH", str(binaries.find_go(PlainProgress()).parent), prepend=":")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    own = cache_dir()
-    own.mkdir(parents=True)
-    (own / "go").symlink_to(real / "go")
-    return own
 
 
 @pytest.mark.usefixtures("cache")

@@ -10,8 +10,8 @@ from isthmus.domain.operator.manifests import jail, login, worker
 from isthmus.domain.operator.manifests.common import Settings, hash_of
 from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.model.slinky import LoginSet, NodeSet, SubMount
+from tests.unit.domain.operator.manifests.objects import controller as login_controller
 from tests.unit.domain.operator.manifests.test_login import container, loginset, mounted
-from tests.unit.domain.operator.manifests.test_login import controller as login_controller
 from tests.unit.domain.operator.manifests.test_login import pod as login_pod
 from tests.unit.domain.operator.manifests.test_worker import controller, slurmd
 from tests.unit.domain.operator.nodeset.views import nodeset

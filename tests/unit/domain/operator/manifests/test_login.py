@@ -1,7 +1,6 @@
 import subprocess
 from typing import Any
 
-import msgspec
 import pytest
 
 from isthmus.domain.operator import sshdconfig
@@ -9,20 +8,11 @@ from isthmus.domain.operator.manifests import login, munge, sssd
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.sshdconfig import BadSshdConfig
 from isthmus.model.slinky import Controller, LoginSet
-
-
-def controller(**spec: Any) -> Controller:
-    keys = {"slurmKeyRef": {"name": "k", "key": "slurm.key"}, "jwtKeyRef": {"name": "k", "key": "jwt.key"}}
-    manifest = {"metadata": {"name": "slurm", "namespace": "hpc", "uid": "c"}, "spec": {**keys, **spec}}
-    return msgspec.convert(manifest, Controller)
+from tests.unit.domain.operator.manifests.objects import controller, part
 
 
 def loginset(**spec: Any) -> LoginSet:
-    manifest = {
-        "metadata": {"name": "login", "namespace": "hpc", "uid": "l"},
-        "spec": {"controllerRef": {"name": "slurm"}, **spec},
-    }
-    return msgspec.convert(manifest, LoginSet)
+    return part(LoginSet, "login", **spec)
 
 
 def pod(of: LoginSet | None = None, by: Controller | None = None) -> dict[str, Any]:

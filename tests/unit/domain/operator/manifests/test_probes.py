@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.domain.operator.manifests import test_accounting, test_controller, test_login, test_worker
+from tests.unit.domain.operator.manifests import objects, test_accounting, test_controller, test_login, test_worker
 
 MUNGE: dict[str, Any] = {"authType": "munge"}
 PODS = {
     "slurmctld": test_controller.pod(test_controller.controller(**MUNGE)),
     "slurmd": test_worker.made(by=test_worker.controller(**MUNGE))["spec"],
-    "login": test_login.pod(by=test_login.controller(**MUNGE)),
+    "login": test_login.pod(by=objects.controller(**MUNGE)),
     "slurmdbd": test_accounting.pod(
         test_accounting.made(**MUNGE), {"slurmdbd.conf": b"", "munge.key": b"", "jwt.key": b""}
     ),

@@ -1,27 +1,16 @@
 from typing import Any
 
-import msgspec
-
 from isthmus import names
 from isthmus.domain.operator.manifests import restapi
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.model.slinky import Controller, RestApi
+from tests.unit.domain.operator.manifests.objects import controller, part
 
 FILES = {"slurm.conf": "ClusterName=x\nSlurmctldHost=a\n", "cgroup.conf": "CgroupPlugin=disabled\n"}
 
 
-def controller(**spec: Any) -> Controller:
-    keys = {"slurmKeyRef": {"name": "k", "key": "slurm.key"}, "jwtKeyRef": {"name": "k", "key": "jwt.key"}}
-    manifest = {"metadata": {"name": "slurm", "namespace": "hpc", "uid": "c"}, "spec": {**keys, **spec}}
-    return msgspec.convert(manifest, Controller)
-
-
 def api(**spec: Any) -> RestApi:
-    manifest = {
-        "metadata": {"name": "slurm", "namespace": "hpc", "uid": "r"},
-        "spec": {"controllerRef": {"name": "slurm"}, **spec},
-    }
-    return msgspec.convert(manifest, RestApi)
+    return part(RestApi, "slurm", **spec)
 
 
 def template(of: RestApi | None = None, by: Controller | None = None) -> dict[str, Any]:
