@@ -1,3 +1,3 @@
 """Isthmus joins Slurm and Kubernetes, both ways."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -222,7 +222,7 @@ def test_values_of_slurm_bridge_work_unchanged(helm: Helm) -> None:
     assert (config.partition, config.mcs_label) == ("slurm-bridge", "kubernetes")
     scheduler = only(manifests, "Deployment", "slurm-bridge-scheduler")["spec"]["template"]["spec"]
     (container,) = scheduler["containers"]
-    assert container["image"] == "isthmus.local/isthmus:0.1.0"
+    assert container["image"] == "isthmus.local/isthmus:0.2.0"
     assert container["imagePullPolicy"] == "Always"
     assert {"--leader-elect=false", "--v=4"} <= set(container["args"])
     assert scheduler["tolerations"] == [{"key": "infra", "operator": "Exists"}]

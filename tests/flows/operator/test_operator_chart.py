@@ -160,7 +160,7 @@ def test_values_of_slurm_operator_work_unchanged(helm: Helm) -> None:
     manifests = rendered(helm, OF_SLURM_OPERATOR)
     pod = pod_of(manifests)
     (container,) = pod["containers"]
-    assert container["image"] == "registry.example/operator:0.1.0"
+    assert container["image"] == "registry.example/operator:0.2.0"
     assert container["imagePullPolicy"] == "Always"
     assert {
         "--namespaces=slurm,ml",
