@@ -93,5 +93,5 @@ def test_a_chart_that_there_is_not_is_answered_with_those_that_there_are() -> No
 
 
 def test_an_installation_that_lacks_something_says_what_and_where() -> None:
-    with pytest.raises(Terminal, match=r"isthmus has no charts/nothing(.|\n)*pip"):
+    with pytest.raises(Terminal, match=r"isthmus lacks charts/nothing(.|\n)*pip"):
         resources.find("charts/nothing")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity
+from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity, show_json
 from isthmus.cli.goflags import GoCommand
 from isthmus.cli.levels import level
 
@@ -132,9 +132,7 @@ def status(
 
     found = asyncio.run(look())
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        show_json(found)
     else:
         for line in _lines(found):
             typer.echo(line)

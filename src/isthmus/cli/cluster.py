@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import reach
-from isthmus.cli.flags import Json, Kubeconfig
+from isthmus.cli.flags import Json, Kubeconfig, show_json
 from isthmus.cli.lifecycle import Slurm
 from isthmus.errors import Terminal
 
@@ -149,9 +149,7 @@ def status(
 
     found = reach.with_client(look, kubeconfig)
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        show_json(found)
     elif not found:
         typer.echo("There is no cluster. Create one: isthmus cluster create NAME")
     else:

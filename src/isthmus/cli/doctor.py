@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.flags import Json, Kubeconfig
+from isthmus.cli.flags import Json, Kubeconfig, show_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +34,7 @@ def doctor(
 
     report = with_client(look, kubeconfig)
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        show_json(report)
     else:
         for line in lines(report):
             typer.echo(line)

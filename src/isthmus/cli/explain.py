@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.bridge import Config, SlurmRestApi
-from isthmus.cli.flags import Json, Kubeconfig
+from isthmus.cli.flags import Json, Kubeconfig, show_json
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def explain(
 
     found = asyncio.run(look())
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        show_json(found)
         return
     for line in _lines(found):
         typer.echo(line)

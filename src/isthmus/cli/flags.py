@@ -20,3 +20,10 @@ HealthAddress = Annotated[
 Verbosity = Annotated[
     str, typer.Option("--v", "-v", help="Log level: a number (4 logs everything) or a name.", metavar="LEVEL")
 ]
+
+
+def show_json(found: object) -> None:
+    """Print what `Json` asks for."""
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())

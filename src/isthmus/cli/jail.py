@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from isthmus.cli.flags import Json
+from isthmus.cli.flags import Json, show_json
 from isthmus.errors import IsthmusError, Terminal
 
 app = typer.Typer(help="Fill, refresh and inspect the shared root.", no_args_is_help=True, rich_markup_mode=None)
@@ -47,7 +47,7 @@ def plan(
     with _exit_codes():
         summary = sharedroot.plan(source, root)
     if json:
-        _print_json(summary)
+        show_json(summary)
     else:
         for line in sharedroot.plan_lines(summary, all_paths=all_paths):
             typer.echo(line)
@@ -84,7 +84,7 @@ def verify(root: _Root = "/mnt/jail", *, all_paths: _All = False, json: Json = F
     with _exit_codes():
         found = sharedroot.verify(root, say=_complain, clock=time.monotonic)
     if json:
-        _print_json(found)
+        show_json(found)
     else:
         for line in sharedroot.verified_lines(found, all_paths=all_paths):
             typer.echo(line)
@@ -100,7 +100,7 @@ def status(root: _Root = "/mnt/jail", *, json: Json = False) -> None:
     with _exit_codes():
         found = sharedroot.status(root)
     if json:
-        _print_json(found)
+        show_json(found)
     else:
         for line in sharedroot.status_lines(found):
             typer.echo(line)
@@ -112,12 +112,6 @@ def _say(line: str) -> None:
 
 def _complain(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _print_json(found: object) -> None:
-    import msgspec
-
-    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """`isthmus version`: which version of what is at work here, for people and for reports of faults."""
 
-import typer
-
-from isthmus.cli.flags import Json
+from isthmus.cli.flags import Json, show_json
 
 
 def version(*, json: Json = False) -> None:
@@ -11,9 +9,7 @@ def version(*, json: Json = False) -> None:
 
     found = versions.components()
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        show_json(found)
         return
     from isthmus.cli.render import table
 

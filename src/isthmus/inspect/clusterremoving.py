@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from isthmus import names
-from isthmus.domain.diagnosis.known import some
 from isthmus.domain.kube.conditions import PROGRESSING
+from isthmus.domain.languages.wording import some
 from isthmus.domain.operator.manifests.common import MANAGER
 from isthmus.inspect.clusteraccess import claims_selector
 from isthmus.inspect.clustermaking import follow

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from isthmus.model.slurm import NOTHING, ExitCode, Number, States
+from isthmus.model.slurm import ExitCode, States
 
 
 class PastState(msgspec.Struct, frozen=True, gc=False):
@@ -36,28 +36,6 @@ class PastJob(msgspec.Struct, frozen=True, gc=False):
     exit_code: ExitCode = ExitCode()
 
 
-class Account(msgspec.Struct, frozen=True, gc=False):
-    """A bank account."""
-
-    name: str
-    description: str = ""
-    organization: str = ""
-
-
-class UserDefaults(msgspec.Struct, frozen=True, gc=False):
-    """What a user's jobs are charged to when they do not say."""
-
-    account: str | None = None
-
-
-class User(msgspec.Struct, frozen=True, gc=False):
-    """A user in the accounts."""
-
-    name: str
-    default: UserDefaults = UserDefaults()
-    administrator_level: tuple[str, ...] = ()
-
-
 class Association(msgspec.Struct, frozen=True, gc=False):
     """Who may use which account on which cluster, and partition where it says so."""
 
@@ -66,15 +44,6 @@ class Association(msgspec.Struct, frozen=True, gc=False):
     partition: str | None = None
     user: str = ""
     qos: tuple[str, ...] = ()
-
-
-class Qos(msgspec.Struct, frozen=True, gc=False):
-    """A quality of service."""
-
-    name: str
-    description: str = ""
-    priority: Number = NOTHING
-    flags: tuple[str, ...] = ()
 
 
 class ClusterController(msgspec.Struct, frozen=True, gc=False):
@@ -90,12 +59,3 @@ class Cluster(msgspec.Struct, frozen=True, gc=False):
     name: str
     controller: ClusterController = ClusterController()
     nodes: str = ""
-
-
-class Tres(msgspec.Struct, frozen=True, gc=False):
-    """Something that is counted, such as cpu or gres/gpu."""
-
-    type: str
-    id: int = 0
-    name: str = ""
-    count: int = 0

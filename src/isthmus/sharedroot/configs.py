@@ -11,6 +11,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.kube import conditions
+from isthmus.domain.languages.wording import some
 from isthmus.domain.operator.jailedconfigs import files
 from isthmus.domain.operator.jailedconfigs.files import File
 from isthmus.domain.operator.jailedconfigs.updates import WRITTEN
@@ -136,9 +137,8 @@ def _unfilled(config: JailedConfig) -> Condition:
 
 
 def _written(made: tuple[File, ...]) -> Condition:
-    shown = ", ".join(it.path for it in made[:_SHOWN])
-    more = f" and {len(made) - _SHOWN} more" if len(made) > _SHOWN else ""
-    return conditions.yes(WRITTEN, "Success", f"these are on the shared root: {shown}{more}")
+    shown = some((it.path for it in made), _SHOWN)
+    return conditions.yes(WRITTEN, "Success", f"these are on the shared root: {shown}")
 
 
 def _one_line(error: IsthmusError) -> str:

@@ -3,9 +3,7 @@
 from collections.abc import Collection, Iterable
 from urllib.parse import urlencode
 
-import msgspec
-
-from isthmus.model.slurmdb import Account, Association, Cluster, PastJob, Qos, Tres, User
+from isthmus.model.slurmdb import Association, Cluster, PastJob
 from isthmus.slurm.calls import Answer, Calls, in_query
 
 _PLUGIN = "slurmdb"
@@ -17,28 +15,12 @@ class _PastJobs(Answer, frozen=True):
     jobs: tuple[PastJob, ...] = ()
 
 
-class _Users(Answer, frozen=True):
-    users: tuple[User, ...] = ()
-
-
-class _Accounts(Answer, frozen=True):
-    accounts: tuple[Account, ...] = ()
-
-
 class _Associations(Answer, frozen=True):
     associations: tuple[Association, ...] = ()
 
 
-class _QosList(Answer, frozen=True):
-    qos: tuple[Qos, ...] = ()
-
-
 class _Clusters(Answer, frozen=True):
     clusters: tuple[Cluster, ...] = ()
-
-
-class _TresList(Answer, frozen=True):
-    tres: tuple[Tres, ...] = msgspec.field(name="TRES", default=())
 
 
 class Accounting:
@@ -67,15 +49,6 @@ class Accounting:
         what = f"reading the account of job {job_id}"
         return (await self._calls.call("GET", f"job/{job_id:d}", _PastJobs, what=what, plugin=_PLUGIN)).jobs
 
-    async def users(self) -> tuple[User, ...]:
-        """Read every user."""
-        return (await self._calls.call("GET", "users/", _Users, what="reading the users", plugin=_PLUGIN)).users
-
-    async def accounts(self) -> tuple[Account, ...]:
-        """Read every account."""
-        what = "reading the accounts"
-        return (await self._calls.call("GET", "accounts/", _Accounts, what=what, plugin=_PLUGIN)).accounts
-
     async def associations(self) -> tuple[Association, ...]:
         """Read who may use which account."""
         what = "reading the associations"
@@ -83,18 +56,10 @@ class Accounting:
             await self._calls.call("GET", "associations/", _Associations, what=what, plugin=_PLUGIN)
         ).associations
 
-    async def qos(self) -> tuple[Qos, ...]:
-        """Read every quality of service."""
-        return (await self._calls.call("GET", "qos/", _QosList, what="reading the QOS", plugin=_PLUGIN)).qos
-
     async def clusters(self) -> tuple[Cluster, ...]:
         """Read every cluster that keeps its accounts here."""
         what = "reading the clusters"
         return (await self._calls.call("GET", "clusters/", _Clusters, what=what, plugin=_PLUGIN)).clusters
-
-    async def tres(self) -> tuple[Tres, ...]:
-        """Read everything that is counted."""
-        return (await self._calls.call("GET", "tres/", _TresList, what="reading the TRES", plugin=_PLUGIN)).tres
 
     async def add_account(self, name: str, *, cluster: str, description: str) -> None:
         """Let a cluster have an account; one that has it already keeps it as it is."""

@@ -325,12 +325,8 @@ async def test_reservations_are_made_changed_and_deleted_where_slurm_can(client:
 
 async def test_the_accounts(client: Client) -> None:
     accounting = Accounting(client.calls)
-    assert "root" in [user.name for user in await accounting.users()]
-    assert "root" in [account.name for account in await accounting.accounts()]
     assert ("root", "bed") in [(it.account, it.cluster) for it in await accounting.associations()]
-    assert "normal" in [qos.name for qos in await accounting.qos()]
     assert [cluster.name for cluster in await accounting.clusters()] == ["bed"]
-    assert {"cpu", "mem", "node"} <= {tres.type for tres in await accounting.tres()}
 
 
 async def test_the_accounts_remember_jobs(client: Client) -> None:

@@ -130,7 +130,7 @@ async def test_without_slurmdbd_the_accounts_are_away(
         await client.server()
         bed.kill("slurmdbd")
         with pytest.raises(DatabaseAway, match="check that slurmdbd runs"):
-            await Accounting(client.calls).users()
+            await Accounting(client.calls).clusters()
         assert (await client.ping())[0].answers
 
 

@@ -17,6 +17,7 @@ import msgspec
 from isthmus.domain.bridge import jobask
 from isthmus.domain.kube.feasibility import Constraints, constraints_of
 from isthmus.domain.kube.podshape import Shape, largest, shape_of
+from isthmus.domain.languages.wording import some
 from isthmus.errors import Terminal
 from isthmus.model.pod import Pod
 
@@ -95,9 +96,8 @@ def _merged(parts: Sequence[Part]) -> Part:
 
 
 def _refusal(parts: Sequence[Part], *, components: bool, release: str) -> str:
-    kinds = ", ".join(f"{len(part.pods)} like {part.pods[0].metadata.name}" for part in parts[:3])
-    more = f" and {len(parts) - 3} more kinds" if len(parts) > 3 else ""  # noqa: PLR2004 - enough to understand it
-    told = f"its pods need different nodes ({kinds}{more})"
+    kinds = some((f"{len(part.pods)} like {part.pods[0].metadata.name}" for part in parts), 3)
+    told = f"its pods need different nodes ({kinds})"
     if components:
         return f"{told}, and Slurm takes {MOST} components at most, not {len(parts)}"
     return f"{told}, which Slurm{f' {release}' if release else ''} cannot give to one job"

@@ -5,8 +5,9 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about, some
+from isthmus.domain.diagnosis.known import Known, about
 from isthmus.domain.diagnosis.rooting import waits_for_root
+from isthmus.domain.languages.wording import some
 from isthmus.domain.operator.jailedconfigs.updates import COMPLETED, WRITTEN
 from isthmus.model.meta import Condition, condition
 

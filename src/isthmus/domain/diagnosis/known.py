@@ -14,7 +14,6 @@ _COMPONENTS: Final = {
     "NodeSet": ("worker",),
     "SlurmCluster": ("sconfigcontroller", "jail"),
 }
-_FIRST: Final = 5
 """How many of many pods or nodes are named."""
 
 
@@ -79,13 +78,6 @@ def pods_of(part: PartFact, cluster: ClusterFacts) -> tuple[PodFact, ...]:
 def stands_in(pod: PodFact) -> bool:
     """Whether a pod only keeps a place warm for slurmctld; nothing depends on it."""
     return "-placeholder-" in pod.name
-
-
-def some(listed: Iterable[str], most: int = _FIRST) -> str:
-    """Name the first of many."""
-    names = list(listed)
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _kind(part: PartFact) -> str:

@@ -7,7 +7,8 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, InsideFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, some
+from isthmus.domain.diagnosis.known import Known
+from isthmus.domain.languages.wording import some
 
 _SKEW_MOST: Final = 60.0
 """Seconds by which clocks may differ: credentials hold for five minutes, and a part of that is for the way."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from isthmus.domain.diagnosis.facts import Facts
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.languages.wording import some
 
 _CHART = '"$(isthmus chart path isthmus-operator)"'
 _INSTALL = f"helm upgrade --install isthmus-operator {_CHART} --namespace isthmus-system"
@@ -32,7 +33,7 @@ def _kinds(facts: Facts) -> Iterator[Finding]:
     if missing:
         yield Finding(
             area="kinds",
-            what=f"Kubernetes does not know {_some(missing)}",
+            what=f"Kubernetes does not know {some(missing, 4)}",
             where="CustomResourceDefinitions",
             why="the operator's kinds are not installed, or not all of them",
             remedy=(f"install them: {_INSTALL}",),
@@ -41,7 +42,7 @@ def _kinds(facts: Facts) -> Iterator[Finding]:
         if kind.served and kind.lacks:
             yield Finding(
                 area="kinds",
-                what=f"{kind.name} is older than this program: it lacks {_some(kind.lacks)}",
+                what=f"{kind.name} is older than this program: it lacks {some(kind.lacks, 4)}",
                 where=f"CustomResourceDefinition {kind.name}",
                 why="helm does not bring installed kinds up to date by itself; fields that are lacking are refused",
                 remedy=(f"isthmus operator crds | kubectl apply --server-side -f - # then: {_INSTALL}",),
@@ -67,8 +68,3 @@ def _operator(facts: Facts) -> Iterator[Finding]:
             f"or install it: {_INSTALL}",
         ),
     )
-
-
-def _some(listed: list[str] | tuple[str, ...], most: int = 4) -> str:
-    rest = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -5,9 +5,10 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PodFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about_pod, some
+from isthmus.domain.diagnosis.known import Known, about_pod
 from isthmus.domain.diagnosis.rooting import refused_by_plugin, waits_for_root
 from isthmus.domain.languages.hostlist import fold
+from isthmus.domain.languages.wording import some
 
 _STARTING: Final = 60.0
 """Seconds for which a worker may be on its way into Slurm."""

@@ -9,9 +9,10 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about, some
+from isthmus.domain.diagnosis.known import Known, about
 from isthmus.domain.kube.conditions import DEGRADED, READY
 from isthmus.domain.kube.podtrouble import UNCREATED
+from isthmus.domain.languages.wording import some
 from isthmus.domain.operator.clusterparts.status import ACCEPTED, WITHOUT_EFFECT
 from isthmus.domain.operator.manifests import sssd
 from isthmus.model.meta import Condition, condition

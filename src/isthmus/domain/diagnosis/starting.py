@@ -6,7 +6,8 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClaimFact, ClusterFacts, Ending, Facts, Hold, PodFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about_pod, some, stands_in
+from isthmus.domain.diagnosis.known import Known, about_pod, stands_in
+from isthmus.domain.languages.wording import some
 
 _IMAGE_REASONS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
