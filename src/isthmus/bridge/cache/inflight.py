@@ -98,6 +98,8 @@ class JobsInFlight:
         self._awaited: dict[GroupKey, list[JobInFlight]] = {}
         self._attempts: OrderedDict[str, int] = OrderedDict()
         """The next attempt of each gang that was submitted lately; later, its jobs themselves have the number."""
+        self._watching_until = -math.inf
+        """When the last of those that are watched is one among all."""
 
     def get(self, job_id: int) -> JobInFlight | None:
         """Find a job by its id."""
@@ -181,9 +183,10 @@ class JobsInFlight:
     def watch(self, job_id: int) -> None:
         """Ask about this job often for a while, because it is about to start or to end."""
         now = self._clock()
-        if not any(it.watched_until >= now for it in self._by_id.values()):
+        if self._watching_until < now:
             self._nudge()
-        self._by_id.setdefault(job_id, JobInFlight(job_id=job_id)).watched_until = now + _WATCHED
+        self._watching_until = now + _WATCHED
+        self._by_id.setdefault(job_id, JobInFlight(job_id=job_id)).watched_until = self._watching_until
 
     def watched(self) -> Collection[int]:
         """Name the jobs that are to be asked about often; whatever is done with leaves here."""
