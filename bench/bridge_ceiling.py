@@ -15,7 +15,7 @@ from bench.bridge_ground import Load
 from isthmus import names
 from isthmus.domain.bridge import jobspec, marker
 from isthmus.domain.bridge.grouping import group_of
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.kube.podshape import shape_of
 from isthmus.model.pod import Pod
@@ -88,7 +88,7 @@ def _request(pod: Pod) -> JobRequest:
         comment=marker.comment([pod]),
         admin_comment=marker.write(marked),
         shapes=[shape_of(pod)],
-        ask=Ask(),
+        options=JobOptions(),
         defaults=_DEFAULTS,
     )
     return msgspec.structs.replace(request, immediate=True)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus import names
-from isthmus.domain.bridge import jobask
-from isthmus.domain.bridge.jobask import OPTIONS, Ask
+from isthmus.domain.bridge import joboptions
+from isthmus.domain.bridge.joboptions import OPTIONS, JobOptions
 from isthmus.domain.bridge.jobspec import Defaults, request
 from isthmus.domain.kube.podshape import Shape, largest, shape_of
 from isthmus.domain.languages.tres import parse_tres
@@ -25,14 +25,16 @@ shapes = st.builds(
 gangs = st.lists(shapes, min_size=1, max_size=6)
 
 
-@given(gangs, st.builds(Ask, exclusive=st.booleans()), st.integers(0, 9), st.integers(0, 9))
-def test_each_pod_gets_at_least_what_it_asks_for(pods: list[Shape], ask: Ask, slots: int, minimum: int) -> None:
+@given(gangs, st.builds(JobOptions, exclusive=st.booleans()), st.integers(0, 9), st.integers(0, 9))
+def test_each_pod_gets_at_least_what_it_asks_for(
+    pods: list[Shape], options: JobOptions, slots: int, minimum: int
+) -> None:
     made = request(
         name="a",
         comment="",
         admin_comment="",
         shapes=pods,
-        ask=ask,
+        options=options,
         defaults=Defaults(gres={"a/b": "b"}),
         slots=slots,
         minimum=minimum,
@@ -47,7 +49,7 @@ def test_each_pod_gets_at_least_what_it_asks_for(pods: list[Shape], ask: Ask, sl
     assert memory is None or memory.value  # 0 is all the memory of a node
     assert gres.get("gres/b", 0) == wanted.devices.get("a/b", 0)
     assert sum(gres.values()) == sum(wanted.devices.values())
-    if ask.exclusive or max(slots, len(pods)) == 1:
+    if options.exclusive or max(slots, len(pods)) == 1:
         assert made.minimum_nodes is not None
         assert made.maximum_nodes is not None
         assert 1 <= made.minimum_nodes <= made.maximum_nodes == max(slots, len(pods))
@@ -95,8 +97,10 @@ values = st.one_of(st.text(max_size=40), st.integers().map(str), st.sampled_from
 @given(st.dictionaries(st.tuples(prefixes, keys).map("".join), values, max_size=6))
 def test_annotations_are_read_or_refused_and_never_anything_else(annotations: dict[str, str]) -> None:
     with suppress(Terminal):
-        ask = jobask.parse(annotations)
-        assert jobask.merge(ask) == ask
-        made = request(name="a", comment="", admin_comment="", shapes=[Shape()] * 3, ask=ask, defaults=Defaults())
+        options = joboptions.parse(annotations)
+        assert joboptions.merge(options) == options
+        made = request(
+            name="a", comment="", admin_comment="", shapes=[Shape()] * 3, options=options, defaults=Defaults()
+        )
         sent = [getattr(made, field) for field in made.__struct_fields__]
         assert all(value.isprintable() for value in sent if isinstance(value, str))

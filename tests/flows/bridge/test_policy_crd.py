@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.bridge.policies import crd
 from isthmus.domain.bridge import tenancy
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
@@ -52,13 +52,13 @@ async def test_a_policy_is_kept_read_and_obeyed(kube: Client) -> None:
     for namespace, labels in (("physics", {}), ("other", {"team": "physics"})):
         grant = tenancy.grant_for([policy], namespace=namespace, namespace_labels=labels, service_account="")
         assert grant.policy == name
-        assert tenancy.apply(grant, Ask(user_id="bob")) == Ask(
+        assert tenancy.apply(grant, JobOptions(user_id="bob")) == JobOptions(
             user_id="bob", account="physics", partition="gpu", exclusive=False
         )
         with pytest.raises(
             Terminal, match=rf"user-id 'carol' is not allowed, only alice, bob \(BridgePolicy {name}"
         ):
-            tenancy.apply(grant, Ask(user_id="carol"))
+            tenancy.apply(grant, JobOptions(user_id="carol"))
 
 
 @pytest.mark.parametrize(

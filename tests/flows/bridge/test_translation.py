@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
-from isthmus.domain.bridge import jobask
-from isthmus.domain.bridge.jobask import NOTHING, Ask
+from isthmus.domain.bridge import joboptions
+from isthmus.domain.bridge.joboptions import NOTHING, JobOptions
 from isthmus.domain.bridge.jobspec import Defaults, request
 from isthmus.domain.kube.podshape import Shape
 from isthmus.domain.languages.hostlist import expand
@@ -37,14 +37,14 @@ class World(NamedTuple):
     slurm: Client
     external: bool
 
-    def request(self, *shapes: Shape, ask: Ask = NOTHING, defaults: Any = (), **more: Any) -> JobRequest:
+    def request(self, *shapes: Shape, options: JobOptions = NOTHING, defaults: Any = (), **more: Any) -> JobRequest:
         kind: Literal["external", "batch"] = "external" if self.external else "batch"
         return request(
             name="pod",
             comment="default/pod",
             admin_comment='{"a":1}',
             shapes=shapes,
-            ask=ask,
+            options=options,
             defaults=Defaults(placeholder=kind, **dict(defaults)),
             script=None if self.external else "#!/bin/sh\nsleep 600\n",
             **more,
@@ -103,7 +103,7 @@ with_external_nodes = pytest.mark.parametrize("slurm_version", ["26.05"])
 
 
 async def test_a_pod_that_shares_gets_what_it_asks_for_and_no_more(world: World) -> None:
-    job = await world.run(world.request(POD, ask=Ask(exclusive=False)))
+    job = await world.run(world.request(POD, options=JobOptions(exclusive=False)))
     (share,) = job.shares
     assert (share.cpus, share.memory) == (2, 512)
     assert not job.has_whole_nodes
@@ -111,15 +111,17 @@ async def test_a_pod_that_shares_gets_what_it_asks_for_and_no_more(world: World)
 
 
 async def test_a_pod_that_shares_gets_what_it_requests_though_its_annotations_ask_for_less(world: World) -> None:
-    job = await world.run(world.request(POD, ask=Ask(exclusive=False, cpus_per_task=1, memory_per_node=1)))
+    job = await world.run(
+        world.request(POD, options=JobOptions(exclusive=False, cpus_per_task=1, memory_per_node=1))
+    )
     (share,) = job.shares
     assert (share.cpus, share.memory) == (2, 512)
 
 
 async def test_two_pods_that_share_run_on_one_node(world: World) -> None:
-    ask = Ask(exclusive=False)
+    options = JobOptions(exclusive=False)
     avoid = "n2,g[1-2]" if world.external else "n2"
-    jobs = [await world.run(world.request(POD, ask=ask, excluded_nodes=avoid)) for _ in range(2)]
+    jobs = [await world.run(world.request(POD, options=options, excluded_nodes=avoid)) for _ in range(2)]
     assert [job.nodes for job in jobs] == ["n1", "n1"]
 
 
@@ -149,7 +151,7 @@ async def test_a_gang_waits_for_nodes_that_are_large_enough(world: World) -> Non
 
 async def test_a_gang_that_shares_is_packed_by_task(world: World) -> None:
     avoid = "g[1-2]" if world.external else ""
-    job = await world.run(world.request(*[POD] * 3, ask=Ask(exclusive=False), excluded_nodes=avoid))
+    job = await world.run(world.request(*[POD] * 3, options=JobOptions(exclusive=False), excluded_nodes=avoid))
     assert job.tasks.value == 3
     assert sum(share.cpus for share in job.shares) == 6
     assert sum(share.memory for share in job.shares) == 3 * 512
@@ -158,14 +160,14 @@ async def test_a_gang_that_shares_is_packed_by_task(world: World) -> None:
 
 async def test_memory_of_a_gang_that_shares_is_enough_when_it_does_not_divide(world: World) -> None:
     shapes = [Shape(2000, 333 * MIB + 1)] * 2
-    job = await world.run(world.request(*shapes, ask=Ask(exclusive=False)))
+    job = await world.run(world.request(*shapes, options=JobOptions(exclusive=False)))
     assert sum(share.memory for share in job.shares) >= 2 * 334
 
 
 @with_external_nodes
 async def test_devices_become_gres_of_a_node(world: World) -> None:
     pod = Shape(1000, MIB, {"nvidia.com/gpu": 1})
-    job = await world.run(world.request(pod, ask=Ask(exclusive=False)))
+    job = await world.run(world.request(pod, options=JobOptions(exclusive=False)))
     assert job.nodes in GPU_NODES
     assert parse_tres(job.tres_allocated)["gres/gpu"] == 1
 
@@ -173,7 +175,7 @@ async def test_devices_become_gres_of_a_node(world: World) -> None:
 @with_external_nodes
 async def test_weakness_23_slices_of_gpus_are_counted(world: World) -> None:
     pod = Shape(1000, MIB, {"nvidia.com/mig-1g.5gb": 2})
-    job = await world.run(world.request(pod, ask=Ask(exclusive=False)))
+    job = await world.run(world.request(pod, options=JobOptions(exclusive=False)))
     assert parse_tres(job.tres_allocated)["gres/gpu:mig-1g.5gb"] == 2
 
 
@@ -181,7 +183,7 @@ async def test_weakness_23_slices_of_gpus_are_counted(world: World) -> None:
 async def test_weakness_24_several_kinds_of_gres_are_all_counted(world: World) -> None:
     pod = Shape(1000, MIB, {"nvidia.com/gpu": 1, "example.com/slice": 3})
     job = await world.run(
-        world.request(pod, ask=Ask(exclusive=False), defaults={"gres": {"example.com/slice": "slice"}})
+        world.request(pod, options=JobOptions(exclusive=False), defaults={"gres": {"example.com/slice": "slice"}})
     )
     counted = parse_tres(job.tres_allocated)
     assert (counted["gres/gpu"], counted["gres/slice"]) == (1, 3)
@@ -189,15 +191,15 @@ async def test_weakness_24_several_kinds_of_gres_are_all_counted(world: World) -
 
 @with_external_nodes
 async def test_gres_by_annotation_in_either_way_of_writing(world: World) -> None:
-    written = jobask.parse({"slurmjob.slinky.slurm.net/gres": "gpu:a100:1,gres/gpu:mig-1g.5gb=2,slice"})
-    job = await world.run(world.request(POD, ask=jobask.merge(written, Ask(exclusive=False))))
+    written = joboptions.parse({"slurmjob.slinky.slurm.net/gres": "gpu:a100:1,gres/gpu:mig-1g.5gb=2,slice"})
+    job = await world.run(world.request(POD, options=joboptions.merge(written, JobOptions(exclusive=False))))
     counted = parse_tres(job.tres_allocated)
     assert [counted[f"gres/{it}"] for it in ("gpu:a100", "gpu:mig-1g.5gb", "slice")] == [1, 2, 1]
 
 
 @with_external_nodes
 async def test_slurm_has_no_jobs_with_and_without_types_of_one_gres(world: World) -> None:
-    job = world.request(POD, ask=Ask(gres="gres/gpu=1,gres/gpu:mig-1g.5gb=1"))
+    job = world.request(POD, options=JobOptions(gres="gres/gpu=1,gres/gpu:mig-1g.5gb=1"))
     with pytest.raises(Refused, match="with and without type"):  # why jobspec refuses it beforehand
         await world.slurm.submit(job, key=new_key())
 
@@ -205,12 +207,12 @@ async def test_slurm_has_no_jobs_with_and_without_types_of_one_gres(world: World
 @with_external_nodes
 async def test_devices_of_a_gang_that_shares_are_counted_by_task(world: World) -> None:
     pods = [Shape(1000, MIB, {"nvidia.com/gpu": 1})] * 6
-    job = await world.run(world.request(*pods, ask=Ask(exclusive=False)))
+    job = await world.run(world.request(*pods, options=JobOptions(exclusive=False)))
     assert parse_tres(job.tres_allocated)["gres/gpu"] == 6
 
 
 async def test_weakness_26_slurm_takes_all_that_annotations_ask_for(world: World) -> None:
-    ask = jobask.parse(
+    options = joboptions.parse(
         {
             f"slurmjob.slinky.slurm.net/{key}": value
             for key, value in {
@@ -231,7 +233,7 @@ async def test_weakness_26_slurm_takes_all_that_annotations_ask_for(world: World
             }.items()
         }
     )
-    job = await world.wait(world.request(POD, ask=ask))
+    job = await world.wait(world.request(POD, options=options))
     assert job.name == "train äé"
     assert (job.time_limit.value, job.licenses) == (2160, "matlab:2")
     assert (job.cpus_per_task.value, job.memory_per_node.value) == (3, 1024)
@@ -240,20 +242,20 @@ async def test_weakness_26_slurm_takes_all_that_annotations_ask_for(world: World
 
 
 async def test_a_time_without_end_and_one_of_a_deadline(world: World) -> None:
-    endless = await world.wait(world.request(POD, ask=Ask(time_limit=math.inf, priority=0)))
+    endless = await world.wait(world.request(POD, options=JobOptions(time_limit=math.inf, priority=0)))
     assert endless.time_limit.value == math.inf
-    ending = await world.wait(world.request(POD, ask=Ask(priority=0), deadline_seconds=61))
+    ending = await world.wait(world.request(POD, options=JobOptions(priority=0), deadline_seconds=61))
     assert ending.time_limit.value == 2
 
 
 async def test_a_pod_that_asks_for_nothing_is_left_to_slurm(world: World) -> None:
-    job = await world.run(world.request(Shape(), ask=Ask(exclusive=False)))
+    job = await world.run(world.request(Shape(), options=JobOptions(exclusive=False)))
     (share,) = job.shares
     assert share.cpus == 1
 
 
 async def test_a_group_by_name_never_reaches_a_slurmrestd_that_it_would_end(world: World) -> None:
-    made = world.request(POD, ask=Ask(priority=0, user_id="alice", group_id="alice"))
+    made = world.request(POD, options=JobOptions(priority=0, user_id="alice", group_id="alice"))
     if (await world.slurm.server()).has(Feature.GROUP_NAMES):
         await world.wait(made)
     else:

@@ -11,10 +11,10 @@ import msgspec
 from isthmus.bridge.cache.owners import Owner, Owners
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.conditions import NotYet
-from isthmus.domain.bridge import grouping, jobask, tenancy
+from isthmus.domain.bridge import grouping, joboptions, tenancy
 from isthmus.domain.bridge.demand import demand_of, kueue_demand
 from isthmus.domain.bridge.grouping import GroupKey
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.placement import ALONE, Demand
 from isthmus.model.pod import Pod
 from isthmus.model.workload import Job
@@ -51,22 +51,22 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
 
 async def job_options(
     group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners
-) -> tuple[Ask, int]:
+) -> tuple[JobOptions, int]:
     """Gather what is asked of Slurm, within what is allowed; and the time limit in seconds, 0 for none.
 
     Raises `Terminal` with what is wrong.
     """
     first = pods[0]
     chain = await owners.of(first)
-    asks = [_read(source) for source in await _sources(group, gang, first, chain, owners)]
+    layers = [_read(source) for source in await _sources(group, gang, first, chain, owners)]
     grant = world.grant(group.namespace, first.spec.service_account_name)
     limits = [owner.object.spec.active_deadline_seconds for owner in chain if isinstance(owner.object, Job)]
     limits += [pod.spec.active_deadline_seconds for pod in pods]
-    return tenancy.apply(grant, jobask.merge(*asks)), min((limit for limit in limits if limit), default=0)
+    return tenancy.apply(grant, joboptions.merge(*layers)), min((limit for limit in limits if limit), default=0)
 
 
 async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner], owners: Owners) -> list[Owner]:
-    """Name the objects whose annotations count, in the order of `domain.jobask`: the last has the last word."""
+    """Name the objects whose annotations count, in the order of `domain.joboptions`: the last has the last word."""
     known = {owner.object.metadata.uid for owner in chain}
     own = [] if gang.object is None or gang.object.metadata.uid in known else [Owner(group.kind, gang.object)]
     inner = own if group.kind == grouping.BUILTIN_POD_GROUP else []
@@ -75,5 +75,5 @@ async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner]
     return [Owner("Pod", pod), *inner, *reversed(chain), *outer, *above]
 
 
-def _read(source: Owner) -> Ask:
-    return jobask.parse(source.object.metadata.annotations, where=f"{source.kind} {source.object.metadata.key}")
+def _read(source: Owner) -> JobOptions:
+    return joboptions.parse(source.object.metadata.annotations, where=f"{source.kind} {source.object.metadata.key}")

@@ -26,7 +26,7 @@ from isthmus.bridge.scheduler.gang import Gang, job_options
 from isthmus.domain.bridge import components, jobspec, marker, placeholder
 from isthmus.domain.bridge.components import Part
 from isthmus.domain.bridge.grouping import GroupKey
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.placement import Submit
 from isthmus.domain.kube.podshape import shape_of
@@ -95,7 +95,7 @@ class JobSubmitter:
             return await self._submit_components(order, parts)
         return await self._submit_plain(order, parts[0], options)
 
-    async def _submit_plain(self, order: _Order, part: Part, options: Ask) -> JobInFlight:
+    async def _submit_plain(self, order: _Order, part: Part, options: JobOptions) -> JobInFlight:
         """Submit a job without components.
 
         An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
@@ -117,7 +117,7 @@ class JobSubmitter:
         """Submit a heterogeneous job: a component for each part, with room for its own pods alone."""
         group, gang = order.group, order.gang
         found = [await job_options(group, gang, part.pods, self._world, self._owners) for part in parts]
-        fitted = jobspec.component_asks([options for options, _ in found])
+        fitted = jobspec.component_options([options for options, _ in found])
         requests = [
             self._request(order, part, options, slots=len(part.pods), minimum=len(part.pods))
             for part, options in zip(parts, fitted, strict=True)
@@ -136,7 +136,7 @@ class JobSubmitter:
                 raise NotYet(waiting, reason="WaitingForVolume")
 
     async def _planned(
-        self, order: _Order, options: Ask, parts: Sequence[Part], excluded: Sequence[Excluded]
+        self, order: _Order, options: JobOptions, parts: Sequence[Part], excluded: Sequence[Excluded]
     ) -> tuple[Part, ...]:
         """Choose between a plain and a heterogeneous job for pods that differ."""
         server = await self._world.slurm.server()
@@ -152,7 +152,7 @@ class JobSubmitter:
         log.info("submitting a gang of pods that differ", group=str(order.group), components=len(chosen))
         return chosen
 
-    def _request(self, order: _Order, part: Part, options: Ask, *, slots: int, minimum: int) -> JobRequest:
+    def _request(self, order: _Order, part: Part, options: JobOptions, *, slots: int, minimum: int) -> JobRequest:
         group, defaults, pods = order.group, order.defaults, part.pods
         marked = marker.mark(
             group,
@@ -170,7 +170,7 @@ class JobSubmitter:
             shapes=[shape_of(pod) for pod in pods],
             slots=slots,
             minimum=minimum,
-            ask=options,
+            options=options,
             defaults=defaults,
             excluded_nodes=part.excluded,
             deadline_seconds=order.deadline,
@@ -209,5 +209,5 @@ def _attempt(ours: OurJob) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _exclusive(defaults: Defaults, options: Ask) -> bool:
+def _exclusive(defaults: Defaults, options: JobOptions) -> bool:
     return defaults.exclusive if options.exclusive is None else options.exclusive

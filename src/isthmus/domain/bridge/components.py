@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain.bridge import jobask
+from isthmus.domain.bridge import joboptions
 from isthmus.domain.kube.feasibility import Constraints, constraints_of
 from isthmus.domain.kube.podshape import Shape, largest, shape_of
 from isthmus.domain.languages.wording import some
@@ -110,7 +110,7 @@ def _size(pod: Pod) -> tuple[object, ...]:
 
 def _wishes(pod: Pod) -> tuple[object, ...]:
     """What the pod's own annotations ask for that the others of its gang need not."""
-    asked = jobask.parse(pod.metadata.annotations, where=f"Pod {pod.metadata.key}")
+    asked = joboptions.parse(pod.metadata.annotations, where=f"Pod {pod.metadata.key}")
     return (
         asked.partition,
         asked.reservation,

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from isthmus.domain.bridge.jobask import LARGEST, MIB, Ask
+from isthmus.domain.bridge.joboptions import LARGEST, MIB, JobOptions
 from isthmus.domain.kube.podshape import Shape, largest
 from isthmus.domain.languages import slurmtime, tres
 from isthmus.domain.languages.gresnames import CPU_DEVICE, gres_of
@@ -59,7 +59,7 @@ def request(
     comment: str,
     admin_comment: str,
     shapes: Sequence[Shape],
-    ask: Ask,
+    options: JobOptions,
     defaults: Defaults,
     minimum: int | None = None,
     slots: int | None = None,
@@ -77,77 +77,77 @@ def request(
     if not shapes:
         raise ValueError("a job is for one pod at least")
     slots = max(slots or 0, len(shapes))
-    exclusive = defaults.exclusive if ask.exclusive is None else ask.exclusive
+    exclusive = defaults.exclusive if options.exclusive is None else options.exclusive
     size = largest(shapes)
-    cpus = max(ask.cpus_per_task or 0, _cpus(size)) or None
+    cpus = max(options.cpus_per_task or 0, _cpus(size)) or None
     memory = -(-size.memory // MIB)
-    gres = _gres(size, defaults, asked=ask.gres or "") or None
+    gres = _gres(size, defaults, asked=options.gres or "") or None
     base = JobRequest(
-        name=_checked(ask.job_name or name, what="job name", most=255),
+        name=_checked(options.job_name or name, what="job name", most=255),
         comment=_checked(comment, what="comment", most=LONGEST_COMMENT),
         admin_comment=_checked(admin_comment, what="admin comment"),
         flags=(EXTERNAL_JOB,) if defaults.placeholder == "external" else (),
         script=_script(script, defaults),
         environment=_ENVIRONMENT,
         current_working_directory=_DIRECTORY,
-        partition=ask.partition or defaults.partition or None,
-        account=ask.account,
-        qos=ask.qos,
-        reservation=ask.reservation,
-        mcs_label=ask.mcs_label or defaults.mcs_label or None,
-        wckey=ask.wckey,
-        licenses=ask.licenses,
-        dependency=ask.dependency,
-        constraints=ask.constraints,
+        partition=options.partition or defaults.partition or None,
+        account=options.account,
+        qos=options.qos,
+        reservation=options.reservation,
+        mcs_label=options.mcs_label or defaults.mcs_label or None,
+        wckey=options.wckey,
+        licenses=options.licenses,
+        dependency=options.dependency,
+        constraints=options.constraints,
         cpus_per_task=cpus,
         excluded_nodes=(_checked(excluded_nodes, what="excluded nodes"),) if excluded_nodes else (),
         shared=("none",) if exclusive else (),
-        time_limit=_time_limit(ask, deadline_seconds),
-        priority=None if ask.priority is None else Number.of(ask.priority),
-        nice=_nice(ask, pod_priority, defaults),
-        begin_time=None if ask.begin is None else Number.of(ask.begin),
-        requeue=ask.requeue,
-        user_id=ask.user_id,
-        group_id=ask.group_id,
+        time_limit=_time_limit(options, deadline_seconds),
+        priority=None if options.priority is None else Number.of(options.priority),
+        nice=_nice(options, pod_priority, defaults),
+        begin_time=None if options.begin is None else Number.of(options.begin),
+        requeue=options.requeue,
+        user_id=options.user_id,
+        group_id=options.group_id,
     )
     if exclusive or slots == 1:
-        least, most = _nodes(ask, minimum=minimum or slots, slots=slots)
+        least, most = _nodes(options, minimum=minimum or slots, slots=slots)
         return msgspec.structs.replace(
             base,
             minimum_nodes=least,
             maximum_nodes=most,
             tasks=least if least == most else None,
             tasks_per_node=1,
-            memory_per_node=_megabytes(max(ask.memory_per_node or 0, memory)),
+            memory_per_node=_megabytes(max(options.memory_per_node or 0, memory)),
             tres_per_node=gres,
         )
     # All pods may come to be on one node. Only if there is enough for them all can it be given by the node.
-    sized = (ask.memory_per_node or 0) >= max(1, slots * memory)
+    sized = (options.memory_per_node or 0) >= max(1, slots * memory)
     return msgspec.structs.replace(
         base,
-        minimum_nodes=ask.min_nodes,
-        maximum_nodes=ask.max_nodes,
+        minimum_nodes=options.min_nodes,
+        maximum_nodes=options.max_nodes,
         tasks=slots,
-        memory_per_node=_megabytes(ask.memory_per_node or 0) if sized else None,
+        memory_per_node=_megabytes(options.memory_per_node or 0) if sized else None,
         memory_per_cpu=None if sized else _megabytes(-(-memory // (cpus or 1))),
         tres_per_task=gres,
     )
 
 
-def component_asks(asks: Sequence[Ask]) -> list[Ask]:
+def component_options(of_parts: Sequence[JobOptions]) -> list[JobOptions]:
     """Fit what is asked for to the components of one heterogeneous job, the leader first.
 
     They are one person's, begin together, and Slurm takes licences of the leader alone. Numbers of nodes are for
     the gang as a whole, and each component has the number of its pods.
     """
-    leader, *others = (msgspec.structs.replace(ask, min_nodes=None, max_nodes=None) for ask in asks)
+    leader, *others = (msgspec.structs.replace(options, min_nodes=None, max_nodes=None) for options in of_parts)
     common = {field: getattr(leader, field) for field in ("user_id", "group_id", "begin", "dependency")}
-    return [leader, *(msgspec.structs.replace(ask, licenses=None, **common) for ask in others)]
+    return [leader, *(msgspec.structs.replace(options, licenses=None, **common) for options in others)]
 
 
-def _nodes(ask: Ask, *, minimum: int, slots: int) -> tuple[int, int]:
+def _nodes(options: JobOptions, *, minimum: int, slots: int) -> tuple[int, int]:
     """How many nodes, at least and at most, for pods of which each gets one."""
-    least, most = ask.min_nodes or min(minimum, slots), min(ask.max_nodes or slots, slots)
+    least, most = options.min_nodes or min(minimum, slots), min(options.max_nodes or slots, slots)
     if least > slots:
         raise Terminal(
             f"min-nodes asks for {least} nodes, but there {'is' if slots == 1 else 'are'} {slots}"
@@ -220,15 +220,20 @@ def _gres_of_devices(shape: Shape, defaults: Defaults, *, known: bool) -> dict[s
     return counts
 
 
-def _time_limit(ask: Ask, deadline_seconds: int) -> Number | None:
-    if ask.time_limit is not None:
-        return Number.of(ask.time_limit)
+def _time_limit(options: JobOptions, deadline_seconds: int) -> Number | None:
+    if options.time_limit is not None:
+        return Number.of(options.time_limit)
     return Number.of(slurmtime.whole_minutes(deadline_seconds)) if deadline_seconds > 0 else None
 
 
-def _nice(ask: Ask, pod_priority: int | None, defaults: Defaults) -> int | None:
-    if ask.nice is not None or ask.priority is not None or not pod_priority or not defaults.nice_from_priority:
-        return ask.nice
+def _nice(options: JobOptions, pod_priority: int | None, defaults: Defaults) -> int | None:
+    if (
+        options.nice is not None
+        or options.priority is not None
+        or not pod_priority
+        or not defaults.nice_from_priority
+    ):
+        return options.nice
     return max(-_MOST_NICE, min(-pod_priority, _MOST_NICE))
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from isthmus import names
-from isthmus.domain.bridge import jobask, tenancy
+from isthmus.domain.bridge import joboptions, tenancy
 from isthmus.domain.bridge.grouping import GANG_ANNOTATION, GROUP_ANNOTATIONS, GROUP_LABELS, group_of
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.tenancy import Grant
 from isthmus.domain.kube import feasibility
 from isthmus.domain.languages.gresnames import DEVICE_CLASS
@@ -106,8 +106,8 @@ def validate_create(pod: Pod, rules: Rules, *, owners: Sequence[Source] = (), gr
         if pod.metadata.annotations.get(key)
     ]
     wrong += _devices(pod)
-    ask, errors = _ask(pod, owners, grant)
-    exclusive = rules.exclusive if ask is None or ask.exclusive is None else ask.exclusive
+    options, errors = _options(pod, owners, grant)
+    exclusive = rules.exclusive if options is None or options.exclusive is None else options.exclusive
     wrong += _unsupported(pod, exclusive=exclusive)
     _refuse(wrong, errors)
     # Controllers read no warnings: they are for people who create pods by hand.
@@ -138,7 +138,7 @@ def validate_update(
     if before == after:
         _refuse(wrong, [])
         return []
-    _, errors = _ask(new, owners, grant)
+    _, errors = _options(new, owners, grant)
     _refuse(wrong, errors)
     if new.bound:
         return ["the pod's Slurm job is not changed by this: annotations count when the job is submitted"]
@@ -179,19 +179,19 @@ def _annotate(key: str, value: str, *, there: bool) -> dict[str, Any]:
     return {"op": "add", "path": f"{path}/{key.replace('~', '~0').replace('/', '~1')}", "value": value}
 
 
-def _ask(pod: Pod, owners: Sequence[Source], grant: Grant) -> tuple[Ask | None, list[Terminal]]:
+def _options(pod: Pod, owners: Sequence[Source], grant: Grant) -> tuple[JobOptions | None, list[Terminal]]:
     """Read what is asked for, within what is allowed. The outermost owner has the last word."""
-    asks: list[Ask] = []
+    layers: list[JobOptions] = []
     errors: list[Terminal] = []
     for source in (Source("", pod.metadata.annotations), *owners):
         try:
-            asks.append(jobask.parse(source.annotations, where=source.name))
+            layers.append(joboptions.parse(source.annotations, where=source.name))
         except Terminal as error:
             errors.append(error)
     if errors:
         return None, errors
     try:
-        return tenancy.apply(grant, jobask.merge(*asks)), []
+        return tenancy.apply(grant, joboptions.merge(*layers)), []
     except Terminal as error:
         return None, [error]
 

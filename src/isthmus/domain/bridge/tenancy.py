@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.kube import selectors
 from isthmus.errors import Terminal
 from isthmus.model.policy import ANY, BridgePolicy, BridgePolicySpec, Choice
@@ -33,7 +33,7 @@ _CHOICES: Final = {
     "reservation": ("reservations", "reservation"),
     "mcs_label": ("mcs_labels", "mcs-label"),
 }
-"""By field of `Ask`: the field of the policy, and the annotation."""
+"""By field of `JobOptions`: the field of the policy, and the annotation."""
 
 _ONLY_BY_POLICY: Final = frozenset({"user_id", "group_id", "mcs_label"})
 _NEVER_BY_STAR: Final = {"user_id": frozenset({"root", "0"}), "group_id": frozenset({"root", "0"})}
@@ -86,13 +86,13 @@ def grant_for(
     return Grant(found.metadata.name, found.spec)
 
 
-def apply(grant: Grant, ask: Ask) -> Ask:
+def apply(grant: Grant, options: JobOptions) -> JobOptions:
     """Fill in what the policy gives by itself; one error names everything that it does not allow."""
     filled: dict[str, object] = {}
     wrong: list[str] = []
     for field, (rule, annotation) in _CHOICES.items():
         choice: Choice | None = getattr(grant.rules, rule)
-        asked: str | None = getattr(ask, field)
+        asked: str | None = getattr(options, field)
         if asked is None:
             if choice and choice.default:
                 filled[field] = choice.default
@@ -101,23 +101,23 @@ def apply(grant: Grant, ask: Ask) -> Ask:
                 wrong.append(f"{annotation} {asked!r} needs a BridgePolicy that allows it in spec.{_camel(rule)}")
         elif refused := [value for value in asked.split(",") if not _allows(choice, value, field)]:
             wrong.append(f"{annotation} {', '.join(map(repr, refused))} is not allowed, {_instead(choice)}")
-    wrong += _not_allowed(grant.rules, ask)
+    wrong += _not_allowed(grant.rules, options)
     if wrong:
         source = f"BridgePolicy {grant.policy}" if grant.policy else "no BridgePolicy holds for this namespace"
         raise Terminal(
             f"{'; '.join(wrong)} ({source})",
             remedy="ask for what is allowed, or have an administrator change the BridgePolicies",
         )
-    if ask.exclusive is None and grant.rules.exclusive is not None:
+    if options.exclusive is None and grant.rules.exclusive is not None:
         filled["exclusive"] = grant.rules.exclusive
-    return msgspec.structs.replace(ask, **filled) if filled else ask
+    return msgspec.structs.replace(options, **filled) if filled else options
 
 
-def _not_allowed(rules: BridgePolicySpec, ask: Ask) -> list[str]:
+def _not_allowed(rules: BridgePolicySpec, options: JobOptions) -> list[str]:
     wrong = []
-    if ask.priority is not None and not rules.priority:
+    if options.priority is not None and not rules.priority:
         wrong.append("priority may not be set, since it passes over fair share (nice may)")
-    if rules.enforce_exclusive and ask.exclusive not in {None, rules.exclusive}:
+    if rules.enforce_exclusive and options.exclusive not in {None, rules.exclusive}:
         wrong.append(f"exclusive is {str(rules.exclusive).lower()} here, whatever is asked for")
     return wrong
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.domain.bridge.jobask import Ask
+from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.tenancy import Grant, Mode, Tenancy, apply, grant_for
 from isthmus.errors import Terminal
 from isthmus.model.meta import ObjectMeta
@@ -66,18 +66,22 @@ def test_namespaces_are_selected_by_labels(selector: LabelSelector | None, *, ho
 
 
 @pytest.mark.parametrize(
-    "ask", [Ask(user_id="alice"), Ask(group_id="100"), Ask(mcs_label="secret")], ids=lambda ask: str(ask)[4:16]
+    "options",
+    [JobOptions(user_id="alice"), JobOptions(group_id="100"), JobOptions(mcs_label="secret")],
+    ids=lambda options: str(options)[11:23],
 )
 @pytest.mark.parametrize("policies", [(), (policy("a", namespaces=("physics",)),)])
-def test_weakness_31_nobody_becomes_somebody_else_without_a_policy(ask: Ask, policies: tuple[BridgePolicy]) -> None:
+def test_weakness_31_nobody_becomes_somebody_else_without_a_policy(
+    options: JobOptions, policies: tuple[BridgePolicy]
+) -> None:
     with pytest.raises(Terminal, match="needs a BridgePolicy that allows it in spec"):
-        apply(grant(*policies), ask)
+        apply(grant(*policies), options)
 
 
 def test_without_any_policy_all_else_passes_with_a_warning() -> None:
-    ask = Ask(account="a", partition="p", qos="q", reservation="r")
+    options = JobOptions(account="a", partition="p", qos="q", reservation="r")
     free = grant()
-    assert apply(free, ask) == ask
+    assert apply(free, options) == options
     assert "no BridgePolicy holds for namespace physics: account, partition and QOS are free" in free.warning
     assert not grant(policy("a", namespaces=("physics",))).warning
 
@@ -85,37 +89,48 @@ def test_without_any_policy_all_else_passes_with_a_warning() -> None:
 @pytest.mark.parametrize("mode", ["auto", "open", "strict"])
 def test_without_a_policy_nobody_passes_over_fair_share(mode: Mode) -> None:
     with pytest.raises(Terminal, match="priority may not be set"):
-        apply(grant(mode=mode), Ask(priority=5))
-    assert apply(grant(mode=mode), Ask(nice=5)) == Ask(nice=5, partition="main" if mode == "strict" else None)
+        apply(grant(mode=mode), JobOptions(priority=5))
+    assert apply(grant(mode=mode), JobOptions(nice=5)) == JobOptions(
+        nice=5, partition="main" if mode == "strict" else None
+    )
 
 
 @pytest.mark.parametrize(
-    "ask", [Ask(account="a"), Ask(partition="p"), Ask(qos="q"), Ask(reservation="r"), Ask(partition="main,p")]
+    "options",
+    [
+        JobOptions(account="a"),
+        JobOptions(partition="p"),
+        JobOptions(qos="q"),
+        JobOptions(reservation="r"),
+        JobOptions(partition="main,p"),
+    ],
 )
-def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults_only(ask: Ask) -> None:
+def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults_only(options: JobOptions) -> None:
     other = policy("b", namespaces=("chemistry",))
     for found in (grant(other), grant(mode="strict"), grant(other, mode="strict")):
         assert "jobs get the defaults only" in found.warning
         with pytest.raises(Terminal, match=r"is not allowed, .* \(no BridgePolicy holds for this namespace\)"):
-            apply(found, ask)
-        assert apply(found, Ask(partition="main", time_limit=5)) == Ask(partition="main", time_limit=5)
-        assert apply(found, Ask()) == Ask(partition="main")
-    assert apply(grant(other, mode="open"), ask) == ask
+            apply(found, options)
+        assert apply(found, JobOptions(partition="main", time_limit=5)) == JobOptions(
+            partition="main", time_limit=5
+        )
+        assert apply(found, JobOptions()) == JobOptions(partition="main")
+    assert apply(grant(other, mode="open"), options) == options
 
 
 def test_without_a_partition_of_the_bridges_own_none_can_be_chosen() -> None:
     found = grant_for([], namespace="a", namespace_labels={}, service_account="", tenancy=Tenancy("strict"))
-    assert apply(found, Ask()) == Ask()
+    assert apply(found, JobOptions()) == JobOptions()
     with pytest.raises(Terminal, match="partition 'p' is not allowed, nor is any other"):
-        apply(found, Ask(partition="p"))
+        apply(found, JobOptions(partition="p"))
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_policy_can_enforce_whole_nodes_or_shared_ones(*, whole: bool) -> None:
     found = grant(policy("a", namespaces=("physics",), exclusive=whole, enforce_exclusive=True))
-    assert apply(found, Ask()).exclusive == apply(found, Ask(exclusive=whole)).exclusive == whole
+    assert apply(found, JobOptions()).exclusive == apply(found, JobOptions(exclusive=whole)).exclusive == whole
     with pytest.raises(Terminal, match=f"exclusive is {str(whole).lower()} here"):
-        apply(found, Ask(exclusive=not whole))
+        apply(found, JobOptions(exclusive=not whole))
 
 
 def test_a_policy_fills_in_what_nobody_asked_for() -> None:
@@ -129,8 +144,8 @@ def test_a_policy_fills_in_what_nobody_asked_for() -> None:
             exclusive=False,
         )
     )
-    assert apply(found, Ask()) == Ask(user_id="alice", account="physics", exclusive=False)
-    asked = Ask(user_id="alice", account="guests", qos="high", exclusive=True)
+    assert apply(found, JobOptions()) == JobOptions(user_id="alice", account="physics", exclusive=False)
+    asked = JobOptions(user_id="alice", account="guests", qos="high", exclusive=True)
     assert apply(found, asked) == asked
 
 
@@ -145,7 +160,7 @@ def test_one_error_says_what_is_not_allowed_what_would_be_and_by_whom() -> None:
         )
     )
     with pytest.raises(Terminal) as caught:
-        apply(found, Ask(user_id="carol", partition="gpu,big", reservation="r", priority=1))
+        apply(found, JobOptions(user_id="carol", partition="gpu,big", reservation="r", priority=1))
     assert caught.value.what == (
         "user-id 'carol' is not allowed, only alice, bob; partition 'big' is not allowed, only cpu, gpu;"
         " reservation 'r' is not allowed, nor is any other;"
@@ -155,13 +170,13 @@ def test_one_error_says_what_is_not_allowed_what_would_be_and_by_whom() -> None:
 
 def test_everything_may_be_allowed_but_root_has_to_be_named() -> None:
     found = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*",)), groups=Choice(allowed=("*",))))
-    assert apply(found, Ask(user_id="dora", group_id="17"))
-    for root in (Ask(user_id="root"), Ask(user_id="0"), Ask(group_id="0")):
+    assert apply(found, JobOptions(user_id="dora", group_id="17"))
+    for root in (JobOptions(user_id="root"), JobOptions(user_id="0"), JobOptions(group_id="0")):
         with pytest.raises(Terminal, match="root has to be named"):
             apply(found, root)
     named = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*", "root"))))
-    assert apply(named, Ask(user_id="root")).user_id == "root"
+    assert apply(named, JobOptions(user_id="root")).user_id == "root"
 
 
 def test_a_policy_can_let_priorities_be_set() -> None:
-    assert apply(grant(policy("a", namespaces=("physics",), priority=True)), Ask(priority=9)).priority == 9
+    assert apply(grant(policy("a", namespaces=("physics",), priority=True)), JobOptions(priority=9)).priority == 9

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.domain.bridge.jobask import OF_SLURM_BRIDGE, OPTIONS, Ask, merge, parse
+from isthmus.domain.bridge.joboptions import OF_SLURM_BRIDGE, OPTIONS, JobOptions, merge, parse
 from isthmus.errors import Terminal
 
 NEW, OLD = names.JOB_ANNOTATIONS, names.JOB_ANNOTATIONS_OLD
@@ -18,7 +18,7 @@ partition priority qos reservation timelimit user-id wckey
 """
 
 
-def ask(**annotations: str) -> Ask:
+def options(**annotations: str) -> JobOptions:
     return parse({f"{NEW}{key.replace('_', '-')}": value for key, value in annotations.items()})
 
 
@@ -34,7 +34,7 @@ def test_the_example_of_each_is_read_behind_either_prefix(option: Any, prefix: s
 
 
 def test_every_field_has_its_annotation() -> None:
-    assert {option.field for option in OPTIONS} == set(Ask.__struct_fields__)
+    assert {option.field for option in OPTIONS} == set(JobOptions.__struct_fields__)
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
 
 
@@ -153,28 +153,28 @@ def test_the_newer_prefix_wins() -> None:
 def test_what_others_keep_under_the_older_prefix_is_left_alone() -> None:
     theirs = {"slurm-node": "n1", "slurm-nodename": "n1", "pod-cordon": "true", "pod-deletion-cost": "1"}
     others = {f"{OLD}{key}": value for key, value in theirs.items()} | {"example.com/partition": "x"}
-    assert parse(others) == Ask()
+    assert parse(others) == JobOptions()
     with pytest.raises(Terminal, match=f"did you mean {OLD}partition"):
         parse({f"{OLD}partion": "x"})
 
 
 def test_later_ones_win_field_by_field() -> None:
-    assert merge(Ask(partition="a", qos="low"), Ask(), Ask(partition="b", exclusive=False)) == Ask(
-        partition="b", qos="low", exclusive=False
-    )
-    assert merge(Ask(exclusive=True, priority=5), Ask(exclusive=False, priority=0)) == Ask(
+    assert merge(
+        JobOptions(partition="a", qos="low"), JobOptions(), JobOptions(partition="b", exclusive=False)
+    ) == JobOptions(partition="b", qos="low", exclusive=False)
+    assert merge(JobOptions(exclusive=True, priority=5), JobOptions(exclusive=False, priority=0)) == JobOptions(
         exclusive=False, priority=0
     )
-    assert merge() == Ask()
+    assert merge() == JobOptions()
 
 
 def test_slurm_bridges_order_of_workload_job_and_pod_group_comes_out() -> None:
     pod_group, job, workload = (
-        ask(partition="group", qos="group", account="group"),
-        ask(qos="job"),
-        ask(account="work"),
+        options(partition="group", qos="group", account="group"),
+        options(qos="job"),
+        options(account="work"),
     )
-    assert merge(ask(wckey="pod", partition="pod"), pod_group, job, workload) == Ask(
+    assert merge(options(wckey="pod", partition="pod"), pod_group, job, workload) == JobOptions(
         partition="group", qos="job", account="work", wckey="pod"
     )
 

@@ -37,10 +37,10 @@ from isthmus.errors import IsthmusError, Terminal
 MIB: Final = 1 << 20
 LARGEST: Final = 2**31 - 1
 _NO_ID: Final = 2**32 - 2
-_LONGEST: Final = 256
+_MAX_CHARS: Final = 256
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked of Slurm; None is not asked for. `OPTIONS` says which annotation sets which field."""
 
     account: str | None = None
@@ -73,11 +73,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool | None = None
 
 
-NOTHING: Final = Ask()
+NOTHING: Final = JobOptions()
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One annotation: its key behind the prefix, the field of `Ask`, how it is read, and what people are told."""
+    """One annotation: its key behind the prefix, the field of `JobOptions`, how it is read, and what it means."""
 
     key: str
     field: str
@@ -88,7 +88,7 @@ class Option(msgspec.Struct, frozen=True):
     example: str
 
 
-def parse(annotations: Mapping[str, str], *, where: str = "") -> Ask:
+def parse(annotations: Mapping[str, str], *, where: str = "") -> JobOptions:
     """Read what annotations ask of Slurm; one error names everything that is wrong with them.
 
     `where` says whose they are, such as "Job default/train".
@@ -107,18 +107,18 @@ def parse(annotations: Mapping[str, str], *, where: str = "") -> Ask:
         whose = f"{where}: " if where else ""
         count = "an annotation" if len(wrong) == 1 else f"{len(wrong)} annotations"
         raise Terminal(f"{whose}{count} cannot be used: {'; '.join(wrong)}", remedy=_REMEDY)
-    return Ask(**found) if found else NOTHING
+    return JobOptions(**found) if found else NOTHING
 
 
-def merge(*asks: Ask) -> Ask:
+def merge(*layers: JobOptions) -> JobOptions:
     """Lay one over the other: in each field, the last that asks for something has its way."""
     merged = {
         field: value
-        for ask in asks
-        for field in Ask.__struct_fields__
-        if (value := getattr(ask, field)) is not None
+        for options in layers
+        for field in JobOptions.__struct_fields__
+        if (value := getattr(options, field)) is not None
     }
-    return Ask(**merged)
+    return JobOptions(**merged)
 
 
 def _of_the_family(annotations: Mapping[str, str]) -> Iterator[tuple[str, str, Option | None]]:
@@ -145,7 +145,7 @@ def _nearest(key: str, *, cutoff: float) -> str:
     return next(iter(get_close_matches(key, _BY_KEY, n=1, cutoff=cutoff)), "")
 
 
-def _matching(pattern: str, *, most: int = _LONGEST) -> Callable[[str], str]:
+def _matching(pattern: str, *, most: int = _MAX_CHARS) -> Callable[[str], str]:
     form = re.compile(pattern, re.ASCII)
 
     def read(text: str) -> str:
@@ -191,7 +191,7 @@ def _id(text: str) -> str:
     if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
         return str(int(text)) if int(text) < _NO_ID else _refuse(text)
     return (
-        text if len(text) <= _LONGEST and re.fullmatch(r"[A-Za-z_][\w.@-]*\$?", text, re.ASCII) else _refuse(text)
+        text if len(text) <= _MAX_CHARS and re.fullmatch(r"[A-Za-z_][\w.@-]*\$?", text, re.ASCII) else _refuse(text)
     )
 
 
