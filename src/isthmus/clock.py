@@ -4,5 +4,4 @@ from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """Current UTC time."""
     return datetime.now(UTC)

@@ -22,7 +22,6 @@ class Faults:
         self._told: set[str] = set()
 
     def __call__(self, error: Exception) -> None:
-        """Report a fault."""
         text = repr(error)[:_LONGEST]
         if text not in self._told and len(self._told) < _MOST:
             self._told.add(text)

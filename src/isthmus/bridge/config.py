@@ -32,8 +32,6 @@ _MAX_BYTES: Final = 1 << 20
 
 
 class Features(msgspec.Struct, frozen=True):
-    """How the processes run."""
-
     enable_leader_election: bool = True
     enable_http2: bool = False
     """Taken for the sake of files that have it: our servers speak HTTP/1.1 only."""
@@ -75,7 +73,6 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def without_policy(self) -> Tenancy:
-        """What holds where no BridgePolicy does."""
         return Tenancy(self.tenancy, self.partition)
 
 
@@ -157,8 +154,6 @@ class _Given(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """What one source says."""
-
     source: str
     given: Mapping[str, _Given]
 

@@ -35,7 +35,6 @@ def scheduler_name(value: object) -> str:
 
 
 def namespaces(value: object) -> tuple[str, ...]:
-    """Read a list of namespaces."""
     return tuple(dict.fromkeys(_matching(one, _LABEL, "the name of a namespace") for one in _list(value)))
 
 
@@ -97,7 +96,6 @@ def gres(value: object) -> dict[str, str]:
 
 
 def label_keys(value: object) -> tuple[str, ...]:
-    """Read a list of keys of labels."""
     return tuple(dict.fromkeys(_label_key(_text(one)) for one in _list(value)))
 
 

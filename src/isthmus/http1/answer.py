@@ -20,8 +20,6 @@ class ProtocolError(ConnectionError):
 
 
 class Head(NamedTuple):
-    """How an answer begins."""
-
     status: int
     headers: Mapping[str, str]
     """Names are in lower case."""
@@ -30,8 +28,6 @@ class Head(NamedTuple):
 
 
 class Answer:
-    """An answer as far as it has come."""
-
     __slots__ = ("_chunked", "_gap", "_held", "_left", "_tunnel", "complete", "excess", "head")
 
     def __init__(self, *, tunnel: bool = False) -> None:

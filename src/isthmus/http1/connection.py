@@ -23,8 +23,6 @@ is read at once, and what comes after a pause is not delayed.
 
 
 class Response(NamedTuple):
-    """A whole answer."""
-
     status: int
     headers: Mapping[str, str]
     """Names are in lower case."""
@@ -212,7 +210,6 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the answer."""
         answer = self._answer
         if answer is None:
             self._fail(ProtocolError("the server sent data without a request"))

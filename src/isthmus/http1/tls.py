@@ -36,7 +36,6 @@ class Secured(asyncio.Protocol, asyncio.Transport):
     # For the protocol above
 
     def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
-        """Send bytes."""
         left = memoryview(data)
         try:
             while left:  # one record is taken at a time
@@ -51,7 +50,6 @@ class Secured(asyncio.Protocol, asyncio.Transport):
             self._below.abort()
 
     def is_closing(self) -> bool:
-        """Whether the end has come."""
         return self._below is None or self._failed is not None or self._below.is_closing()
 
     def pause_reading(self) -> None:
@@ -59,18 +57,15 @@ class Secured(asyncio.Protocol, asyncio.Transport):
         cast("asyncio.Transport", self._below).pause_reading()
 
     def resume_reading(self) -> None:
-        """Take what comes."""
         cast("asyncio.Transport", self._below).resume_reading()
 
     # For the event loop below
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with the handshake."""
         self._below = cast("asyncio.Transport", transport)
         self._shake_hands()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
         self._incoming.write(data)
         if self._ready.done() or self._shake_hands():
             self._read()
@@ -81,7 +76,6 @@ class Secured(asyncio.Protocol, asyncio.Transport):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End."""
         error = self._failed or error
         if not self._ready.done():
             self._ready.set_exception(

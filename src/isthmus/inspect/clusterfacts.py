@@ -88,8 +88,6 @@ class Reading:
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What was listed."""
-
     clusters: tuple[soperator.SlurmCluster, ...]
     nebius_nodesets: tuple[soperator.NodeSet, ...] = ()
     """NodeSets of slurm.nebius.ai, whose kind is called as the other one."""

@@ -40,7 +40,6 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Where all of it is."""
         return self.cluster.metadata.namespace
 
     def manifest(self, action: Literal["plan", "refresh"]) -> dict[str, Any]:
@@ -71,7 +70,6 @@ async def prepare(client: Client, cluster: SlurmCluster, *, image: str) -> Refre
 
 
 async def show_plan(client: Client, refresh: Refresh, say: Callable[[str], None]) -> None:
-    """Say what the refresh would do."""
     key = Key(refresh.namespace, populate.job_name(refresh.filling.prefix, "plan"))
     await _remove(client, key)
     await client.create(OWN_JOBS, refresh.manifest("plan"))
@@ -83,7 +81,6 @@ async def show_plan(client: Client, refresh: Refresh, say: Callable[[str], None]
 
 
 async def carry_out(client: Client, refresh: Refresh, say: Callable[[str], None]) -> None:
-    """Do it, and say how it goes."""
     key = Key(refresh.namespace, populate.job_name(refresh.filling.prefix, "refresh"))
     try:
         found: OwnJob = await client.get(OWN_JOBS, key)

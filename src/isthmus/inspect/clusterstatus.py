@@ -82,7 +82,6 @@ async def find_cluster(client: Client, name: str, *, namespace: str = "") -> Slu
 
 
 async def statuses(client: Client, *, name: str = "", namespace: str = "", now: float) -> tuple[Status, ...]:
-    """Look at one cluster, or at all."""
     reading = Reading(client, namespace)
     found = await clusterfacts.find(reading)
     if reading.troubles and not found.clusters:

@@ -44,7 +44,6 @@ class Report(msgspec.Struct, frozen=True):
 
 
 async def examine(client: Client, *, namespace: str = "", name: str = "", now: float) -> Report:
-    """Look at everything, or at one namespace or cluster."""
     facts = await gather(client, namespace=namespace, name=name, now=now)
     return Report(tuple(str(cluster.key) for cluster in facts.clusters), diagnose(facts))
 

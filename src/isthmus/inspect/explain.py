@@ -46,7 +46,6 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 async def explain_pod(snapshot: Snapshot, config: Config, key: Key, *, now: float) -> Explanation:
-    """Tell where a pod stands."""
     pod = snapshot.world.pods.get(key)
     if pod is None:
         why = snapshot.troubles.get("pods")

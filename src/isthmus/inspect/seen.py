@@ -10,15 +10,11 @@ from isthmus.model.pod import ContainerState, PodCondition
 
 
 class SeenContainer(Data, frozen=True):
-    """A container of a pod."""
-
     name: str = ""
     image: str = ""
 
 
 class SeenSpec(Data, frozen=True):
-    """What was asked for."""
-
     node_name: str = ""
     hostname: str = ""
     containers: tuple[SeenContainer, ...] = ()
@@ -26,8 +22,6 @@ class SeenSpec(Data, frozen=True):
 
 
 class SeenContainerStatus(Data, frozen=True):
-    """How a container is."""
-
     name: str = ""
     ready: bool = False
     restart_count: int = 0
@@ -36,8 +30,6 @@ class SeenContainerStatus(Data, frozen=True):
 
 
 class SeenStatus(Data, frozen=True):
-    """How a pod is."""
-
     phase: str = ""
     start_time: datetime | None = None
     conditions: tuple[PodCondition, ...] = ()
@@ -54,7 +46,6 @@ class SeenPod(Data, frozen=True):
 
     @property
     def component(self) -> str:
-        """Its part in the cluster."""
         return self.metadata.labels.get(names.COMPONENT_LABEL, "")
 
 

@@ -94,7 +94,6 @@ class Status(msgspec.Struct, frozen=True):
 
 
 async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
-    """Look at everything."""
     world = snapshot.world
     troubles = dict(snapshot.troubles)
     try:

@@ -52,8 +52,6 @@ class Certificate(msgspec.Struct, frozen=True):
 
 
 class Credentials(Protocol):
-    """Where the proof of who we are comes from."""
-
     @property
     def certificate(self) -> Certificate | None:
         """The client certificate that came with it, if any."""
@@ -74,12 +72,10 @@ class Fixed:
 
     @classmethod
     def token(cls, token: str, *, certificate: Certificate | None = None) -> "Fixed":
-        """Prove who we are with a token."""
         return cls(_bearer(token, "the kubeconfig"), certificate=certificate)
 
     @classmethod
     def password(cls, user: str, password: str, *, certificate: Certificate | None = None) -> "Fixed":
-        """Prove who we are with a name and password."""
         return cls("Basic " + b64encode(f"{user}:{password}".encode()).decode(), certificate=certificate)
 
     def __repr__(self) -> str:
@@ -91,7 +87,6 @@ class Fixed:
         return self._certificate
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the one header, or none."""
         return self._headers
 
     async def renew(self) -> bool:

@@ -64,7 +64,6 @@ class Client(Transport):
     """One API server."""
 
     async def get(self, kind: Kind[T], key: Key | str, *, subresource: str = "") -> T:
-        """Read one object."""
         return self._decode(kind, await self.send("GET", path(kind, key, subresource)))
 
     async def pages(
@@ -219,11 +218,9 @@ class Client(Transport):
         await self.send("DELETE", target, body=msgspec.json.encode(_delete_options(propagation, grace)))
 
     async def scale(self, kind: Kind[Any], key: Key | str) -> Scale:
-        """Read how many replicas are wanted and there."""
         return self._decode(SCALES, await self.send("GET", path(kind, key, "scale")))
 
     async def set_scale(self, kind: Kind[Any], key: Key | str, replicas: int) -> Scale:
-        """Set how many replicas are wanted."""
         patch = {"spec": {"replicas": replicas}}
         return await self._write("PATCH", path(kind, key, "scale"), SCALES, patch, content=MERGE_PATCH)
 

@@ -46,7 +46,6 @@ class Store(Generic[T]):
         return iter(self._objects)
 
     def get(self, key: Key) -> T | None:
-        """Find an object."""
         return self._objects.get(key)
 
     def values(self) -> Collection[T]:

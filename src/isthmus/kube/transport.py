@@ -283,8 +283,6 @@ class Transport:
 
 
 class Stream:
-    """An answer that goes on."""
-
     def __init__(self, connection: Connection, *, silence: float | None) -> None:
         self._connection = connection
         self._silence = silence

@@ -29,7 +29,6 @@ class Addresses:
 
     @property
     def whole(self) -> str:
-        """The range of all these addresses."""
         return str(_SLOTS[self.slot])
 
     @property
@@ -38,12 +37,10 @@ class Addresses:
         return str(self._subnets[0][1])
 
     def node(self, index: int) -> str:
-        """The address of a node."""
         return str(self._subnets[0][2 + index])
 
     @property
     def services(self) -> str:
-        """The range of Service addresses."""
         return f"{self._subnets[4].network_address}/22"
 
     @property

@@ -166,7 +166,6 @@ class Cluster:
             node.machine.start_until_ready(part)
 
     def load_images(self, images: list[Image]) -> None:
-        """Put images into every node that runs."""
         for_each([node for node in self.nodes if node.machine.init], lambda node: self._load_missing(node, images))
 
     def _boot(self, supply: Supply) -> None:

@@ -98,7 +98,6 @@ def ensure_packages(progress: Progress, *, also: Mapping[str, str] | None = None
 
 
 def install(packages: Sequence[str], progress: Progress) -> None:
-    """Install Debian packages."""
     with progress.step(f"Install {', '.join(packages)}"):
         remedy = f"check that apt-get can reach its mirror, or install by hand: {' '.join(packages)}"
         _apt_get("update", remedy=remedy)

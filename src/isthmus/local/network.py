@@ -83,7 +83,6 @@ def is_cut(switch: Machine, index: int) -> bool:
 
 
 def _host_interface(addresses: Addresses) -> str:
-    """The one interface that the host sees."""
     return f"isthmus{addresses.slot}"
 
 

@@ -57,7 +57,6 @@ class Node:
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether this node carries the control plane."""
         return self.index == 0
 
     @property

@@ -51,7 +51,6 @@ class PlainProgress:
         self._print(f"✓ {title} ({time.monotonic() - began:.1f} s)")
 
     def note(self, text: str) -> None:
-        """Print the note."""
         self._print(f"· {text}")
 
     def _print(self, line: str) -> None:

@@ -31,7 +31,6 @@ def charts() -> dict[str, Path]:
 
 
 def chart(name: str) -> Path:
-    """Return the directory of one chart."""
     there = charts()
     if name not in there:
         raise Terminal(f"there is no chart {name!r}", remedy=f"choose from: {', '.join(there)}")

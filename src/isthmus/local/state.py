@@ -46,7 +46,6 @@ def check_name(name: str) -> str:
 
 
 def directory(name: str) -> Path:
-    """Everything of one cluster."""
     return state_dir() / check_name(name)
 
 

@@ -98,7 +98,6 @@ def _left_out(left: Mapping[str, list[str]], architecture: Architecture, why: Te
 
 
 def prepare(settings: Settings, progress: Progress) -> Supply:
-    """Everything for a cluster."""
     built: list[Image] = []
     found: dict[str, Path] = {}
 

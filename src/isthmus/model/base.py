@@ -86,7 +86,6 @@ class Kind(Generic[T]):
 
     @property
     def version(self) -> str:
-        """The version within the group."""
         return self.api_version.rpartition("/")[2]
 
     @property

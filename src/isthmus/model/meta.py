@@ -104,7 +104,6 @@ _C = TypeVar("_C", bound=_Typed)
 
 
 def condition(conditions: Iterable[_C], type_: str) -> _C | None:
-    """Find a condition by its type."""
     return next((found for found in conditions if found.type == type_), None)
 
 

@@ -245,7 +245,6 @@ class Pod(Data, frozen=True):
 
     @property
     def bound(self) -> bool:
-        """Whether it has a node."""
         return bool(self.spec.node_name)
 
     @property

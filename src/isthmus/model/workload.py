@@ -76,7 +76,6 @@ class OwnJob(Data, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether it has done its work."""
         found = condition(self.status.conditions, "Complete")
         return found is not None and found.status == "True"
 

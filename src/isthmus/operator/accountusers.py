@@ -40,11 +40,9 @@ class AccountUsers:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return (self.controller,)
 
     async def reconcile(self, key: Key) -> None:
-        """Make the users of one cluster known."""
         controller, slurm = self._world.controllers.get(key), self._world.slurms.of(key)
         if controller is None:
             self._done.pop(key, None)

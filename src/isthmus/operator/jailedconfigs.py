@@ -104,11 +104,9 @@ class JailedConfigSync:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return (self.controller,)
 
     async def reconcile(self, cluster: Key) -> None:
-        """See to the JailedConfigs of one cluster."""
         configs = tuple(map(self._status.newest, self._world.jailed_configs.by("cluster", cluster)))
         if not configs:
             self._memories.pop(cluster, None)

@@ -20,7 +20,6 @@ class Figures(Collector):
         self._worlds = worlds
 
     def collect(self) -> Iterable[Metric]:
-        """Read everything at this moment."""
         nodes = _gauge(names.OPERATOR_NODES, "namespace", "nodeset", "state")
         slurm = _gauge(names.OPERATOR_SLURM, "namespace", "controller")
         tokens = _gauge(names.TOKEN_EXPIRY, "namespace", "token")

@@ -114,7 +114,6 @@ class Slurms:
         return followed.slurm if followed else None
 
     def in_touch(self, controller: Key) -> bool:
-        """Whether the Slurm of a Controller answers."""
         slurm = self.of(controller)
         return slurm is not None and slurm.in_touch
 
@@ -155,7 +154,6 @@ class Slurms:
                 followed.task.cancel()
 
     def stop(self) -> None:
-        """Let go of all connections."""
         self._stopped.set()
 
     def _begin(self, controller: Key, address: Address) -> None:

@@ -56,7 +56,6 @@ class Workloads:
         await self._applier.apply(kind, whole, there=there, owners=owners)
 
     async def _template(self, kind: Kind[Workload], key: Key, found: Workload) -> dict[str, Any]:
-        """Read the pod template that is there, once."""
         known = (found.metadata.uid, found.metadata.annotations[names.MADE_ANNOTATION])
         if known not in self._kept:
             whole = msgspec.json.decode(await self._client.send("GET", path(kind, key)), type=_Whole)

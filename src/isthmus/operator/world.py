@@ -166,7 +166,6 @@ class World:
         return alone[0] if len(alone) == 1 else None
 
     def controller_of(self, part: Part) -> Controller | None:
-        """Find the Controller of a part."""
         key = self.controller_key(part)
         return self.controllers.get(key) if key else None
 

@@ -44,7 +44,6 @@ def refresh(
     clock: Callable[[], float],
     restored: Iterable[str] = (),
 ) -> None:
-    """Bring a root to another image."""
     begun = clock()
     wanted = frozenset(path.strip("/") for path in restored)
     done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock), restored=wanted)
@@ -55,7 +54,6 @@ def refresh(
 
 
 def plan(source: str, root: str) -> Summary:
-    """Say what a refresh would do."""
     return running.plan(source, root)
 
 
@@ -102,12 +100,10 @@ def verified_lines(found: Verified, *, all_paths: bool) -> Iterator[str]:
 
 
 def status(root: str) -> Status:
-    """Look how a root stands."""
     return looking.status(root)
 
 
 def status_lines(found: Status) -> Iterator[str]:
-    """Write it for people."""
     if found.ready:
         yield f"Filled from {found.ready.image}, on {found.ready.when}"
         yield f"  {found.paths:,} paths, {readable(found.size)}; manifest {found.ready.revision[:12]}"

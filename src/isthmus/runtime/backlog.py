@@ -85,7 +85,6 @@ class Backlog(Generic[KeyT]):
         return None
 
     def done(self, key: KeyT, now: float) -> None:
-        """Say that the work on a taken key is over."""
         del self._taken[key]
         if item := self._items.get(key):
             self._enlist(key, item, now)

@@ -28,8 +28,6 @@ _RENEW_BELOW = 1 / 3
 
 
 class Lives(msgspec.Struct, frozen=True):
-    """How long things hold."""
-
     authority: timedelta = timedelta(days=365)
     serving: timedelta = timedelta(days=90)
     settling: timedelta = timedelta(days=1)

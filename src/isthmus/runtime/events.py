@@ -24,5 +24,4 @@ class Events:
             await self._recorder.flush(everything=True)
 
     def drain(self) -> None:
-        """Write what there is, and end."""
         self._drained.set()

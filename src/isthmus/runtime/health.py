@@ -10,8 +10,6 @@ import msgspec
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What a check found."""
-
     ok: bool
     sentence: str
 

@@ -31,8 +31,6 @@ RECONCILE_RESULTS = ("success", "requeue_after", "error")
 
 
 class QueueMetrics(msgspec.Struct, frozen=True):
-    """The series of one queue."""
-
     adds: Counter
     retries: Counter
     wait: Histogram

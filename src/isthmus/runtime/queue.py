@@ -113,7 +113,6 @@ class Queue(Generic[KeyT]):
         return pause
 
     def forget(self, key: KeyT) -> None:
-        """Forget the failures of a key."""
         self._failures.pop(key, None)
 
     def failures(self, key: KeyT) -> int:

@@ -62,17 +62,14 @@ class References:
 
     @property
     def contact(self) -> Contact:
-        """Whether all of them are up to date."""
         contacts = [it.informer.contact for it in self._known.values() if it.informer.synced.is_set()]
         lost = [it for it in contacts if not it.in_touch]
         return min(lost, key=lambda it: it.since) if lost else Contact(in_touch=True, since=0.0)
 
     def secret(self, key: Key, asker: Asker) -> Secret | None:
-        """Find a Secret."""
         return self._find(SECRETS, key, asker)
 
     def configmap(self, key: Key, asker: Asker) -> ConfigMap | None:
-        """Find a ConfigMap."""
         return self._find(CONFIGMAPS, key, asker)
 
     def _find(self, kind: Kind[T], key: Key, asker: Asker) -> T | None:

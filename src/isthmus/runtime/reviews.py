@@ -20,16 +20,12 @@ _NOTHING = msgspec.Raw(b"null")
 
 
 class GroupVersionKind(Data, frozen=True):
-    """What kind of object it is."""
-
     group: str
     version: str
     kind: str
 
 
 class UserInfo(Data, frozen=True):
-    """Who asks."""
-
     username: str = ""
     groups: tuple[str, ...] = ()
 

@@ -50,8 +50,6 @@ def health_routes(checks: Checks) -> list[web.RouteDef]:
 
 
 def metrics_routes(metrics: Metrics) -> list[web.RouteDef]:
-    """Serve /metrics."""
-
     async def scrape(request: web.Request) -> web.Response:
         body, content_type = metrics.render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
@@ -65,7 +63,6 @@ def admission_route(path: str, admit: Admit, *, metrics: Metrics) -> web.RouteDe
 
 
 def conversion_route(path: str, convert: Convert, *, metrics: Metrics) -> web.RouteDef:
-    """Serve a conversion webhook."""
     return _review_route(
         path, lambda body: review_conversion(body, convert), limit=CONVERSION_LIMIT, metrics=metrics
     )

@@ -21,7 +21,6 @@ class Signed(NamedTuple):
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Make a private key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 

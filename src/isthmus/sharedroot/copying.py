@@ -48,7 +48,6 @@ class Tally:
         """Paths where a user was quicker."""
 
     def add(self, size: int) -> None:
-        """Count a file."""
         with self._lock:
             self.files += 1
             self.size += size
@@ -107,7 +106,6 @@ class Copier:
             self.tally.taken.append(step.path)
 
     def name(self) -> str:
-        """Give a name for something unfinished."""
         return str(next(self._numbers))
 
     def stage_content(self, step: Step, goal: Entry, content: bytes) -> Staged:

@@ -38,8 +38,6 @@ _NEEDS_SOMEBODY: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class Place(NamedTuple):
-    """Where a file goes."""
-
     file: File
     directory: tuple[str, ...]
     name: str
@@ -189,7 +187,6 @@ class _Staged:
         self._done = True
 
     def undo(self) -> None:
-        """Put back what was there."""
         name, directory = self._place.name, self._directory
         with suppress(OSError):
             if self._done and self._kept:

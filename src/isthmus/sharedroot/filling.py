@@ -50,7 +50,6 @@ class Filler:
         """What could not be done after all, because of what users did, and why."""
 
     def fill(self, threads: Executor, tell: Callable[[], None]) -> None:
-        """Do everything."""
         due = [step for step in self._plan.of("place", "replace") if step.goal is not None]
         last = {step.path for step in due if _takes_a_directorys_place(step)}
         late = [step for step in due if step.path in last or _leader(step) in last]

@@ -49,7 +49,6 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 def status(root: str) -> Status:
-    """Look how a root stands."""
     with ExitStack() as stack:
         stack.enter_context(explained(root))
         tree = opened(root, "the root", stack)

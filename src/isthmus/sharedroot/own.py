@@ -96,7 +96,6 @@ class Own:
         return Knowledge(listed=self.entries(MANIFEST), begun=self.entries(JOURNAL))
 
     def read(self, name: str) -> bytes:
-        """Give what is in one of the files."""
         with os.fdopen(os.open(name, _READ, dir_fd=self.descriptor), "rb") as file:
             return file.read()
 

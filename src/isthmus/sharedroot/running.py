@@ -33,8 +33,6 @@ _NOT_ALLOWED: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a run did."""
-
     ready: Ready
     summary: Summary
     files: int = 0
@@ -48,8 +46,6 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a run has come."""
-
     files: int
     size: int
     all_files: int

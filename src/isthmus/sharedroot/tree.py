@@ -43,7 +43,6 @@ class Tree:
         self._top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._top)
 
     def is_gone(self) -> bool:

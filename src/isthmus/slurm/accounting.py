@@ -57,7 +57,6 @@ class Accounting:
         ).associations
 
     async def clusters(self) -> tuple[Cluster, ...]:
-        """Read every cluster that keeps its accounts here."""
         what = "reading the clusters"
         return (await self._calls.call("GET", "clusters/", _Clusters, what=what, plugin=_PLUGIN)).clusters
 

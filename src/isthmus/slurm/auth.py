@@ -119,7 +119,6 @@ class EnvironmentToken:
         self._token = checked(environment["SLURM_JWT"], where="SLURM_JWT")
 
     def token(self) -> str:
-        """Give the token."""
         return self._token
 
     def renew(self) -> bool:

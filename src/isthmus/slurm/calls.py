@@ -22,8 +22,6 @@ PATIENCE = 30.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What every answer holds."""
-
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
@@ -33,8 +31,6 @@ ItemT = TypeVar("ItemT")
 
 
 class How(TypedDict):
-    """How a call is made."""
-
     what: str
     """Names it in errors, such as "cancelling job 7"."""
     body: NotRequired[Any]
@@ -63,7 +59,6 @@ class Calls:
         return self._server
 
     async def call(self, method: str, path: str, kind: type[AnswerT], **how: Unpack[How]) -> AnswerT:
-        """Make a call."""
         answer = await self.call_if_changed(method, path, kind, **how)
         if answer is None:
             raise Garbled(

@@ -157,7 +157,6 @@ class Client:
         self._submitter = Submitter(self)
 
     async def server(self) -> Server:
-        """Tell what we talk to."""
         return await self.calls.server()
 
     async def ping(self) -> tuple[Ping, ...]:
@@ -290,7 +289,6 @@ class Client:
         return tuple(portion.node for portion in present(answer.nodes, what=what))
 
     async def update_job(self, job_id: int, change: JobRequest) -> None:
-        """Change a job."""
         await self.calls.call("POST", f"job/{job_id:d}", Answer, what=f"changing job {job_id}", body=change)
 
     async def cancel_job(self, job_id: int, *, signal: str | None = None, batch: bool = False) -> None:
@@ -383,11 +381,9 @@ class Client:
     # Partitions and reservations
 
     async def partitions(self) -> tuple[Partition, ...]:
-        """Read every partition."""
         return (await self.calls.call("GET", "partitions/", _Partitions, what="reading the partitions")).partitions
 
     async def reservations(self) -> tuple[Reservation, ...]:
-        """Read every reservation."""
         return (
             await self.calls.call("GET", "reservations/", _Reservations, what="reading the reservations")
         ).reservations
@@ -399,7 +395,6 @@ class Client:
         await self.calls.call("POST", "reservation", Answer, what=what, body=request)
 
     async def delete_reservation(self, name: str) -> None:
-        """Delete a reservation."""
         (await self.calls.server()).require(Feature.RESERVATIONS)
         await self.calls.call("DELETE", f"reservation/{in_path(name)}", Answer, what=f"deleting reservation {name}")
 

@@ -42,7 +42,6 @@ class Unread:
         return job_id in self._ids
 
     def begin(self, ids: Collection[int]) -> None:
-        """Have these to read."""
         wrapped = bool(ids) and max(ids) - min(ids) >= JOB_IDS // 2
         self._ids = dict.fromkeys(sorted(ids, key=lambda it: it + JOB_IDS * (wrapped and it < JOB_IDS // 2)))
 
@@ -85,13 +84,11 @@ class Sweep:
         self._slices: list[tuple[int, ...]] = []
 
     def note(self, job_id: int) -> None:
-        """Take note of a job."""
         if not self.newest or newer(job_id, self.newest):
             self.newest = job_id
 
     @property
     def is_over(self) -> bool:
-        """Whether all have had their turn."""
         return not self._slices
 
     def begin(self, ids: Iterable[int]) -> None:

@@ -37,7 +37,6 @@ def with_key(comment: str | None, key: str) -> str:
 
 
 def key_of(comment: str | None) -> str | None:
-    """Find the key in a comment."""
     match = _KEY_IN_COMMENT.search(comment or "")
     return match[1] if match else None
 

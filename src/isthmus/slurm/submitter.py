@@ -61,8 +61,6 @@ class Submission(NamedTuple):
 
 
 class Queue(Protocol):
-    """What this needs of Slurm."""
-
     async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Submit a job marked with a key; with `more` components it is a heterogeneous one."""
 

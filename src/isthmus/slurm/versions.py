@@ -54,7 +54,6 @@ class Server(msgspec.Struct, frozen=True):
     cluster: str = ""
 
     def has(self, feature: Feature) -> bool:
-        """Tell whether this server can do it."""
         return self.api >= feature.since
 
     def require(self, feature: Feature) -> None:

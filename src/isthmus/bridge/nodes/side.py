@@ -25,7 +25,6 @@ class Side:
         self._read_at: float | None = None
 
     async def of(self, node: Node | None) -> SlurmSide:
-        """Tell what a decision about this node needs to know."""
         if node is None or names.EXTERNAL_NODE_LABEL not in node.metadata.labels:
             return SlurmSide()
         server = await self._slurm.server()

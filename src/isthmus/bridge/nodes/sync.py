@@ -78,7 +78,6 @@ class NodeSync:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return (self.controller,)
 
     async def reconcile(self, key: NodeKey) -> None:

@@ -53,8 +53,6 @@ class _Ending(msgspec.Struct):
 
 
 class Acting:
-    """Acts for one process."""
-
     def __init__(
         self,
         world: World,
@@ -90,7 +88,6 @@ class Acting:
                 group.create_task(one(action))
 
     def forget(self, job_id: int) -> None:
-        """Forget a job that is over."""
         self._endings.pop(job_id, None)
 
     # Jobs

@@ -32,7 +32,6 @@ class Gathering:
         self._departed: dict[GroupKey, OrderedDict[str, Pod]] = {}
 
     def scene(self, ours: OurJob) -> Scene:
-        """Gather everything about a job."""
         world, marker = self._world, ours.marker
         family = world.jobs.of_group(marker.group)
         members = world.members(marker.group)

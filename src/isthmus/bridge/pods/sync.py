@@ -63,7 +63,6 @@ class PodSync:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return self.jobs, self.strays
 
     async def reconcile(self, job_id: int) -> None:

@@ -47,15 +47,11 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong, and what to do about it."""
-
     what: str
     remedy: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known about one pod."""
-
     pod: Pod
     scheduler_name: str
     now: float

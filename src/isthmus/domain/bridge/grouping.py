@@ -106,7 +106,6 @@ class GroupKey(NamedTuple):
 
 
 def group_of(pod: Pod) -> GroupKey:
-    """Tell the group of a pod."""
     kind, name = _by_group(pod) or _by_framework(pod) or _by_wish(pod) or (POD, pod.metadata.name)
     return GroupKey(kind, pod.metadata.namespace, name)
 

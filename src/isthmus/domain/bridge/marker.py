@@ -66,7 +66,6 @@ def mark(
     packed: bool = False,
     role: str = "",
 ) -> Marker:
-    """Make the marker of a job for these pods."""
     return Marker(
         cluster=cluster,
         kind=group.kind,

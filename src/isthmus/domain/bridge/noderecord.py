@@ -140,7 +140,6 @@ def actual(node: SlurmNode, cluster: str) -> Record:
 
 
 def partitions(node: Node) -> tuple[str, ...]:
-    """Read the partitions that the node is to be in."""
     text = node.metadata.annotations.get(names.NODE_PARTITIONS_ANNOTATION, "")
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 

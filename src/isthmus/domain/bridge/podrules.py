@@ -121,7 +121,6 @@ NOTHING: Final = Decision()
 
 
 def decide(scene: Scene) -> Decision:
-    """Decide about one job."""
     phase = jobstates.phase(scene.job.job_state)
     if phase is Phase.UNKNOWN:
         return NOTHING

@@ -54,8 +54,6 @@ class Ending(Fact, frozen=True):
 
 
 class PodFact(Fact, frozen=True):
-    """A pod of the cluster."""
-
     name: str
     component: str
     part: str = ""
@@ -138,21 +136,16 @@ class Answer(Fact, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether it succeeded."""
         return self.code == 0
 
 
 class SlurmNodeFact(Fact, frozen=True):
-    """A node as Slurm has it."""
-
     name: str
     states: tuple[str, ...]
     reason: str = ""
 
 
 class ClusterFacts(Fact, frozen=True):
-    """Everything about one cluster."""
-
     key: Key
     kind: str = "SlurmCluster"
     """What its users call it: SlurmCluster, or Controller where it was put together by hand."""
@@ -185,8 +178,6 @@ class ReturnedFact(Fact, frozen=True):
 
 
 class Facts(Fact, frozen=True):
-    """Everything that was found out."""
-
     kinds: tuple[KindFact, ...] = ()
     operators: tuple[OperatorFact, ...] | None = None
     clusters: tuple[ClusterFacts, ...] = ()

@@ -44,7 +44,6 @@ class Known:
         return about(part) in self._subjects or any(map(self.explains_pod, pods_of(part, self._cluster)))
 
     def explains_kind(self, kind: str) -> bool:
-        """Whether this holds for a part of some kind."""
         return any(self.explains(it) for it in self._cluster.parts if it.kind == kind)
 
     @property
@@ -70,7 +69,6 @@ def about_pod(pod: PodFact) -> str:
 
 
 def pods_of(part: PartFact, cluster: ClusterFacts) -> tuple[PodFact, ...]:
-    """Find the pods of a part."""
     components = _COMPONENTS.get(_kind(part), ())
     return tuple(it for it in cluster.pods if it.component in components and it.part in {"", part.name})
 

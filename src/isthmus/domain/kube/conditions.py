@@ -24,7 +24,6 @@ _LONGEST: Final = 32768
 
 
 def yes(type_: str, reason: str, message: str = "") -> Condition:
-    """It holds."""
     return _told(type_, "True", reason, message)
 
 
@@ -61,7 +60,6 @@ def merged(
 
 
 def holds(conditions: Iterable[Condition], type_: str) -> bool:
-    """Whether a condition is there and true."""
     found = condition(conditions, type_)
     return found is not None and found.status == "True"
 

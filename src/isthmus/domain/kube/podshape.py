@@ -26,8 +26,6 @@ Measure = Callable[[str, str], int]
 
 
 class Port(NamedTuple):
-    """A port of a node."""
-
     protocol: str
     number: int
     address: str

@@ -87,7 +87,6 @@ class Include(msgspec.Struct, frozen=True):
         return cls(_checked_path(path))
 
     def render(self) -> str:
-        """Write the line."""
         return self.source if self.source is not None else f"Include {self.path}"
 
 
@@ -104,7 +103,6 @@ class Note(msgspec.Struct, frozen=True):
         return cls(f"# {text}")
 
     def render(self) -> str:
-        """Write the line."""
         return self.source
 
 
@@ -121,7 +119,6 @@ class SpankPlugin(msgspec.Struct, frozen=True):
         return cls(_checked_path(path), required, tuple(_checked_path(argument) for argument in arguments))
 
     def render(self) -> str:
-        """Write the line."""
         return " ".join(("required" if self.required else "optional", self.path, *self.arguments))
 
 
@@ -152,7 +149,6 @@ class Config(msgspec.Struct, frozen=True):
         return (line.path for line in self.lines if isinstance(line, Include))
 
     def render(self) -> str:
-        """Write the file."""
         return "".join(f"{line.render()}\n" for line in self.lines)
 
 

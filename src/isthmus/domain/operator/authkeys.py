@@ -52,8 +52,6 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class AuthKey(msgspec.Struct, frozen=True):
-    """One key."""
-
     kid: str
     secret: bytes
 
@@ -145,7 +143,6 @@ def next_step(held: KeySet, wanted: AuthKey) -> Step | None:
 
 
 def after(held: KeySet, wanted: AuthKey, *, step: Step) -> KeySet:
-    """Take a step."""
     match step:
         case "announce":
             return KeySet((*held.keys, wanted), held.signing)

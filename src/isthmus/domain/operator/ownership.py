@@ -48,7 +48,6 @@ def other_owner(found: ObjectMeta, wanted: Mapping[str, Any]) -> str:
 
 
 def _described(found: ObjectMeta) -> str:
-    """Name the owner by what there is to go by."""
     manager, instance = (found.labels.get(it, "") for it in (names.MANAGED_BY_LABEL, names.INSTANCE_LABEL))
     if manager:
         return f"it is managed by {manager}{f' as part of {instance}' if instance else ''}"

@@ -17,7 +17,6 @@ MARIADB_PORT = 3306
 
 
 def cluster_name(controller: Controller) -> str:
-    """Tell what the cluster is called in Slurm."""
     meta = controller.metadata
     return controller.spec.cluster_name or f"{meta.namespace}_{meta.name}"[:40]
 
@@ -35,7 +34,6 @@ def controller_pods(controller: Controller) -> tuple[str, ...]:
 
 
 def controller_service(controller: str) -> str:
-    """Name the Service of slurmctld."""
     return f"{controller}-controller"
 
 
@@ -59,7 +57,6 @@ def controller_hosts(controller: Controller) -> tuple[str, ...]:
 
 
 def controller_port(controller: Controller) -> int:
-    """Tell the port of slurmctld."""
     if controller.spec.external and controller.spec.external_config:
         return controller.spec.external_config.port
     return SLURMCTLD_PORT
@@ -125,7 +122,6 @@ def accounting(name: str) -> str:
 
 
 def accounting_address(accounting_: Accounting) -> tuple[str, int]:
-    """Tell where slurmdbd is."""
     if accounting_.spec.external and accounting_.spec.external_config:
         external = accounting_.spec.external_config
         return external.host, external.port

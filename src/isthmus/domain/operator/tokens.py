@@ -32,8 +32,6 @@ _MOST: Final = 253
 
 
 class Issued(msgspec.Struct, frozen=True):
-    """A token that is there."""
-
     issued: int
     expires: int
 
@@ -70,7 +68,6 @@ def secret_key(token: Token) -> str:
 
 
 def mint(key: bytes, *, user: str, now: float, lifetime: int, unique: str) -> str:
-    """Sign a token."""
     issued = int(now)
     claims = {
         "sun": user,

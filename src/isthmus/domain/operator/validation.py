@@ -77,7 +77,6 @@ def characters(spec: object) -> Findings:
 
 
 def check(kind: Kind[Any], subject: Any) -> Findings:
-    """Look at an object of a kind of ours."""
     found = Findings()
     _CHECKS[kind](subject, found)
     return found
@@ -100,8 +99,6 @@ def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
 
 
 class _State(NamedTuple):
-    """Where slurmctld keeps its state."""
-
     enabled: bool
     claim: str
     """Empty where its pod has a claim of its own, and can only be alone."""
@@ -134,7 +131,6 @@ _FIXED: Final = {
 
 
 def _fixed(children: Iterable[clusterparts.Child]) -> dict[str, object]:
-    """Find what is fixed in the parts of a cluster."""
     found: dict[str, object] = {}
     for child in children:
         spec = child.manifest.get("spec", {})

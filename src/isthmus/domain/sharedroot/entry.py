@@ -92,7 +92,6 @@ _DECODER: Final = msgspec.json.Decoder(Entry)
 
 
 def to_line(entry: Entry) -> bytes:
-    """Write an entry as a line of the manifest."""
     fields = {name: shown(getattr(entry, name)) for name in ("path", "target", "leader")}
     if fields["path"] != entry.path or fields["target"] != entry.target or fields["leader"] != entry.leader:
         entry = msgspec.structs.replace(entry, **fields)

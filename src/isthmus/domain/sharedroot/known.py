@@ -34,8 +34,6 @@ NOTHING: Final = Known()
 
 
 class Knowledge:
-    """All of it, by path."""
-
     def __init__(self, listed: Iterable[Entry] = (), begun: Iterable[Entry] = ()) -> None:
         self._listed: Mapping[str, Entry] = {entry.path: entry for entry in listed}
         self._removed: set[str] = set()

@@ -20,7 +20,6 @@ class Plan(msgspec.Struct, frozen=True):
     """What the image has below something that is no directory in the root, and cannot be placed."""
 
     def of(self, *actions: str) -> Iterator[Step]:
-        """Yield the steps of these kinds."""
         return (step for step in self.steps if step.action in actions)
 
 
@@ -30,7 +29,6 @@ def paths_of(image: Mapping[str, Entry], knowledge: Knowledge) -> list[str]:
 
 
 def is_below(path: str, tops: Collection[str]) -> bool:
-    """Whether a path is one of these, or below one."""
     while path:
         if path in tops:
             return True
@@ -150,7 +148,6 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summary(made: Plan) -> Summary:
-    """Sum a plan up."""
     new = tuple(shown(step.path) for step in made.of("place"))
     changed = tuple(shown(step.path) for step in made.of("replace", "merge", "attributes"))
     removed = tuple(shown(step.path) for step in made.of("remove"))

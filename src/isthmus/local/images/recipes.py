@@ -345,7 +345,6 @@ IMAGES: Final = {image.name: image for image in _IMAGES}
 
 
 def layer_for(name: str, architecture: Architecture) -> Layer:
-    """Return the recipe of a layer for one architecture."""
     layer = LAYERS[name]
     copies = tuple((origin, path.format(multiarch=architecture.multiarch)) for origin, path in layer.copies)
     return replace(layer, copies=copies)

@@ -68,7 +68,6 @@ class RootKeeper:
         return None
 
     def view(self, cluster: SlurmCluster, filling: Filling, *, refused: str = "") -> RootView:
-        """See how the root is."""
         if refused:
             text = f"cannot create the Job of the shared root: {refused}"
             told = cluster.status

@@ -87,7 +87,6 @@ class Deliverer:
         return verdict
 
     def slurmctld_pods(self, controller: Controller) -> list[Pod]:
-        """Find the pods of slurmctld."""
         pods = self._world.pods.by("part", (manifests.COMPONENT, controller.metadata.key))
         return [it for it in pods if it.metadata.labels.get(names.NAME_LABEL) == manifests.APP]
 
@@ -160,7 +159,6 @@ class Deliverer:
 
 
 def is_ready(pod: Pod) -> bool:
-    """Whether a pod is ready."""
     return any(it.type == "Ready" and it.status == "True" for it in pod.status.conditions)
 
 

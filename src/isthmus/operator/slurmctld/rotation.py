@@ -34,7 +34,6 @@ class Rotation:
         self._under_way: set[Key] = set()
 
     def under_way(self, controller: Key) -> bool:
-        """Whether a key is being changed."""
         return controller in self._under_way
 
     def next_set(self, controller: Controller, held: KeySet, wanted: AuthKey, *, now: datetime) -> KeySet:

@@ -20,7 +20,6 @@ def parameters(database: ExternalDatabase) -> dict[str, str]:
 
 
 def mounted(database: ExternalDatabase) -> tuple[list[Wish], list[Wish]]:
-    """Make their volumes and mounts."""
     tls = database.tls or DatabaseTls()
     given = (
         ("database-ca", tls.server_ca_secret_ref, _SERVER, ("ca.crt",)),

@@ -42,7 +42,6 @@ class Child(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Where it is."""
         metadata = self.manifest["metadata"]
         return Key(metadata["namespace"], metadata["name"])
 
@@ -89,8 +88,6 @@ def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
 
 
 class Maker:
-    """Makes the parts of one cluster."""
-
     def __init__(
         self,
         cluster: SlurmCluster,
@@ -209,7 +206,6 @@ class Maker:
         return Child(SERVICES, manifest)
 
     def accounting(self) -> Iterable[Child]:
-        """Make the Accounting, if there is to be one."""
         node = self._spec.slurm_nodes.accounting
         if not node.enabled:
             return
@@ -285,7 +281,6 @@ class Maker:
         return self._part(RESTAPIS, self._name, spec, app="slurmrestd", component="restapi")
 
     def login(self) -> Child:
-        """Make the LoginSet."""
         node = self._spec.slurm_nodes.login
         where = "slurmNodes.login"
         at = f"{where}.volumes"

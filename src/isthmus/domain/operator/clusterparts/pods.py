@@ -96,7 +96,6 @@ def placing(node_selector: Mapping[str, str], affinity: Wish | None, tolerations
 
 
 def filter_of(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Wish:
-    """Find a node filter by its name."""
     if not name:
         return {}
     found = next((it for it in spec.k8s_node_filters if it.name == name), None)

@@ -32,8 +32,6 @@ class SeenRoot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(NamedTuple):
-    """A Job to make, or to remove."""
-
     action: Literal["populate", "refresh"]
     does: Literal["make", "remove"]
 

@@ -56,7 +56,6 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""
 
     def as_condition(self) -> Condition:
-        """Tell it as a condition of the cluster."""
         if not self.reason:
             return conditions.unknown(POPULATED, "Skipped", self.text)
         return (yes if self.filled else no)(POPULATED, self.reason, self.text)

@@ -75,7 +75,6 @@ class View(msgspec.Struct, frozen=True):
     missing: str = ""
 
     def as_condition(self, type_: str) -> Condition:
-        """Tell it as a condition of the cluster."""
         if self.ready:
             return yes(type_, "Available", f"{self.name} is ready")
         return no(type_, "NotAvailable", self.wrong or self.missing)

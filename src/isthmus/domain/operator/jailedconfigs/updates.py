@@ -68,8 +68,6 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to tell, and what to do."""
-
     told: Mapping[str, Told]
     """By the names of JailedConfigs."""
     reconfigure: bool = False

@@ -73,7 +73,6 @@ def is_embedded(accounting: Accounting) -> bool:
 
 
 def password_reference(accounting: Accounting) -> KeyReference:
-    """Tell where the password of the database is."""
     if accounting.spec.storage_config:
         return accounting.spec.storage_config.password_key_ref
     return KeyReference(name=partnames.database(accounting.metadata.name), key=database.PASSWORD_KEY)
@@ -117,7 +116,6 @@ def secret(accounting: Accounting, files: Mapping[str, bytes]) -> Manifest:
 
 
 def service(accounting: Accounting) -> Manifest:
-    """Make the Service."""
     meta = accounting.metadata
     return common.service(
         partnames.accounting(meta.name),

@@ -150,7 +150,6 @@ def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) ->
 
 
 def statefulset(loginset: LoginSet, controller: Controller, *, settings: Settings) -> Manifest:
-    """Make the StatefulSet."""
     meta, marks = loginset.metadata, labels(loginset, controller.metadata.name)
     image = loginset.spec.login.get("image") or settings.login_image
     template = common.pod_template(

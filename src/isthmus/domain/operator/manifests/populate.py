@@ -65,7 +65,6 @@ def job_name(prefix: str, action: Action) -> str:
 
 
 def job(filling: Filling, action: Action, *, settings: Settings) -> Manifest:
-    """Make the Job."""
     name = job_name(filling.prefix, action)
     marks = common.labels(f"{action}-jail", filling.cluster, COMPONENT, cluster=filling.cluster)
     template = {

@@ -42,7 +42,6 @@ def selector(restapi: RestApi) -> str:
 
 
 def service(restapi: RestApi, controller: str) -> Manifest:
-    """Make the Service."""
     meta = restapi.metadata
     return common.service(
         partnames.restapi(meta.name),

@@ -55,7 +55,6 @@ def labels(cluster: str) -> dict[str, str]:
 
 
 def account(writing: Writing) -> Manifest:
-    """Make the ServiceAccount."""
     return {"metadata": _metadata(writing), "automountServiceAccountToken": False}
 
 
@@ -73,7 +72,6 @@ def role(writing: Writing) -> Manifest:
 
 
 def binding(writing: Writing) -> Manifest:
-    """Let the account do it."""
     called = name(writing.prefix)
     return {
         "metadata": _metadata(writing),
@@ -83,7 +81,6 @@ def binding(writing: Writing) -> Manifest:
 
 
 def deployment(writing: Writing, *, settings: Settings) -> Manifest:
-    """Make the Deployment."""
     marks = labels(writing.cluster)
     template = common.pod_template(
         {

@@ -69,7 +69,6 @@ exec "$sshd" -D -e -f "$settled" "${options[@]}" "$@"
 
 
 def config(meta: ObjectMeta, marks: Mapping[str, str], files: Mapping[str, str]) -> Manifest:
-    """Make the ConfigMap."""
     return common.configmap(partnames.ssh_config(meta.name), meta.namespace, marks, files)
 
 
@@ -101,7 +100,6 @@ def known_hosts(hosts: Iterable[str], keys: Mapping[str, bytes]) -> str:
 
 
 def volumes(name: str) -> list[Manifest]:
-    """Make the volumes."""
     keys = {"secretName": partnames.ssh_host_keys(name), "defaultMode": 0o600}
     return [
         {"name": "ssh-config", "configMap": {"name": partnames.ssh_config(name)}},
@@ -110,5 +108,4 @@ def volumes(name: str) -> list[Manifest]:
 
 
 def mounts() -> list[Manifest]:
-    """Make the mounts."""
     return common.mounts([("ssh-config", sshdconfig.PLACE), ("ssh-host-keys", sshdconfig.HOST_KEYS)])

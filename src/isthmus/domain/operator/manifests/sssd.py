@@ -65,7 +65,6 @@ def mount() -> Manifest:
 
 
 def volumes(reference: KeyReference) -> list[Manifest]:
-    """Make the volumes."""
     items = [{"key": reference.key or "sssd.conf", "path": "sssd.conf"}]
     secret = {"secretName": reference.name, "items": items, "defaultMode": 0o600}
     return [{"name": "sssd-conf", "secret": secret}, {"name": "sss", "emptyDir": {"medium": "Memory"}}]

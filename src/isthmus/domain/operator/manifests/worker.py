@@ -153,7 +153,6 @@ class Template(msgspec.Struct, frozen=True):
     revision: str
 
     def fill(self, identity: Identity) -> Manifest:
-        """Make one of the pods."""
         labels = {**self.metadata["labels"], **identity.labels}
         spec = {**self.spec, "hostname": identity.hostname}
         own = claims.volumes(self.nodeset, identity)

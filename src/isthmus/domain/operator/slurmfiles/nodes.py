@@ -18,8 +18,6 @@ _BETWEEN_HOSTS: Final = re.compile(r",(?![^\[]*\])")
 
 
 class Workers(msgspec.Struct, frozen=True, kw_only=True):
-    """A NodeSet with what is known of its nodes."""
-
     nodeset: NodeSet
     shape: Shape
     nodes: tuple[str, ...] = ()
@@ -37,7 +35,6 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What the NodeSet is called in Slurm."""
         return partnames.slurm_nodeset(self.nodeset)
 
     @property
@@ -96,7 +93,6 @@ def _partition(name: str, config: str) -> Directive:
 
 
 def gres_types(workers: Iterable[Workers]) -> tuple[str, ...]:
-    """Name the kinds of GRES that any node has."""
     return tuple(sorted({name.partition(":")[0] for each in workers for name, _ in each.shape.gres}))
 
 

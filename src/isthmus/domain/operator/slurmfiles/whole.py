@@ -97,7 +97,6 @@ def files(wishes: Wishes) -> dict[str, str]:
 
 
 def slurm_conf(wishes: Wishes) -> str:
-    """Write slurm.conf."""
     extra = Extra.read(wishes.controller.spec.extra_conf)
     required = _required(wishes)
     lines: list[Line] = [Note.of(f"Made by Isthmus from Controller {wishes.controller.metadata.key}.")]
