@@ -38,6 +38,21 @@ async def test_pods_wait_for_one_another_when_slurm_is_full(
     slurm_with_external_nodes.command("true")
 
 
+async def test_a_pod_for_which_no_node_is_free_leaves_no_failed_job(
+    bridge: Bridge, namespace: str, nodes: list[str]
+) -> None:
+    """It is not asked for at once where that can only fail: accounting would show a failure that no pod had."""
+    world = bridge.world
+    await until(lambda: all("IDLE" in world.slurm_nodes[name].state for name in nodes))
+    placed = await bridge.bound(*[await bridge.create(pod(namespace, f"p{it}")) for it in range(len(nodes))])
+    ids = [int(it.metadata.labels[names.JOB_ID_LABEL]) for it in placed]
+    await until(lambda: all((ours := world.jobs.get(job_id)) and ours.job.nodes for job_id in ids))
+    late = await bridge.create(pod(namespace, "late"))
+    await until(lambda: [it for it in world.jobs if it.marker.keys == (late,)])
+    known = [(it, marker.read(it.admin_comment)) for it in await world.slurm.jobs()]
+    assert [it.job_state for it, found in known if found and found.keys == (late,)] == [("PENDING",)]
+
+
 async def test_a_pod_that_claims_to_be_a_worker_redirects_nobody(
     config: Config, client: Client, namespace: str, nodes: list[str], slurm_with_external_nodes: SlurmBed
 ) -> None:

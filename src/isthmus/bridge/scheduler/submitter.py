@@ -19,6 +19,7 @@ from isthmus.bridge.cache.feasible import Excluded
 from isthmus.bridge.cache.inflight import JobInFlight
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.owners import Owners
+from isthmus.bridge.cache.vacancies import Vacancies
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.conditions import NoNodeFits, NotYet
 from isthmus.bridge.scheduler.exclusions import Exclusions
@@ -74,6 +75,7 @@ class JobSubmitter:
         self._defaults = defaults
         self._choose = choose
         self._clock = clock
+        self._vacancies = Vacancies(world.slurm_nodes, world.jobs, clock=clock)
         self._busy_until = 0.0
 
     async def submit(self, group: GroupKey, gang: Gang, step: Submit) -> JobInFlight:
@@ -100,17 +102,22 @@ class JobSubmitter:
 
         An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
         room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
-        a job with a higher priority waits. A heterogeneous job is started by backfill alone, so it is not tried.
+        a job with a higher priority waits. Where no node is known to be free, or for a heterogeneous job, which is
+        started by backfill alone, it is not tried.
         """
         step = order.step
         request = self._request(order, part, options, slots=step.slots, minimum=step.minimum)
-        idle = self._clock() >= self._busy_until
-        if request.flags and idle and options.begin is None and options.dependency is None:
+        may_start = request.flags and options.begin is None and options.dependency is None
+        if may_start and self._clock() >= self._busy_until and self._vacancies.suffice(request):
             try:
-                return await self._send(order, replace(request, immediate=True))
+                with self._vacancies.attempt(request):
+                    flight = await self._send(order, replace(request, immediate=True))
             except (Terminal, Wait):
                 # No room, or something is wrong with it: the ordinary way will tell.
                 self._busy_until = self._clock() + _BUSY_SECONDS
+            else:
+                self._vacancies.given(flight.job_id, request)
+                return flight
         return await self._send(order, request)
 
     async def _submit_components(self, order: _Order, parts: Sequence[Part]) -> JobInFlight:
