@@ -317,7 +317,9 @@ async def _cordon(plane: ControlPlaneBed, slurm: SlurmBed, process: Process, *, 
         if pods > fit:
             await load.until(lambda: on_it() > 0, what="pods get the uncordoned node", within=_SETTLED_WITHIN)
         # One of them, the end of the job that filled the cluster, is ours.
-        return await ground.slurm_writes(client) - before - 1
+        writes = await ground.slurm_writes(client) - before - 1
+        note(f"{writes} writes to Slurm, {len(load.bound):,} pods have nodes")
+        return writes
 
 
 def crowd(options: Options) -> Iterator[Figure]:

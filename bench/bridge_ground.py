@@ -7,7 +7,7 @@ import asyncio
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 from bench import workload
 from isthmus import names
 from isthmus.bridge import policies
-from isthmus.errors import Terminal
+from isthmus.errors import Retry, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install
@@ -38,6 +38,7 @@ CPUS_PER_NODE = 4
 """Of every node of the Slurm bed; a pod asks for one."""
 
 _CREATIONS_AT_ONCE = 16
+_DELETIONS = 20
 _MOST_NODES = 6_000
 _WRITES = ("UPDATE", "SUBMIT", "ALLOCATION", "KILL", "CANCEL", "COMPLETE", "REQUEUE", "CREATE_NODE", "DELETE_NODE")
 _WITHIN = 180.0
@@ -191,7 +192,15 @@ async def load_on(plane: ControlPlaneBed) -> AsyncIterator[Load]:
                 yield Load(client, informer, namespace)
             finally:
                 watching.cancel()
-                await client.delete_all(PODS, namespace=namespace, grace=0)
+                await _delete_pods(client, namespace)
+
+
+async def _delete_pods(client: Client, namespace: str) -> None:
+    """Delete all pods. Where they are thousands, the API server gives up after a minute, and has deleted many."""
+    for _ in range(_DELETIONS):
+        with suppress(Retry):
+            return await client.delete_all(PODS, namespace=namespace, grace=0)
+    raise Terminal(f"the pods in {namespace} cannot be deleted")
 
 
 @asynccontextmanager
