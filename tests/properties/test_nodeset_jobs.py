@@ -16,16 +16,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from isthmus import names
 from isthmus.domain.operator.nodeset.actions import (
     Action,
+    CreatePods,
     DeletePod,
     DeleteRecord,
     Drain,
     Protect,
+    SaveVictims,
     Undrain,
     Unprotect,
 )
-from isthmus.domain.operator.nodeset.decision import decide
+from isthmus.domain.operator.nodeset.decision import Decision, decide
+from isthmus.domain.operator.nodeset.departures import departures
 from isthmus.domain.operator.nodeset.drains import is_free, says_leaving
-from isthmus.domain.operator.nodeset.records import records
+from isthmus.domain.operator.nodeset.identity import Identity
+from isthmus.domain.operator.nodeset.placement import demand_of
+from isthmus.domain.operator.nodeset.plan import plan
 from isthmus.domain.operator.nodeset.rollout import max_unavailable
 from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import ObjectMeta
@@ -193,10 +198,8 @@ class World(RuleBasedStateMachine):
     ) -> None:
         """Look, decide and act; between these, jobs start and an administrator resumes a node; it may crash."""
         view = self.view()
-        decided = decide(view)
-        actions = (*decided.actions, *records(view))
+        actions = self._decided(view).actions
         self._check_budget(view, actions)
-        self.victims = decided.victims
         for ordinal in racing:
             self._start_job(f"w-{ordinal}")
         if node := self.nodes.get(f"w-{resumed}"):
@@ -207,7 +210,26 @@ class World(RuleBasedStateMachine):
             self._act(view, action)
         for ordinal in racing:
             self._start_job(f"w-{ordinal}")
-        self._make()
+
+    def _decided(self, view: View) -> Decision:
+        planned = plan(view.nodeset, view.pods, nodes={}, demand=demand_of({}), now=view.now)
+        coming = frozenset(it.hostname for it in planned.create)
+        view = msgspec.structs.replace(view, coming=coming, unwanted=planned.unwanted)
+        self._check_first_look(view, decide(msgspec.structs.replace(view, slurm_nodes_read=False), planned))
+        return decide(view, planned)
+
+    @staticmethod
+    def _check_first_look(view: View, decided: Decision) -> None:
+        """Nothing that needs Slurm is done before it was read for the choice."""
+        placed = {pod.uid for pod in view.pods if pod.node_name}
+        new = {it.name for it in decided.actions if isinstance(it, DeletePod) and it.uid in placed}
+        assert new <= {*view.nodeset.status.victims, *(it.name for it in view.pods if it.draining)}
+        if decided.needs:
+            assert view.slurm_in_touch
+            assert all(
+                isinstance(it, CreatePods) or (isinstance(it, DeletePod) and it.uid not in placed)
+                for it in decided.actions
+            )
 
     @initialize()
     def begin(self) -> None:
@@ -227,8 +249,25 @@ class World(RuleBasedStateMachine):
 
     def _act(self, view: View, action: Action) -> None:
         match action:
-            case Drain(nodes, reason) | Undrain(nodes, reason):
+            case CreatePods(slots):
+                for slot in slots:
+                    self._create(slot)
+            case SaveVictims(victims):
+                self.victims = victims
+            case DeletePod(name, uid):
+                self._delete(name, uid)
+            case Protect(name, uid) | Unprotect(name, uid):
+                if (pod := self.pods.get(name)) and pod.uid == uid:
+                    pod.protected = isinstance(action, Protect)
+            case Drain() | Undrain() | DeleteRecord():
                 assert view.slurm_in_touch
+                self._act_in_slurm(view, action)
+            case _:
+                raise AssertionError(action)
+
+    def _act_in_slurm(self, view: View, action: Drain | Undrain | DeleteRecord) -> None:
+        match action:
+            case Drain(nodes, reason) | Undrain(nodes, reason):
                 self.fresh = False
                 for name in nodes if self.answers else ():
                     if node := self.nodes.get(name):
@@ -236,14 +275,15 @@ class World(RuleBasedStateMachine):
                             view.slurm_nodes[name].reason != ADMIN
                         )
                         node.drained, node.reason = isinstance(action, Drain), reason
-            case DeletePod(name, uid):
-                self._delete(name, uid)
-            case Protect(name, uid) | Unprotect(name, uid):
-                if (pod := self.pods.get(name)) and pod.uid == uid:
-                    pod.protected = isinstance(action, Protect)
             case DeleteRecord(name):
                 if self.answers and (node := self.nodes.get(name)) and not node.jobs:
                     del self.nodes[name]
+
+    def _create(self, slot: Identity) -> None:
+        self.serial += 1
+        assert slot.ordinal is not None
+        assert slot.pod not in self.pods
+        self.pods[slot.pod] = Worker(slot.ordinal, self.serial, self.hash)
 
     def _delete(self, name: str, uid: str) -> None:
         """Delete the very pod that was meant.
@@ -260,22 +300,11 @@ class World(RuleBasedStateMachine):
         assert node is None or not node.jobs, f"{name} was deleted with its jobs"
         pod.leaving, pod.ready = True, False
 
-    def _make(self) -> None:
-        taken = {pod.ordinal for pod in self.pods.values()}
-        ordinal = 0
-        while len(taken) < self.replicas:
-            if ordinal not in taken:
-                self.serial += 1
-                pod = Worker(ordinal, self.serial, self.hash)
-                self.pods[pod.name] = pod
-                taken.add(ordinal)
-            ordinal += 1
-
     def view(self) -> View:
         spec = {"controllerRef": {"name": "c"}, "replicas": self.replicas}
         spec["updateStrategy"] = {"rollingUpdate": {"maxUnavailable": self.limit}}
         manifest: dict[str, Any] = {
-            "metadata": {"name": "w", "namespace": "n"},
+            "metadata": {"name": "w", "namespace": "n", "finalizers": [names.DRAIN_FINALIZER]},
             "spec": spec,
             "status": {"victims": self.victims},
         }
@@ -288,6 +317,7 @@ class World(RuleBasedStateMachine):
             kube_nodes={},
             slurm_in_touch=self.fresh,
             slurm_nodes=self.seen,
+            slurm_nodes_read=True,  # as if read for this, though it may be old
             jobs=(),
         )
 
@@ -320,7 +350,7 @@ class World(RuleBasedStateMachine):
                 going.update(action.slurm_names)
             if isinstance(action, DeletePod) and action.event == "RollingUpdate":
                 going.add(action.name)
-        for_good = set(decide(view).leaving_for_good)
+        for_good = set(departures(view).leaving_for_good)
         serving = {
             pod.name
             for pod in view.pods
@@ -355,7 +385,7 @@ class World(RuleBasedStateMachine):
             self.operator_works()
             self.kubelets_work()
         self.operator_reads()
-        assert decide(self.view()).actions == ()
+        assert self._decided(self.view()).actions == ()
         assert self.victims == ()
         assert sorted(self.pods) == sorted(f"w-{pod.ordinal}" for pod in self.pods.values())
         assert len(self.pods) == self.replicas

@@ -21,7 +21,7 @@ from isthmus.domain.operator.nodeset.drains import is_free, is_occupied
 from isthmus.domain.operator.nodeset.reservation import maintenance, reservation_name
 from isthmus.domain.operator.nodeset.view import View
 from isthmus.model.slurm import Job, JobRequest, Node, NodeChange, Reservation
-from isthmus.operator.nodesets.slurmside import _do, free_nodes
+from isthmus.operator.nodesets.slurm_actions import _do, free_nodes
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client, connect
 from tests.bed.slurm import VERSIONS, SlurmBed

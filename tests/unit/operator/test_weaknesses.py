@@ -18,7 +18,7 @@ from isthmus.domain.operator import validation
 from isthmus.domain.operator.clusterparts import parts_of
 from isthmus.domain.operator.manifests import accounting, controller, database, login, restapi, worker
 from isthmus.domain.operator.manifests.common import Manifest, Settings
-from isthmus.domain.operator.nodeset.decision import Decision, decide
+from isthmus.domain.operator.nodeset.departures import Departures, departures
 from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.domain.operator.nodeset.marks import revisions
 from isthmus.domain.operator.nodeset.rollout import to_update
@@ -103,7 +103,7 @@ def test_weakness_w14_a_pod_on_another_node_changes_nothing_in_slurm() -> None:
     here = view(pod(0, *down, reason="broken fan", since=600, kube=kube_node("k1")), pod(1, kube=kube_node("k2")))
     there = view(pod(0, *down, reason="broken fan", since=600, kube=kube_node("k3")), pod(1, kube=kube_node("k1")))
     for found in (here, there):
-        assert decide(found) == Decision()
+        assert departures(found) == Departures()
         assert revisions(found) == ()
 
 

@@ -11,11 +11,11 @@ from typing import Final
 from isthmus.domain.operator.nodeset.actions import ReviseRecord
 from isthmus.model.pod import Pod
 
-_LAG: Final = 30.0
+_MAX_LAG_S: Final = 30.0
 """Seconds after which a cache that still does not show what we did must have another reason for it."""
 
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
+_FIRST_PAUSE_S: Final = 1.0
+_MAX_PAUSE_S: Final = 60.0
 
 
 class Memory:
@@ -30,9 +30,9 @@ class Memory:
         self._refusals = 0
         self._refused_until = 0.0
         self._refused_at = 0
-        self._said: dict[ReviseRecord, float] = {}
-        self._tried: dict[str, float] = {}
-        self.told_at = float("-inf")
+        self._revised: dict[ReviseRecord, float] = {}
+        self._forgotten: dict[str, float] = {}
+        self.reported_at = float("-inf")
         """When its status was written last."""
         self.jobs_due_at = float("-inf")
         """When the jobs of Slurm may be read again."""
@@ -58,28 +58,34 @@ class Memory:
         if self._made:
             seen = {pod.metadata.name for pod in pods}
             self._made = {
-                name: (uid, at) for name, (uid, at) in self._made.items() if name not in seen and now - at < _LAG
+                name: (uid, at)
+                for name, (uid, at) in self._made.items()
+                if name not in seen and now - at < _MAX_LAG_S
             }
         if self._deleted:
             alive = {pod.metadata.uid for pod in pods if not pod.leaving}
-            self._deleted = {uid: at for uid, at in self._deleted.items() if uid in alive and now - at < _LAG}
+            self._deleted = {uid: at for uid, at in self._deleted.items() if uid in alive and now - at < _MAX_LAG_S}
         return {name: hostname for name, (hostname, _) in self._made.items()}
 
     # What Slurm was told of nodes
 
-    def news(self, wanted: Iterable[ReviseRecord], *, now: float) -> tuple[ReviseRecord, ...]:
-        """Leave out what Slurm was told a while ago and has not taken: an older one knows no topology, say."""
-        self._said = {it: at for it, at in self._said.items() if now - at < _LONGEST_PAUSE}
-        fresh = tuple(it for it in wanted if it not in self._said)
-        self._said |= dict.fromkeys(fresh, now)
-        return fresh
+    def revised(self, told: Iterable[ReviseRecord], *, now: float) -> None:
+        """Remember what Slurm is told of records."""
+        self._revised |= dict.fromkeys(told, now)
 
-    def first_tried(self, records: Iterable[str], *, now: float) -> frozenset[str]:
-        """Tell which records Slurm is asked to forget for the first time in a while."""
-        self._tried = {name: at for name, at in self._tried.items() if now - at < _LONGEST_PAUSE}
-        fresh = frozenset(name for name in records if name not in self._tried)
-        self._tried |= dict.fromkeys(fresh, now)
-        return fresh
+    def revisions_tried(self, *, now: float) -> frozenset[ReviseRecord]:
+        """What Slurm was told of records within the last minute."""
+        self._revised = {it: at for it, at in self._revised.items() if now - at < _MAX_PAUSE_S}
+        return frozenset(self._revised)
+
+    def forgotten(self, records: Iterable[str], *, now: float) -> None:
+        """Remember that Slurm is asked to delete records, unless that was tried within the last minute."""
+        self._forgotten = {**dict.fromkeys(records, now), **self._forgotten}
+
+    def deletions_tried(self, *, now: float) -> frozenset[str]:
+        """The records that Slurm was asked to delete within the last minute."""
+        self._forgotten = {name: at for name, at in self._forgotten.items() if now - at < _MAX_PAUSE_S}
+        return frozenset(self._forgotten)
 
     # For how long pods have been ready
 
@@ -101,7 +107,7 @@ class Memory:
     def refused(self, why: str, *, generation: int, now: float) -> None:
         """Remember that pods cannot be made, and leave it for a while: longer every time."""
         self._refusals += 1
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._refusals - 1, 10))
+        pause = min(_MAX_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._refusals - 1, 10))
         self.refusal, self._refused_until, self._refused_at = why, now + pause, generation
 
     def accepted(self) -> None:

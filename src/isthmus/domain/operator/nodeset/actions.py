@@ -1,4 +1,4 @@
-"""What can be done for a NodeSet, as values: decisions return them, `operator.nodesets` does them.
+"""What can be done for a NodeSet, as values: `decision` lists them, `operator.nodesets.runner` carries them out.
 
 Each says why, in words for an Event, a reason in Slurm or the log. Actions on many nodes are one request to Slurm.
 """
@@ -8,7 +8,35 @@ from typing import TypeAlias
 
 import msgspec
 
+from isthmus.domain.operator.nodeset.identity import Identity
+from isthmus.model.meta import Key, OwnerReference
 from isthmus.model.slurm import ReservationRequest
+
+
+class SetFinalizers(msgspec.Struct, frozen=True):
+    """Let the NodeSet carry these finalizers."""
+
+    finalizers: tuple[str, ...]
+
+
+class CreatePods(msgspec.Struct, frozen=True):
+    """Create these pods, each with its claims."""
+
+    slots: tuple[Identity, ...]
+
+
+class SaveVictims(msgspec.Struct, frozen=True):
+    """Write into the status who goes, before anything is done to them: whoever takes over chooses the same."""
+
+    victims: tuple[str, ...]
+
+
+class SetOwners(msgspec.Struct, frozen=True):
+    """Give a claim these owners, if it is still at that version."""
+
+    key: Key
+    version: str
+    owners: tuple[OwnerReference, ...]
 
 
 class Drain(msgspec.Struct, frozen=True):
@@ -106,7 +134,11 @@ class DeleteReservation(msgspec.Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    Drain
+    SetFinalizers
+    | CreatePods
+    | SaveVictims
+    | SetOwners
+    | Drain
     | Undrain
     | DeletePod
     | Protect

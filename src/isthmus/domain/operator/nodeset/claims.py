@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from isthmus.domain.operator.manifests import common
+from isthmus.domain.operator.nodeset.actions import SetOwners
 from isthmus.domain.operator.nodeset.identity import Identity
 from isthmus.domain.operator.nodeset.view import PodView
 from isthmus.model.meta import Key, OwnerReference
@@ -26,14 +27,6 @@ class Found(Protocol):
 
     def get(self, key: Key) -> Claim | None:
         """Find one."""
-
-
-class SetOwners(msgspec.Struct, frozen=True):
-    """Give a claim these owners, if it is still at that version."""
-
-    key: Key
-    version: str
-    owners: tuple[OwnerReference, ...]
 
 
 def claim_name(template: str, nodeset: str, suffix: str) -> str:

@@ -7,15 +7,16 @@ A name is a function of the NodeSet and the number or node, so whoever makes a p
 """
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from isthmus import names
-from isthmus.domain.operator.nodeset.view import Mode
 from isthmus.errors import Terminal
 from isthmus.model.base import Data
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import NodeSet
+
+Mode = Literal["StatefulSet", "DaemonSet"]
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _LONGEST_POD_NAME: Final = 253

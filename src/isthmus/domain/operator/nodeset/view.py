@@ -6,19 +6,20 @@ something that could cost a job asks `slurm_in_touch` first, because what Slurm 
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from isthmus import names
+from isthmus.domain.operator.nodeset.actions import ReviseRecord
+from isthmus.domain.operator.nodeset.identity import Mode
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import NodeSet
 from isthmus.model.slurm import Job, Reservation
 from isthmus.model.slurm import Node as SlurmNode
-
-Mode = Literal["StatefulSet", "DaemonSet"]
+from isthmus.model.storage import Claim
 
 BUSY_STATES: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 """A node in one of these runs a job, or has not yet cleaned up after one."""
@@ -136,10 +137,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     desired: int
     """How many pods there should be: the replicas, or the Kubernetes nodes that fit; 0 once it is deleted."""
     kube_nodes: Mapping[str, Node]
+    slurm_answers: bool = False
     slurm_in_touch: bool = False
-    """Whether what is said here of Slurm holds now."""
+    """Whether what is said here of Slurm holds now: it answers, and has answered since we last wrote to it."""
+    slurm_trouble: str = ""
+    """Why Slurm cannot be asked; empty if it can."""
     slurm_nodes: Mapping[str, SlurmNode] = {}
     """Every node that Slurm knows, also those of others."""
+    slurm_nodes_read: bool = False
+    """Whether they were read for this decision, and are not those of the last poll."""
     elsewhere: Registration = Registration()
     """Of the cluster's other NodeSets; counted only where Slurm does not know a node of this one."""
     jobs: tuple[Job, ...] | None = None
@@ -152,6 +158,22 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm names of pods that are made now, or were and are not among `pods` yet."""
     unwanted: frozenset[str] = frozenset()
     """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
+    claims: Mapping[Key, Claim] = {}
+    """Of the namespace; only where the NodeSet has templates for claims."""
+    has_template: bool = True
+    """Whether a pod can be rendered; False only while the NodeSet is being deleted."""
+    has_keys: bool = True
+    """Whether the Secret is there that pods mount."""
+    create_after: float = 0.0
+    """In how many seconds pods may be created: the API server refused one a moment ago."""
+    refusal: str = ""
+    """Why it did."""
+    deletion_tried: frozenset[str] = frozenset()
+    """Records that Slurm was asked to delete within the last minute."""
+    revision_tried: frozenset[ReviseRecord] = frozenset()
+    """What Slurm was told of records within the last minute."""
+    wrong: tuple[str, ...] = ()
+    """What stands in the way of its pods apart from themselves, such as settings of sshd or missing keys."""
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
-from isthmus.operator.nodesets.waking import Waker
+from isthmus.operator.nodesets.waker import Waker
 from isthmus.operator.world import World
 
 

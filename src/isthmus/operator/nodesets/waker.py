@@ -16,12 +16,12 @@ from isthmus.model.pod import Pod
 from isthmus.model.slinky import Controller, NodeSet
 from isthmus.operator.world import World
 
-_PODS_FOR: Final = 0.1
-_SLURM_FOR: Final = 0.25
-"""Seconds for which changes are gathered."""
+_POD_DELAY_S: Final = 0.1
+_SLURM_DELAY_S: Final = 0.25
+"""For so long, changes are gathered."""
 
-_PER_POD: Final = 0.0003
-"""Seconds that each pod of a NodeSet adds, so that looking takes a tenth of the time at most."""
+_DELAY_PER_POD_S: Final = 0.0003
+"""Each pod of a NodeSet adds this, so that looking takes a tenth of the time at most."""
 
 
 class _Add(Protocol):
@@ -52,12 +52,12 @@ class Waker:
             self._add(nodeset.metadata.key, after=after)
 
     def _nodeset_changed(self, key: Key, old: NodeSet | None, new: NodeSet | None) -> None:
-        if old is None or new is None or _wish(old) != _wish(new):
+        if old is None or new is None or _spec_facts(old) != _spec_facts(new):
             self._add(key)
         other = new or old
         controller = self._world.controller_key(other) if other else None
         if controller and (old is None or new is None):
-            self._all_of(controller, after=_PODS_FOR)  # it shares objects with them
+            self._all_of(controller, after=_POD_DELAY_S)  # it shares objects with them
 
     def _controller_changed(self, key: Key, old: Controller | None, new: Controller | None) -> None:
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
@@ -67,18 +67,18 @@ class Waker:
         if old is not None and new is not None and _pod_facts(old) == _pod_facts(new):
             return  # an address, or what we mirror ourselves
         for owner in {_nodeset_of(old), _nodeset_of(new)} - {None}:
-            self._add_later(Key(key.namespace, str(owner)), _PODS_FOR)
+            self._add_later(Key(key.namespace, str(owner)), _POD_DELAY_S)
 
     def _add_later(self, key: Key, after: float) -> None:
         found = self._world.nodesets.get(key)
         pods = self._world.pods.count("owner", found.metadata.uid) if found else 0
-        self._add(key, after=after + _PER_POD * pods)
+        self._add(key, after=after + _DELAY_PER_POD_S * pods)
 
     def _labelled_changed(self, key: Key, old: HasMeta | None, new: HasMeta | None) -> None:
         found = new or old
         labels = found.metadata.labels if found else {}
         if labels.get(names.COMPONENT_LABEL) == COMPONENT and names.INSTANCE_LABEL in labels:
-            self._add(Key(key.namespace, labels[names.INSTANCE_LABEL]), after=_PODS_FOR)
+            self._add(Key(key.namespace, labels[names.INSTANCE_LABEL]), after=_POD_DELAY_S)
 
     def _secret_changed(self, key: Key, *_: HasMeta | None) -> None:
         for controller in self._world.controllers:
@@ -89,14 +89,14 @@ class Waker:
         found = new or old
         labels = found.metadata.labels if found else {}
         if labels.get(names.COMPONENT_LABEL) == COMPONENT and names.CLUSTER_LABEL in labels:
-            self._all_of(Key(key.namespace, labels[names.CLUSTER_LABEL]), after=_PODS_FOR)
+            self._all_of(Key(key.namespace, labels[names.CLUSTER_LABEL]), after=_POD_DELAY_S)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and _facts(old) == _facts(new):
             return  # a heartbeat
         for nodeset in self._world.nodesets.values():
             if nodeset.spec.scaling_mode == "DaemonSet":
-                self._add(nodeset.metadata.key, after=_PODS_FOR)
+                self._add(nodeset.metadata.key, after=_POD_DELAY_S)
         for pod in self._world.pods.by("node", key.name):
             self._pod_changed(pod.metadata.key, None, pod)
 
@@ -108,17 +108,17 @@ class Waker:
         for pod in pods:
             owner = _nodeset_of(pod)
             if owner is not None:
-                self._add_later(Key(controller.namespace, owner), _SLURM_FOR)
+                self._add_later(Key(controller.namespace, owner), _SLURM_DELAY_S)
         if pods:
             return
         slurm = self._world.slurms.of(controller)
         record = slurm.nodes.get(node) if slurm else None
         for nodeset in self._world.nodesets_of(controller):
             if record is None or partnames.slurm_nodeset(nodeset) in record.features:
-                self._add(nodeset.metadata.key, after=_SLURM_FOR)
+                self._add(nodeset.metadata.key, after=_SLURM_DELAY_S)
 
 
-def _wish(nodeset: NodeSet) -> tuple[object, ...]:
+def _spec_facts(nodeset: NodeSet) -> tuple[object, ...]:
     meta = nodeset.metadata
     return meta.uid, meta.generation, meta.deletion_timestamp, meta.finalizers, meta.labels, meta.annotations
 
@@ -129,7 +129,7 @@ def _nodeset_of(pod: Pod | None) -> str | None:
 
 
 def _pod_facts(pod: Pod) -> tuple[object, ...]:
-    """Take what of a pod bears on a decision."""
+    """What of a pod bears on a decision."""
     meta, status = pod.metadata, pod.status
     held = tuple(it for it in status.conditions if it.type in {"Ready", "PodScheduled"})
     return (
@@ -147,7 +147,7 @@ def _pod_facts(pod: Pod) -> tuple[object, ...]:
 
 
 def _facts(node: Node) -> tuple[object, ...]:
-    """Take what of a node bears on a decision."""
+    """What of a node bears on a decision."""
     meta = node.metadata
     return (
         meta.deletion_timestamp,

@@ -1,6 +1,6 @@
-"""The hands of the NodeSet controller in Kubernetes: makes and deletes pods and claims, many at a time.
+"""Actions in Kubernetes: creates, labels and deletes pods, owns claims, sets finalizers; many at a time.
 
-Of pods, a few are made first, and the first refusal ends it: whatever is wrong with one is wrong with all, and a
+A few pods are created first, and the first refusal ends it: whatever is wrong with one is wrong with all, and a
 quota should not be asked a thousand times.
 """
 
@@ -11,54 +11,51 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
-import structlog
 
 from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.nodeset import claims
-from isthmus.domain.operator.nodeset.actions import DeletePod
+from isthmus.domain.operator.nodeset.actions import DeletePod, SetOwners
 from isthmus.domain.operator.nodeset.identity import Identity
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube import errors
 from isthmus.kube.client import Client
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.storage import CLAIMS
 from isthmus.operator.nodesets.memory import Memory
-
-log = structlog.get_logger()
+from isthmus.operator.nodesets.report import Report
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 48
+_MAX_PARALLEL: Final = 48
 """Requests under way at a time: more would only wait in the API server."""
 
-_FIRST: Final = 4
-_PER_PASS: Final = 1_000
-"""Pods that are made before the status is written again."""
+_FIRST_PODS: Final = 4
+_MAX_PODS_PER_PASS: Final = 1_000
+"""Pods that are created before the status is written again."""
 
-_NAMED: Final = 3
-_NAMESPACE_GOES: Final = "because it is being terminated"
-"""No news to anybody: whoever deletes a namespace wants no pods in it."""
+_MAX_NAMED: Final = 3
+_NAMESPACE_TERMINATES: Final = "because it is being terminated"
+"""Needs no Event: whoever deletes a namespace wants no pods in it."""
 
 
-class Hands:
-    """Does to the API server what was decided."""
+class PodActions:
+    """Carries out actions on the pods, the claims and the object of a NodeSet."""
 
-    def __init__(self, kube: Client, recorder: Recorder, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kube: Client, report: Report, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube = kube
-        self._recorder = recorder
+        self._report = report
         self._clock = clock
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._gate = asyncio.Semaphore(_MAX_PARALLEL)
 
     # Pods
 
     async def create(self, template: worker.Template, slots: Sequence[Identity], memory: Memory) -> bool:
-        """Make pods, and their claims before them; tell whether all were made.
+        """Create pods, and their claims before them; return whether all were created.
 
-        What was refused is left in the memory.
+        A refusal is left in the memory.
         """
         nodeset = template.nodeset
         made: list[str] = []
@@ -75,16 +72,16 @@ class Hands:
                 made.append(slot.pod)
 
         try:
-            for wave in (slots[:_FIRST], slots[_FIRST:_PER_PASS]):
+            for wave in (slots[:_FIRST_PODS], slots[_FIRST_PODS:_MAX_PODS_PER_PASS]):
                 _raise_first(await self._all(wave, one))
         finally:
             if made:
-                self._tell(nodeset, "SuccessfulCreate", f"created {_listed(made)}")
+                self._report.event(nodeset, "SuccessfulCreate", f"created {_listed(made)}")
         if refused:
             why = _why(refused[0])
             memory.refused(why, generation=nodeset.metadata.generation, now=self._clock())
-            if _NAMESPACE_GOES not in why:
-                self._tell(nodeset, "FailedCreate", f"{UNCREATED}: {why}", warning=True)
+            if _NAMESPACE_TERMINATES not in why:
+                self._report.event(nodeset, "FailedCreate", f"{UNCREATED}: {why}", warning=True)
         else:
             memory.accepted()
         return len(made) == len(slots)
@@ -104,7 +101,7 @@ class Hands:
         memory.made(slot.pod, slot.hostname, now=self._clock())
 
     async def _adopt(self, key: Key, template: worker.Template) -> None:
-        """Look at the pod that has our name: it is ours, or nobody's, or in the way."""
+        """Take over the pod that has our name, if it has no owner; fail if it is somebody else's."""
         found = await self._kube.get(PODS, key)
         owner = found.metadata.controller
         nodeset = template.nodeset.metadata
@@ -127,7 +124,7 @@ class Hands:
         )
 
     async def delete(self, nodeset: NodeSet, going: Iterable[DeletePod], memory: Memory) -> None:
-        """Delete pods, each only if it is still the one that was meant."""
+        """Delete pods, each only if it still has its uid."""
         wanted = [it for it in going if not memory.is_deleted(it.uid)]
         failures = await self._all(wanted, lambda it: self._delete_one(nodeset, it, memory))
         reasons: dict[tuple[str, str], list[str]] = {}
@@ -135,7 +132,7 @@ class Hands:
             if failure is None:
                 reasons.setdefault((action.event, action.why), []).append(action.name)
         for (event, why), gone in reasons.items():
-            self._tell(nodeset, event, f"deleted {_listed(gone)}: {why}")
+            self._report.event(nodeset, event, f"deleted {_listed(gone)}: {why}")
         _raise_first(failures)
 
     async def _delete_one(self, nodeset: NodeSet, action: DeletePod, memory: Memory) -> None:
@@ -157,10 +154,10 @@ class Hands:
 
     # Claims
 
-    async def set_owners(self, steps: Sequence[claims.SetOwners]) -> None:
-        """Say who takes claims along."""
+    async def set_owners(self, steps: Sequence[SetOwners]) -> None:
+        """Set the owners of claims, which take them along."""
 
-        async def patch(step: claims.SetOwners) -> None:
+        async def patch(step: SetOwners) -> None:
             metadata = {
                 "resourceVersion": step.version,
                 "ownerReferences": msgspec.to_builtins(step.owners) or None,
@@ -173,18 +170,14 @@ class Hands:
     # The NodeSet itself
 
     async def set_finalizers(self, nodeset: NodeSet, finalizers: Sequence[str]) -> None:
-        """Say what has to happen before the NodeSet goes."""
+        """Set all finalizers, if the NodeSet is still at the version that was looked at."""
         meta = nodeset.metadata
         patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": list(finalizers) or None}}
         with suppress(errors.NotFound):
             await self._kube.merge_patch(NODESETS, meta.key, patch)
 
-    def _tell(self, nodeset: NodeSet, reason: str, note: str, *, warning: bool = False) -> None:
-        log.info("nodeset", did=reason, note=note)
-        self._recorder.event(NODESETS, nodeset, reason, note, warning=warning)
-
     async def _all(self, items: Sequence[T], do: Callable[[T], Awaitable[None]]) -> list[IsthmusError | None]:
-        """Do something for all, a few at a time; tell what went wrong with each."""
+        """Do something for all, some at a time; return what went wrong with each."""
 
         async def one(item: T) -> IsthmusError | None:
             async with self._gate:
@@ -213,5 +206,5 @@ def _listed(pods: Sequence[str]) -> str:
     """Name pods, or the first few of many."""
     if len(pods) == 1:
         return f"pod {pods[0]}"
-    more = len(pods) - _NAMED
-    return f"{len(pods)} pods: {', '.join(pods[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    more = len(pods) - _MAX_NAMED
+    return f"{len(pods)} pods: {', '.join(pods[:_MAX_NAMED])}{f' and {more} more' if more > 0 else ''}"

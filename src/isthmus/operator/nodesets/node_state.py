@@ -25,11 +25,11 @@ from isthmus.runtime.metrics import Metrics
 log = structlog.get_logger()
 
 _WORKERS: Final = 1
-_SETTLE: Final = 2.0
+_SETTLE_S: Final = 2.0
 _MANAGER: Final = f"{names.FIELD_MANAGER}-node-state"
 
 
-class PodMirror:
+class NodeStateConditions:
     """Keeps the conditions of worker pods in step with Slurm."""
 
     def __init__(self, world: World, *, metrics: Metrics) -> None:
@@ -68,20 +68,20 @@ class PodMirror:
         if new is None or _cluster(new) is None:
             return
         if old is None or shown(old) != shown(new) or old.status.phase != new.status.phase:
-            self.controller.queue.add(key, after=_SETTLE)
+            self.controller.queue.add(key, after=_SETTLE_S)
 
     def _slurm_changed(self, controller: Key, node: str | None) -> None:
         if node is not None:
             for pod in self._world.pods.by("slurm-node", (controller, node)):
-                self.controller.queue.add(pod.metadata.key, after=_SETTLE)
+                self.controller.queue.add(pod.metadata.key, after=_SETTLE_S)
             return
         for pod in self._world.pods.values():
             if _cluster(pod) == controller:
-                self.controller.queue.add(pod.metadata.key, after=_SETTLE)
+                self.controller.queue.add(pod.metadata.key, after=_SETTLE_S)
 
 
 def _cluster(pod: Pod) -> Key | None:
-    """Tell the Controller of a worker pod; None if it is no worker."""
+    """The Controller of a worker pod; None if the pod is not a worker."""
     labels = pod.metadata.labels
     if labels.get(names.COMPONENT_LABEL) != "worker" or names.CLUSTER_LABEL not in labels:
         return None

@@ -1,0 +1,146 @@
+"""Which worker pods go and why, and what has to happen in Slurm before.
+
+    who goes      for good: what is too many (`victims`), has no place, or goes with the NodeSet
+                  to come back: what is old (`rollout`), what does not come into service (`repair`)
+    what it takes drain, wait for the jobs as long as the policy says (`patience`), delete the pod
+
+The order of the actions matters: protection comes before a node takes jobs again, and goes after it has stopped.
+Nobody goes because of what this says alone: whoever acts reads Slurm once more before a pod is deleted.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import msgspec
+
+from isthmus.domain.operator.nodeset import patience
+from isthmus.domain.operator.nodeset.actions import Action, DeletePod, Drain, Protect, Undrain, Unprotect
+from isthmus.domain.operator.nodeset.drains import UNREGISTERED_GRACE, Cause, drains, may_go, seconds_since_start
+from isthmus.domain.operator.nodeset.protection import protection
+from isthmus.domain.operator.nodeset.repair import Repair, to_repair
+from isthmus.domain.operator.nodeset.reservation import maintenance
+from isthmus.domain.operator.nodeset.rollout import to_update
+from isthmus.domain.operator.nodeset.victims import victims
+from isthmus.domain.operator.nodeset.view import PodView, View
+from isthmus.model.meta import Condition
+
+_COMING_BACK: Final = frozenset({"update", "restart"})
+
+
+class Note(msgspec.Struct, frozen=True):
+    """An Event."""
+
+    reason: str
+    note: str
+    warning: bool = False
+
+
+class Departures(msgspec.Struct, frozen=True):
+    """What to do, in this order; who was chosen; what to report; when to look again even if nothing changes."""
+
+    actions: tuple[Action, ...] = ()
+    victims: tuple[str, ...] = ()
+    """For the status: the pods that are to go, until they are gone or wanted again."""
+    waiting: tuple[str, ...] = ()
+    """Those of them that cannot go yet."""
+    leaving_for_good: tuple[str, ...] = ()
+    """Those of them that no other pod replaces."""
+    notes: tuple[Note, ...] = ()
+    condition: Condition | None = None
+    """Of the maintenance reservation."""
+    look_again: float | None = None
+    wants_jobs: bool = False
+    """Jobs have to be read first: nothing else here counts until they are in the View."""
+
+
+def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
+    """`propagated` are types of conditions of Kubernetes nodes that make good reasons in Slurm."""
+    departing, repair = _departing(view)
+    if patience.unmarked(view, departing):
+        return Departures(wants_jobs=True)
+    late = patience.overdue(view, departing)
+    if late.wants_jobs:
+        return Departures(wants_jobs=True)
+    shut = drains(view, departing, propagated=propagated)
+    opening = {name for it in shut if isinstance(it, Undrain) for name in it.slurm_names}
+    protected = protection(view, opening)
+    going = [pod for pod in view.pods if pod.name in departing and not pod.leaving and may_go(view, pod)]
+    gone = {pod.name for pod in going}
+    plan = maintenance(view)
+    reasons = {name: _why(cause, repair, name) for name, cause in departing.items()}
+    return Departures(
+        actions=(
+            *(it for it in protected if isinstance(it, Protect)),
+            *(it for it in shut if isinstance(it, Undrain)),
+            *(it for it in shut if isinstance(it, Drain)),
+            *late.actions,
+            *plan.actions,
+            *(it for it in protected if isinstance(it, Unprotect) and it.name not in gone),
+            *(_delete(pod, departing[pod.name], reasons[pod.name]) for pod in going),
+            *patience.marks(view, departing),
+        ),
+        victims=tuple(departing),
+        waiting=tuple(name for name in departing if name not in gone),
+        leaving_for_good=tuple(name for name, cause in departing.items() if cause not in _COMING_BACK),
+        notes=_notes(repair, late),
+        condition=plan.condition,
+        look_again=_soonest(late.look_again, plan.look_again, repair.look_again, *_until_sure(view, departing)),
+    )
+
+
+def _departing(view: View) -> tuple[dict[str, Cause], Repair]:
+    """Find who is to go, first for good and then to come back, each for the first cause that applies."""
+    ends = patience.deadlines(view)
+    departing: dict[str, Cause] = {}
+    present = {pod.name for pod in view.pods if not pod.leaving}
+    for name in sorted(view.unwanted & present):
+        departing[name] = "deletion" if view.deleting else "scale-in"
+    departing |= dict.fromkeys(victims(view, ends), "deletion" if view.deleting else "scale-in")
+    updated = to_update(view, departing, ends)
+    repair = to_repair(view, {*departing, *updated})
+    departing |= dict.fromkeys(updated, "update")
+    departing |= dict.fromkeys(repair.pods, "restart")
+    return departing, repair
+
+
+def _until_sure(view: View, departing: Collection[str]) -> Iterator[float]:
+    """Tell when it is sure that a pod which Slurm does not know, though it is ready, will not register any more."""
+    for pod in view.pods:
+        if pod.name in departing and pod.ready and pod.slurm is None and view.slurm_in_touch:
+            left = UNREGISTERED_GRACE - seconds_since_start(view, pod)
+            if left > 0:
+                yield left
+
+
+def _soonest(*pauses: float | None) -> float | None:
+    return min((it for it in pauses if it is not None), default=None)
+
+
+def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
+    if cause == "restart":
+        event = "SlurmNodeNotRegistered" if pod.slurm is None else "SlurmNodeStuck"
+    else:
+        event = "RollingUpdate" if cause == "update" else "ScalingDown"
+    return DeletePod(
+        pod.name,
+        pod.uid,
+        why,
+        event=event,
+        replace=cause in _COMING_BACK,
+        version="" if pod.node_name else pod.pod.metadata.resource_version,
+    )
+
+
+def _why(cause: Cause, repair: Repair, name: str) -> str:
+    return {
+        "scale-in": "it is one too many",
+        "deletion": "its NodeSet is being deleted",
+        "update": "it was made from another specification",
+        "restart": repair.pods.get(name, ""),
+    }[cause]
+
+
+def _notes(repair: Repair, late: patience.Overdue) -> tuple[Note, ...]:
+    complaint = (Note("SlurmStateLost", repair.complaint, warning=True),) if repair.complaint else ()
+    waiting = (Note("DrainOverdue", late.note, warning=True),) if late.note else ()
+    return (*complaint, *waiting)

@@ -1,0 +1,87 @@
+"""Everything that a NodeSet reports: its status with conditions, and Events.
+
+While things move, the status is written twice a second at most; whatever a failover depends on is written at once.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import structlog
+
+from isthmus.domain.kube.podtrouble import UNCREATED
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.nodeset import status
+from isthmus.domain.operator.nodeset.decision import Decision
+from isthmus.domain.operator.nodeset.departures import Note
+from isthmus.domain.operator.nodeset.view import View
+from isthmus.kube.recorder import Recorder
+from isthmus.kube.store import Store
+from isthmus.model.slinky import NODESETS, NodeSet
+from isthmus.operator.nodesets.memory import Memory
+from isthmus.operator.reporting import Reporter
+
+log = structlog.get_logger()
+
+_INTERVAL_S: Final = 0.5
+
+
+class Report:
+    """Writes the status and the Events of NodeSets."""
+
+    def __init__(
+        self,
+        nodesets: Store[NodeSet],
+        *,
+        reporter: Reporter,
+        recorder: Recorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._nodesets = nodesets
+        self._reporter = reporter
+        self._recorder = recorder
+        self._clock = clock
+
+    async def write(self, view: View, decided: Decision, memory: Memory, *, at_once: bool = False) -> float | None:
+        """Write the status; or, if the last one is too new and nobody waits for this one, return when to."""
+        nodeset = self._nodesets.get(view.nodeset.metadata.key)
+        if nodeset is None or nodeset.metadata.uid != view.nodeset.metadata.uid:
+            return None
+        wait = memory.reported_at + _INTERVAL_S - self._clock()
+        if wait > 0 and not at_once:
+            return wait
+        # The report is about the specification that was looked at, though there may be another by now.
+        meta = msgspec.structs.replace(nodeset.metadata, generation=view.nodeset.metadata.generation)
+        nodeset = msgspec.structs.replace(nodeset, metadata=meta)
+        present = {pod.name for pod in view.pods if not pod.leaving}
+        victims = tuple(it for it in decided.victims if it in present)
+        fields = status.fields(view, selector=worker.selector(nodeset), victims=victims)
+        trouble = decided.trouble
+        if view.refusal:
+            wrong = (*trouble.wrong, f"{UNCREATED}: {view.refusal}")
+            trouble = msgspec.structs.replace(trouble, wrong=wrong)
+        held = status.held(view, trouble, also=(decided.condition,))
+        if await self._reporter.report(NODESETS, nodeset, fields, held):
+            memory.reported_at = self._clock()
+        return None
+
+    async def write_failure(self, nodeset: NodeSet, wrong: str) -> None:
+        """Report why nothing can be done at all; what was reported of pods before stays."""
+        before = msgspec.to_builtins(nodeset.status)
+        fields = {key: value for key, value in before.items() if key not in {"conditions", "observedGeneration"}}
+        fields.setdefault("selector", worker.selector(nodeset))
+        fields.setdefault("nodeSetHash", "")
+        await self._reporter.report(NODESETS, nodeset, fields, status.hopeless(wrong))
+        self._recorder.event(NODESETS, nodeset, "SyncFailed", wrong, warning=True)
+
+    def event(self, nodeset: NodeSet, reason: str, note: str, *, warning: bool = False) -> None:
+        """Record as an Event, and in the log, what was done or refused."""
+        write = log.warning if warning else log.info
+        write("nodeset", nodeset=str(nodeset.metadata.key), reason=reason, note=note)
+        self._recorder.event(NODESETS, nodeset, reason, note, warning=warning)
+
+    def notes(self, nodeset: NodeSet, notes: Iterable[Note]) -> None:
+        """Record as Events what was found; it is found again each time, so it is not logged."""
+        for it in notes:
+            self._recorder.event(NODESETS, nodeset, it.reason, it.note, warning=it.warning)
