@@ -296,7 +296,7 @@ INJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "an image that nobody has": (
         # Not of workers: there is one of them on every node already.
         part("LoginSet", "bare", **OF_IT, login={"image": "isthmus.local/none:1", "imagePullPolicy": "Never"}),
-        "images: pod bare-0 cannot get the image isthmus.local/none:1",
+        "images: pod bare-0 cannot pull the image isthmus.local/none:1",
     ),
     "a ConfigMap that is missing": (
         {

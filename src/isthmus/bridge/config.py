@@ -141,7 +141,7 @@ def tls(config: Config) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise Terminal(
             f"the certificates in {directory} cannot be used: {error}",
-            remedy="put ca.crt there and, if slurmrestd asks for it, tls.crt and tls.key",
+            remedy="put ca.crt there and, if slurmrestd requires a client certificate, tls.crt and tls.key",
         ) from error
     return context
 
@@ -163,7 +163,7 @@ class _Layer(NamedTuple):
         wrong: list[str] = []
         for key, (where, value) in self.given.items():
             if key not in _KEYS:
-                wrong.append(f"{where}: there is no such setting{_nearest(key)}")
+                wrong.append(f"{where}: unknown setting{_nearest(key)}")
                 continue
             field, read = _KEYS[key]
             try:
@@ -171,7 +171,7 @@ class _Layer(NamedTuple):
             except values.UnfitError as error:
                 wrong.append(f"{where}{error.within}: {error}")
         if wrong:
-            raise Terminal("\n  ".join((f"{self.source} cannot be used as it is:", *wrong)))
+            raise Terminal("\n  ".join((f"{self.source} is not valid:", *wrong)))
         return found
 
 
@@ -182,7 +182,7 @@ def _file(path: Path) -> _Layer:
     except OSError as error:
         raise Terminal(f"{path} cannot be read: {error.strerror}", remedy="give its path with --config") from error
     if len(text) > _MAX_BYTES:
-        raise Terminal(f"{path} is larger than any configuration")
+        raise Terminal(f"{path} is too large for a configuration file")
     try:
         content = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe one, and strict
     except yaml.MarkedYAMLError as error:
@@ -191,7 +191,7 @@ def _file(path: Path) -> _Layer:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise Terminal(f"{path} is not YAML ({type(error).__name__})") from None
     if not isinstance(content, dict | None):
-        raise Terminal(f"{path} holds no settings", remedy="write lines such as schedulerName: NAME")
+        raise Terminal(f"{path} contains no settings", remedy="write lines such as schedulerName: NAME")
     return _Layer(str(path), {key: _Given(key, value) for key, value in _flat(content or {})})
 
 
@@ -225,6 +225,6 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} stands there twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is set twice", problem_mark=key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)

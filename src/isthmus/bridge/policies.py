@@ -6,15 +6,15 @@ from isthmus.kube.crd import Column, Version, definition
 from isthmus.model.policy import GROUP, POLICIES, VERSION, BridgePolicy
 
 _COLUMNS: Final = (
-    Column("Namespaces", ".spec.namespaces", description="The namespaces that it names"),
+    Column("Namespaces", ".spec.namespaces", description="Namespaces it applies to"),
     Column("Accounts", ".spec.accounts.allowed", description="Accounts that may be charged"),
-    Column("Partitions", ".spec.partitions.allowed", description="Partitions that jobs may go to"),
+    Column("Partitions", ".spec.partitions.allowed", description="Partitions that jobs may use"),
     Column("Users", ".spec.users.allowed", description="Slurm users that jobs may run as"),
     Column("Age", ".metadata.creationTimestamp", type="date"),
     Column("Service accounts", ".spec.serviceAccounts", description="Only pods with one of these", priority=1),
-    Column("Account", ".spec.accounts.default", description="The account of who asks for none", priority=1),
-    Column("Partition", ".spec.partitions.default", description="The partition of who asks for none", priority=1),
-    Column("User", ".spec.users.default", description="The Slurm user of who asks for none", priority=1),
+    Column("Account", ".spec.accounts.default", description="Account of pods that request none", priority=1),
+    Column("Partition", ".spec.partitions.default", description="Partition of pods that request none", priority=1),
+    Column("User", ".spec.users.default", description="Slurm user of pods that request none", priority=1),
 )
 
 

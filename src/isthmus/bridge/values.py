@@ -77,7 +77,7 @@ def path(value: object) -> Path:
     """Read an absolute path."""
     text = _text(value)
     if not text.startswith("/") or "\0" in text:
-        raise UnfitError(f"{text!r} is no absolute path")
+        raise UnfitError(f"{text!r} is not an absolute path")
     return Path(text)
 
 
@@ -141,7 +141,7 @@ def _selector_text(text: str) -> LabelSelector:
 def _terms(text: str) -> Iterator[str]:
     """Split at commas, but not at those within parentheses."""
     if text.count("(") != text.count(")"):
-        raise UnfitError(f"{text!r} has parentheses that do not match")
+        raise UnfitError(f"{text!r} has unbalanced parentheses")
     return (term.strip() for term in _TERM.findall(text) if term.strip())
 
 
@@ -201,7 +201,7 @@ def _matching(value: object, pattern: re.Pattern[str], what: str) -> str:
 
 def _one_of(value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
-        raise UnfitError(f"{value!r} is none of {', '.join(choices)}")
+        raise UnfitError(f"{value!r} is not one of {', '.join(choices)}")
     return str(value)
 
 
@@ -209,7 +209,9 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UnfitError("this is no text" if isinstance(value, dict | list) else f"{value!r} is no text; quote it")
+        raise UnfitError(
+            "this is not a string" if isinstance(value, dict | list) else f"{value!r} is not a string; quote it"
+        )
     return value
 
 
@@ -217,7 +219,7 @@ def _list(value: object) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UnfitError(f"{value!r} is no list; write each on a line of its own that begins with a dash")
+        raise UnfitError(f"{value!r} is not a list; write one item per line, each starting with a dash")
     return value
 
 

@@ -60,7 +60,7 @@ class Withdrawals:
         if whole not in self._answered and not outcome.is_told(said):
             return False
         if not self._answered.get(whole) and (whole in self._answered or outcome.is_taken_back(said)):
-            await self.take_back(ours.job_id, "it was being taken back before")
+            await self.take_back(ours.job_id, "it was already being withdrawn")
         return True
 
     def _job_changed(self, job_id: int, _before: OurJob | None, after: OurJob | None) -> None:

@@ -22,7 +22,7 @@ _Path = Annotated[
     str,
     Meta(min_length=2, max_length=1024),
     rules(
-        Rule("self.startsWith('/')", "a path begins with /: it is a place in the shared root"),
+        Rule("self.startsWith('/')", "a path starts with /: it is a path in the shared root"),
         Rule(
             "!self.matches('(^|/)[.]{1,2}(/|$)|//|/$|[[:cntrl:]]')",
             "a path has no empty part, no . and no .., no control characters, and does not end with /",

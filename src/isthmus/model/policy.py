@@ -35,7 +35,7 @@ class Choice(Data, frozen=True):
 _with_default = rules(
     Rule(
         "(has(self.default) && self.default != '') || (has(self.allowed) && '*' in self.allowed)",
-        'give a default, or allow "*": a pod that asks for nothing would get what is not allowed',
+        'set a default, or allow "*": a pod that requests nothing would get what is not allowed',
     )
 )
 
@@ -92,7 +92,7 @@ class BridgePolicy(Data, frozen=True):
             ),
             Rule(
                 "!has(self.enforceExclusive) || !self.enforceExclusive || has(self.exclusive)",
-                "say with exclusive what enforceExclusive is to enforce",
+                "set exclusive, the value that enforceExclusive enforces",
             ),
         ),
     ]

@@ -444,7 +444,7 @@ async def test_weakness_36_a_bad_annotation_of_a_pod_is_told_at_kubectl_apply(op
             {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
             ]}}},
-            "required podAffinity cannot be kept by Slurm",
+            "required podAffinity is not supported by Slurm",
         ),
     ],
 )  # fmt: skip
@@ -483,7 +483,7 @@ async def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults(
     asks = {f"{ASK}account": "physics", f"{ASK}qos": "high"}
     async with door(client, namespace, own, partition="main") as opened:
         await opened.create(opened.pod("free", annotations={**asks, f"{ASK}partition": "other"}))
-        assert "priority may not be set" in await opened.refusal(opened.pod(annotations={f"{ASK}priority": "9"}))
+        assert "priority cannot be set" in await opened.refusal(opened.pod(annotations={f"{ASK}priority": "9"}))
         spec = {"namespaces": [own]}
         await client.create(RAW_POLICIES, {"metadata": {"name": namespace}, "spec": spec})
         try:
@@ -498,7 +498,7 @@ async def test_namespaces_without_a_policy_can_be_kept_to_the_defaults_from_the_
 ) -> None:
     async with door(client, namespace, own, tenancy="strict") as opened:
         said = await opened.refusal(opened.pod(annotations={f"{ASK}account": "physics"}))
-        assert "account 'physics' is not allowed, nor is any other (no BridgePolicy holds" in said
+        assert "account 'physics' is not allowed, nor is any other (no BridgePolicy applies" in said
         await opened.create(opened.pod())
 
 
@@ -526,7 +526,7 @@ async def test_without_a_policy_people_are_warned(opened: Door, control_plane: C
         *kubectl, "run", "it", "--image=example/none", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     _, printed = await process.communicate()
-    assert f"Warning: no BridgePolicy holds for namespace {opened.managed}" in printed.decode()
+    assert f"Warning: no BridgePolicy applies to namespace {opened.managed}" in printed.decode()
 
 
 async def test_weakness_32_only_the_bridge_says_which_job_a_pod_is(

@@ -161,7 +161,7 @@ async def test_the_status_shows_what_waits_and_what_is_amiss(
     assert "Slurm: bed answers, release 26.05" in done.stdout
     assert "the longest for " in done.stdout
     assert f": isthmus explain pod/{left.name} -n {namespace}" in done.stdout
-    assert f"! no BridgePolicy holds for namespace {namespace}: " in done.stdout
+    assert f"! no BridgePolicy applies to namespace {namespace}: " in done.stdout
 
     told = json.loads((await isthmus("bridge", "status", "--json")).stdout)
     assert told["slurm"]["answers"]

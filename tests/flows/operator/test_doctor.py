@@ -152,7 +152,7 @@ async def test_a_database_whose_password_is_in_no_secret(bed: Bed) -> None:
 
 async def test_a_filter_that_there_is_none_of(bed: Bed) -> None:
     await bed.cluster(nodes={"worker": {"size": 1, "k8sNodeFilterName": "moon"}})
-    await bed.finds("parts", f"SlurmCluster {CLUSTER} cannot be carried out as it is written", saying="moon")
+    await bed.finds("parts", f"SlurmCluster {CLUSTER} cannot be applied as it is written", saying="moon")
 
 
 async def test_a_quota_that_lets_no_pod_be_made(bed: Bed) -> None:

@@ -163,7 +163,7 @@ async def test_a_symbolic_link_cannot_redirect_it(
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("etc/a", "a path begins with /"),
+        ("etc/a", "a path starts with /"),
         ("/etc/../../a", "no .."),
         ("/./a", "no ."),
         ("/etc//a", "no empty part"),

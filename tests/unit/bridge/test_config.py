@@ -149,19 +149,19 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("schedularName: x", "schedularName: there is no such setting; did you mean schedulerName?"),
-        ("slurmRestAPI: http://a:1", "slurmRestAPI: there is no such setting; did you mean slurmRestApi?"),
+        ("schedularName: x", "schedularName: unknown setting; did you mean schedulerName?"),
+        ("slurmRestAPI: http://a:1", "slurmRestAPI: unknown setting; did you mean slurmRestApi?"),
         ("features: {enableHttp2: true}", "did you mean features.enableHTTP2?"),
         ("secureMetrics: true", "did you mean features.secureMetrics?"),
-        ("zzz: 1", "zzz: there is no such setting; there are schedulerName, slurmRestApi, "),
-        ("features: yes please", "features: there is no such setting"),
-        ("partition: a\npartition: b", ", line 2: partition stands there twice"),
+        ("zzz: 1", "zzz: unknown setting; there are schedulerName, slurmRestApi, "),
+        ("features: yes please", "features: unknown setting"),
+        ("partition: a\npartition: b", ", line 2: partition is set twice"),
         ("schedulerName: My_Scheduler", "schedulerName: 'My_Scheduler' is not the name of a scheduler"),
         ("schedulerName:", "schedulerName: '' is not the name of a scheduler"),
-        ("managedNamespaces: batch", "managedNamespaces: 'batch' is no list"),
+        ("managedNamespaces: batch", "managedNamespaces: 'batch' is not a list"),
         ("managedNamespaces: [Batch]", "'Batch' is not the name of a namespace"),
-        ("managedNamespaces: [1]", "managedNamespaces: 1 is no text; quote it"),
-        ("managedNamespaceSelector: {matchLabels: {a: true}}", "True is no text; quote it"),
+        ("managedNamespaces: [1]", "managedNamespaces: 1 is not a string; quote it"),
+        ("managedNamespaceSelector: {matchLabels: {a: true}}", "True is not a string; quote it"),
         ("managedNamespaceSelector: {labels: {a: b}}", "managedNamespaceSelector.labels: a selector has"),
         ("managedNamespaceSelector: {matchExpressions: [{key: a, operator: In}]}", "In without values"),
         ("managedNamespaceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", "Exists with"),
@@ -173,17 +173,17 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("slurmRestApi: slurm:6820", "'slurm:6820' is not the URL of a slurmrestd, such as http://"),
         ("slurmRestApi: http://", "is not the URL"),
         ("slurmRestApi: http://a:99999", "is not the URL"),
-        ("slurmRestApi: {a: b}", "slurmRestApi: this is no text"),
-        ("slurmJwtFile: token", "'token' is no absolute path"),
+        ("slurmRestApi: {a: b}", "slurmRestApi: this is not a string"),
+        ("slurmJwtFile: token", "'token' is not an absolute path"),
         ("partition: a b", "'a b' is not the name of a partition"),
         ("mcsLabel: 'a,b'", "'a,b' is not an MCS label"),
-        ("placeholder: sleep", "'sleep' is none of auto, external, batch"),
-        ("tenancy: loose", "'loose' is none of auto, open, strict"),
+        ("placeholder: sleep", "'sleep' is not one of auto, external, batch"),
+        ("tenancy: loose", "'loose' is not one of auto, open, strict"),
         ("exclusive: 'no'", "exclusive: 'no' is neither true nor false"),
-        ("taint: noexecute", "'noexecute' is none of NoExecute, NoSchedule, PreferNoSchedule"),
+        ("taint: noexecute", "'noexecute' is not one of NoExecute, NoSchedule, PreferNoSchedule"),
         ("gres: {gpu: gpu}", "'gpu' is not an extended resource, such as nvidia.com/gpu"),
         ("gres: {nvidia.com/gpu: 'gpu:a:b'}", "is not a GRES"),
-        ("- a", "holds no settings"),
+        ("- a", "contains no settings"),
         ("a: [", ", line 1"),
         ("a: !!python/object:os.system x", "could not determine a constructor"),
         ("\0", "is not YAML"),
@@ -202,7 +202,9 @@ def test_everything_that_is_wrong_is_told_at_once(write: Write) -> None:
 
 
 def test_a_wrong_variable_is_named() -> None:
-    with pytest.raises(Terminal, match=r"(?s)the environment cannot .*NAMESPACE_SELECTOR: 'x y' is not the key"):
+    with pytest.raises(
+        Terminal, match=r"(?s)the environment is not valid.*NAMESPACE_SELECTOR: 'x y' is not the key"
+    ):
         load(None, environ={"NAMESPACE_SELECTOR": "x y"})
 
 

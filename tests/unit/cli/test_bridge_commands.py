@@ -166,9 +166,7 @@ def test_a_wrong_setting_ends_the_process_with_file_and_key(tmp_path: Path) -> N
     file.write_text("schedulername: x\n")
     done = isthmus("bridge", "all", f"--config={file}")
     assert done.returncode == 1
-    assert re.search(
-        r"config\.yaml cannot be used as it is:\n  schedulername: .*did you mean schedulerName\?", done.stderr
-    )
+    assert re.search(r"config\.yaml is not valid:\n  schedulername: .*did you mean schedulerName\?", done.stderr)
 
 
 def test_a_token_that_is_none_is_not_repeated() -> None:
@@ -211,7 +209,7 @@ def test_the_status_reads_well() -> None:
         jobs={"RUNNING": 3, "PENDING": 12},
         nodes=Nodes(4, 5, 3, unregistered=("w4",), drained=("w1", "w2"), unmapped=()),
         policies=0,
-        warnings=("no BridgePolicy holds for namespace batch",),
+        warnings=("no BridgePolicy applies to namespace batch",),
         troubles={"nodes": "forbidden"},
         returned=(Returned("batch/train-1", 180.0, "Slurm gave node w3, but w3 is too small"),),
     )
@@ -230,6 +228,6 @@ def test_the_status_reads_well() -> None:
         "Returned: ✗ 1 allocations that Kubernetes could not use, in the last hour\n"
         "  batch/train-1, 3 min ago: Slurm gave node w3, but w3 is too small\n"
         "Policies: none\n"
-        "  ! no BridgePolicy holds for namespace batch\n"
+        "  ! no BridgePolicy applies to namespace batch\n"
         "✗ nodes cannot be read: forbidden"
     )

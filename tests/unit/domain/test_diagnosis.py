@@ -111,7 +111,7 @@ def test_kinds_that_are_older_than_the_program() -> None:
     [
         ((), "never installed"),
         ((OperatorFact(holder="gone", renewed=300.0),), "silent for 300 s"),
-        ((OperatorFact(),), "never said a word"),
+        ((OperatorFact(),), "never renewed its Lease"),
     ],
 )
 def test_an_operator_that_does_not_run(operators: tuple[OperatorFact, ...], why: str) -> None:
@@ -344,8 +344,8 @@ def test_a_slurmdbd_that_does_not_answer() -> None:
 @pytest.mark.parametrize(
     ("message", "what"),
     [
-        ("Slurm does not answer: connection refused", "cannot ask Slurm"),
-        ("Slurm refuses the token (HTTP 401)", "token is refused"),
+        ("Slurm does not answer: connection refused", "cannot reach Slurm"),
+        ("Slurm refuses the token (HTTP 401)", "rejects the operator's token"),
     ],
 )
 def test_a_rest_api_that_does_not_serve_the_operator(message: str, what: str) -> None:
@@ -454,7 +454,7 @@ def test_nodes_that_the_plugin_drained(reason: str, hint: str) -> None:
     nodes = tuple(SlurmNodeFact(name=f"worker-{it}", states=("IDLE", "DRAIN"), reason=reason) for it in (0, 1))
     finding = only(healthy(nodes=nodes))
     assert finding.area == "root"
-    assert finding.what == "worker-[0-1] cannot let jobs into the shared root"
+    assert finding.what == "worker-[0-1] cannot run jobs in the shared root"
     assert hint in finding.remedy[0]
     assert "scontrol update nodename=worker-[0-1] state=resume" in finding.remedy[1]
 

@@ -410,7 +410,7 @@ def test_what_only_the_cluster_says_is_told_beside_what_its_parts_say() -> None:
     [
         (
             PartFact(kind="SlurmCluster", name="demo", generation=3, observed_generation=2),
-            "the operator has not carried out the last change of SlurmCluster demo yet",
+            "the operator has not applied the last change of SlurmCluster demo yet",
         ),
         (
             PartFact(kind="SlurmCluster", name="demo", conditions=(no("Ready", "Progressing", "login is made"),)),

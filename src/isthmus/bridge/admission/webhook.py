@@ -152,7 +152,7 @@ class Admission:
             why = str(error) or "no answer in time"
             raise Terminal(
                 f"cannot read the Job that says whether its pods start together: {why}",
-                remedy="this passes; controllers try again by themselves",
+                remedy="this is temporary; controllers retry on their own",
             ) from error
 
     async def _above(self, pod: Pod) -> list[Source]:

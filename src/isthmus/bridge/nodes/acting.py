@@ -184,17 +184,17 @@ def _told(action: Action) -> tuple[str, str]:  # noqa: PLR0911 - one for each ac
             told = f"registered in Slurm as {wanted.name}: {size.cpus} CPUs, {size.memory} MiB{gres}"
             return "SlurmNodeRegistered", told
         case Update(name):
-            return "SlurmNodeUpdated", f"brought Slurm's node {name} up to date"
+            return "SlurmNodeUpdated", f"updated {name} in Slurm"
         case Drain(name, reason):
             return "SlurmNodeDrained", f"drained {name} in Slurm: {reason}"
         case Undrain(name):
-            return "SlurmNodeResumed", f"took {name} back into service in Slurm"
+            return "SlurmNodeResumed", f"resumed {name} in Slurm"
         case Delete(name):
             return "SlurmNodeDeleted", f"deleted {name} in Slurm"
         case Cordon(mark):
             return "CordonedForSlurm", f"cordoned, because it is {mark}"
         case Uncordon():
-            return "UncordonedForSlurm", "uncordoned, because Slurm has taken it back into service"
+            return "UncordonedForSlurm", "uncordoned, because its Slurm node was resumed"
         case Mark(mark):
             return "CordonReleased", mark or "no longer shut in Slurm"
         case Retaint(taints):

@@ -44,7 +44,7 @@ class Registrar:
     async def register(self, wanted: Wanted) -> None:
         """Make a node and write its record. Raises `AlreadyExists` if the name is taken."""
         if self._clock() - self._made.get(wanted.name, -_UNSEEN) < _UNSEEN:
-            raise Wait(f"{wanted.name} was made a moment ago and has not been read yet", after=_CATCH_UP)
+            raise Wait(f"{wanted.name} was just created and has not been read yet", after=_CATCH_UP)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, done))
         await asyncio.sleep(0)  # Callers that are about to ask may do so first.

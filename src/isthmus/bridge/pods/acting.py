@@ -100,7 +100,7 @@ class Acting:
         job_id = ours.job_id
         ending = self._endings.setdefault(job_id, _Ending(since=self._clock()))
         if ending.agreed is not None and self._clock() - ending.agreed < _END_AGAIN:
-            raise Wait(f"job {job_id} was ended, and Slurm has not said so yet", after=_END_AGAIN)
+            raise Wait(f"job {job_id} was ended, but Slurm has not confirmed it yet", after=_END_AGAIN)
         log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
         try:
             if ending.told != end.outcome.text:
@@ -127,7 +127,7 @@ class Acting:
             except kube_errors.NotFound:
                 continue
             if found.metadata.uid in uids:
-                raise Wait(f"pod {key} is there, but was not seen yet", after=0.5)
+                raise Wait(f"pod {key} exists, but is not in the cache yet", after=0.5)
 
     async def _write_down(self, ours: OurJob, told: Outcome) -> None:
         """Write into a job what became of its pods; what cannot be written does not keep its nodes."""
@@ -173,7 +173,7 @@ class Acting:
         if not (job.batch_flag and signal and jobstates.phase(job.job_state) is jobstates.Phase.RUNNING):
             return False
         if self._clock() - since > _SIGNAL_WITHIN:
-            log.warning("a placeholder job does not heed signals and is cancelled", job=job.job_id)
+            log.warning("a placeholder job ignores signals and is cancelled", job=job.job_id)
             return False
         await self._world.slurm.cancel_job(job.job_id, signal=signal, batch=True)
         raise Wait(f"job {job.job_id} is being told to end", after=_SIGNAL_AGAIN)

@@ -70,7 +70,7 @@ class Strays:
             return
         job_id = next(iter(job_ids(pod)), None)
         if job_id is None:
-            self._warn(pod, "BoundWithoutSlurm", "has a node, but no Slurm job: Slurm knows nothing of it")
+            self._warn(pod, "BoundWithoutSlurm", "has a node, but no Slurm job: Slurm does not know of it")
         elif await self._is_someone_elses(job_id, pod):
             self._gone_since.pop(key, None)
             self._warn(pod, "SlurmJobNotItsOwn", f"carries the id of Slurm job {job_id}, which is not its own")

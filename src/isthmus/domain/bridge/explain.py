@@ -144,13 +144,13 @@ def _admitted(facts: Facts) -> Gate:
         )
         also = ", the taint of Slurm's nodes is tolerated" if tolerates else ""
         return Gate("admitted", Mark.PASSED, f"its scheduler is {facts.scheduler_name}{also}")
-    text = f"its scheduler is {spec.scheduler_name or 'none'}, so Slurm has no part in it"
+    text = f"its scheduler is {spec.scheduler_name or 'none'}, so Slurm does not place it"
     if facts.managed:
         return Gate(
             "admitted",
             Mark.REFUSED,
             f"{text}, although namespace {facts.pod.metadata.namespace} is managed",
-            "create the pod again: it is older than the setting, or names another scheduler by itself",
+            "create the pod again: it is older than the setting, or sets another schedulerName itself",
         )
     return Gate(
         "admitted",
@@ -166,14 +166,14 @@ def _ungated(facts: Facts) -> Gate:
             "ungated",
             Mark.WAITING,
             f"held back by {', '.join(held)}",
-            "whoever set these scheduling gates removes them",
+            "wait until these scheduling gates are removed by whoever set them",
         )
-    return Gate("ungated", Mark.PASSED, "nobody holds it back")
+    return Gate("ungated", Mark.PASSED, "no scheduling gates")
 
 
 def _complete(facts: Facts) -> Gate:
     if facts.group.single:
-        return Gate("complete", Mark.PASSED, "it is placed by itself")
+        return Gate("complete", Mark.PASSED, "it is placed alone")
     if facts.gang or facts.demand is None:
         trouble = facts.gang or Trouble(f"{facts.group} is not known")
         return Gate("complete", Mark.WAITING, trouble.what, trouble.remedy)
@@ -198,7 +198,7 @@ def _allowed(facts: Facts) -> Gate:
     by = (
         f"BridgePolicy {facts.policy}"
         if facts.policy
-        else "Slurm's own limits: no BridgePolicy is for this namespace"
+        else "Slurm's own limits: no BridgePolicy applies to this namespace"
     )
     return Gate("allowed", Mark.PASSED, f"by {by}")
 
@@ -259,7 +259,7 @@ def _prospects(facts: Facts, job: Job) -> Iterator[str]:
     if when := reasons.expected_start(job, now=facts.now):
         yield f"expected to start in {ago(when.timestamp() - facts.now)} ({when:%Y-%m-%d %H:%M} UTC)"
     elif (job.start_time.value or 0) > facts.now:
-        yield "with no start in sight, since jobs ahead of it have no time limit"
+        yield "with no estimated start, since jobs ahead of it have no time limit"
 
 
 def _allocated(facts: Facts) -> Gate:
@@ -307,7 +307,7 @@ def _running(facts: Facts) -> Gate:
         case "Running":
             return Gate("running", Mark.PASSED, "it runs")
         case "Succeeded":
-            return Gate("running", Mark.PASSED, "it has ended well")
+            return Gate("running", Mark.PASSED, "it has succeeded")
         case "Failed":
             return Gate("running", Mark.REFUSED, f"it has failed{f': {why}' if why else ''}", _logs(pod))
     if not pod.bound:

@@ -75,7 +75,7 @@ def request(
     asked for in it.
     """
     if not shapes:
-        raise ValueError("a job is for one pod at least")
+        raise ValueError("a job needs at least one pod")
     slots = max(slots or 0, len(shapes))
     exclusive = defaults.exclusive if options.exclusive is None else options.exclusive
     size = largest(shapes)
@@ -152,7 +152,7 @@ def _nodes(options: JobOptions, *, minimum: int, slots: int) -> tuple[int, int]:
         raise Terminal(
             f"min-nodes asks for {least} nodes, but there {'is' if slots == 1 else 'are'} {slots}"
             f" pod{'s' * (slots > 1)} to be placed together, each on one node",
-            remedy='take min-nodes away, or have the pods placed together (a PodGroup, or gang: "true" on the Job)',
+            remedy='remove min-nodes, or have the pods placed together (a PodGroup, or gang: "true" on the Job)',
         )
     if least > most:
         raise Terminal(
@@ -181,8 +181,9 @@ def _gres(shape: Shape, defaults: Defaults, *, asked: str) -> str:
     untyped = sorted(name for name in counted if any(other.startswith(f"{name}:") for other in counted))
     if untyped:
         raise Terminal(
-            f"Slurm gives no job {untyped[0]} with and without a type, as {', '.join(sorted(shape.devices))} are",
-            remedy="ask for one kind of it, or name the GRES by the annotation gres",
+            f"one Slurm job cannot have {untyped[0]} both with and without a type, as in "
+            f"{', '.join(sorted(shape.devices))}",
+            remedy="request one kind of it, or use the annotation gres",
         )
     counts = {name: count for name, count in wanted.items() if _kind(name) in enough} | counted
     return ",".join(f"gres/{name}={count}" for name, count in counts.items())
@@ -214,8 +215,10 @@ def _gres_of_devices(shape: Shape, defaults: Defaults, *, known: bool) -> dict[s
     if unknown and known:
         raise Terminal(
             f"Slurm has no GRES for {', '.join(unknown)}",
-            remedy="tell the bridge which GRES it is (or that it is none, with an empty text) in its configuration,"
-            " or name it by the annotation gres",
+            remedy=(
+                "map it to a GRES in the configuration of the bridge (to an empty string if it is none), "
+                "or use the annotation gres"
+            ),
         )
     return counts
 
@@ -246,7 +249,7 @@ def _script(script: str | None, defaults: Defaults) -> str | None:
 def _checked(text: str, *, what: str, most: int | None = None) -> str:
     """Refuse what slurmctld, its log or its accounts would stumble over. Others checked what annotations say."""
     if found := _CONTROL.search(text):
-        raise Terminal(f"the {what} {text[:60]!r} has the control character {found[0]!r} in it")
+        raise Terminal(f"the {what} {text[:60]!r} contains the control character {found[0]!r}")
     if most is not None and len(text.encode()) > most:
         raise Terminal(f"the {what} {text[:60]!r}… is longer than {most} bytes", remedy="make it shorter")
     return text

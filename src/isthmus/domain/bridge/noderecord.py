@@ -243,7 +243,7 @@ def _nothing_left(cpus: int, memory: int, reserved: Reserve) -> Terminal:
         )
     if reserved.amounts:
         return NothingLeftError(
-            f"pods that Slurm did not place hold it all: {left} are left",
+            f"pods that Slurm did not place use all of it: {left} left",
             remedy="see kubectl describe node; config.taint keeps other pods away",
         )
     return Terminal(f"it has {left} to give", remedy="see its allocatable")

@@ -208,7 +208,7 @@ def _unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
     if any(it.when_unsatisfiable == "DoNotSchedule" for it in spec.topology_spread_constraints):
         found.append(
             "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler: Slurm spreads jobs by"
-            " its own topology; remove it, or set whenUnsatisfiable to ScheduleAnyway, which is a wish"
+            " its own topology; remove it, or set whenUnsatisfiable to ScheduleAnyway, which is a preference"
         )
     rest = msgspec.structs.replace(spec, resource_claims=(), topology_spread_constraints=())
     return found + feasibility.unsupported(msgspec.structs.replace(pod, spec=rest), exclusive=exclusive)

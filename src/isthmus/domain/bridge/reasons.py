@@ -43,8 +43,8 @@ _REASONS: Final = {
     "DependencyNeverSatisfied": Reason(
         "the job that it depends on ended in another way than asked for", "correct its dependency", _STUCK
     ),
-    "BeginTime": Reason("the time before which it may not begin has not come"),
-    "SchedDefer": Reason("Slurm was asked to place it in its next full round, not at once"),
+    "BeginTime": Reason("its begin time has not come yet"),
+    "SchedDefer": Reason("it waits for Slurm's next full scheduling cycle"),
     "Cleaning": Reason("what is left of its last run is being cleaned up"),
     "Prolog": Reason("the prolog runs on its nodes"),
     "JobHeldUser": Reason("its owner holds it", _RELEASE, _HELD),
@@ -107,7 +107,7 @@ _REASONS: Final = {
     # The rest are reasons why a job ended, and are seen on jobs that are over or were requeued.
     "NonZeroExitCode": Reason("it ended with an exit code other than 0", "", _STUCK),
     "TimeLimit": Reason("it ran into its time limit", "ask for more time", _STUCK),
-    "InactiveLimit": Reason("it did nothing for longer than is allowed", "", _STUCK),
+    "InactiveLimit": Reason("it was inactive for longer than allowed", "", _STUCK),
     "RaisedSignal": Reason("a signal ended it", "", _STUCK),
     "OutOfMemory": Reason("it ran out of memory", "ask for more memory", _STUCK),
 }
@@ -205,9 +205,11 @@ def _limit(code: str) -> Reason | None:
     whose, see = _WHOSE[match["whose"]]
     thing = f"{_THINGS[match['thing']]}{' over time' if match['minutes'] else ''}"
     if match["kind"] == "Min":
-        return Reason(f"{whose} asks for more {thing} than it wants", f"ask for more, or see {see}", Outlook.STUCK)
+        return Reason(
+            f"{whose} requires more {thing} than the job requests", f"ask for more, or see {see}", Outlook.STUCK
+        )
     if match["kind"] == "Grp":
-        return Reason(f"all jobs of {whose} together use as many {thing} as they may", f"wait, or see {see}")
+        return Reason(f"all jobs of {whose} together have reached the limit on {thing}", f"wait, or see {see}")
     per = _PEOPLE.get(match["per"] or "", "in all")
     # What one job asks for does not change while it waits.
     alone = match["per"] in {"Job", "Node"}

@@ -103,10 +103,10 @@ def apply(grant: Grant, options: JobOptions) -> JobOptions:
             wrong.append(f"{annotation} {', '.join(map(repr, refused))} is not allowed, {_instead(choice)}")
     wrong += _not_allowed(grant.rules, options)
     if wrong:
-        source = f"BridgePolicy {grant.policy}" if grant.policy else "no BridgePolicy holds for this namespace"
+        source = f"BridgePolicy {grant.policy}" if grant.policy else "no BridgePolicy applies to this namespace"
         raise Terminal(
             f"{'; '.join(wrong)} ({source})",
-            remedy="ask for what is allowed, or have an administrator change the BridgePolicies",
+            remedy="request what is allowed, or have an administrator change the BridgePolicies",
         )
     if options.exclusive is None and grant.rules.exclusive is not None:
         filled["exclusive"] = grant.rules.exclusive
@@ -116,9 +116,9 @@ def apply(grant: Grant, options: JobOptions) -> JobOptions:
 def _not_allowed(rules: BridgePolicySpec, options: JobOptions) -> list[str]:
     wrong = []
     if options.priority is not None and not rules.priority:
-        wrong.append("priority may not be set, since it passes over fair share (nice may)")
+        wrong.append("priority cannot be set, because it bypasses fair share (use nice)")
     if rules.enforce_exclusive and options.exclusive not in {None, rules.exclusive}:
-        wrong.append(f"exclusive is {str(rules.exclusive).lower()} here, whatever is asked for")
+        wrong.append(f"exclusive is always {str(rules.exclusive).lower()} here")
     return wrong
 
 
@@ -141,7 +141,7 @@ def _allows(choice: Choice, value: str, field: str) -> bool:
 def _instead(choice: Choice) -> str:
     values = dict.fromkeys(value for value in (choice.default, *choice.allowed) if value and value != ANY)
     if ANY in choice.allowed:
-        return "root has to be named"
+        return "root must be listed by name"
     return f"only {', '.join(values)}" if values else "nor is any other"
 
 
@@ -154,7 +154,7 @@ def _defaults_only(tenancy: Tenancy) -> BridgePolicySpec:
 
 def _unruled(namespace: str, what: str) -> str:
     return (
-        f"no BridgePolicy holds for namespace {namespace}: {what}; jobs run as the bridge's own Slurm user, and"
+        f"no BridgePolicy applies to namespace {namespace}: {what}; jobs run as the bridge's own Slurm user, and"
         " user-id, group-id, mcs-label and priority are refused"
     )
 

@@ -61,7 +61,7 @@ def _of_accounting(cluster: ClusterFacts) -> tuple[str, str]:
         return f"the database of accounting does not answer at {address}", "slurmdbd waits for it before it starts"
     database = [pod for pod in cluster.pods if pod.component == "database"]
     if database and not any(pod.ready for pod in database):
-        return what, f"the database is away: pod {database[0].name} is not ready"
+        return what, f"the database is not available: pod {database[0].name} is not ready"
     for line in reversed(lines):
         if found := _TROUBLE.search(line):
             return what, f"slurmdbd: {found[0]}"
@@ -85,9 +85,9 @@ def check_ping(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
     if any(word in words for word in _CLOCK_WORDS):
         area, why = "clock", "a credential came too early or too late: clocks differ, or a pod was frozen"
     elif any(word in words for word in _AUTH_WORDS):
-        area, why = "auth", "slurmctld does not accept the credential: another key, or munge does not run"
+        area, why = "auth", "slurmctld does not accept the credential: the keys differ, or munge does not run"
     elif any(word in words for word in _NAME_WORDS):
-        area, why = "names", "slurmctld was not found or not reached"
+        area, why = "names", "slurmctld was not found or is not reachable"
     else:
         area, why = "starting", "slurmctld does not answer"
     if controllers and not any(pod.ready for pod in controllers):
@@ -96,7 +96,7 @@ def check_ping(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
         area=area,  # type: ignore[arg-type] # one of the four above
         what="slurmctld does not answer to the cluster's own tools",
         where=f"{cluster.kind} {cluster.key}",
-        why=f"{why} ({said.strip().splitlines()[-1] if said.strip() else 'it said nothing'})",
+        why=f"{why} ({said.strip().splitlines()[-1] if said.strip() else 'it printed nothing'})",
         remedy=(logs,),
         subjects=(f"Controller {cluster.controller}",),
     )
@@ -117,7 +117,7 @@ def check_rest(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
         refused = "token" in told.message.lower() or "401" in told.message or "denied" in told.message.lower()
         yield Finding(
             area="rest",
-            what="the operator's token is refused by slurmrestd" if refused else "the operator cannot ask Slurm",
+            what="slurmrestd rejects the operator's token" if refused else "the operator cannot reach Slurm",
             where=f"{part.kind} {cluster.key.namespace}/{part.name}",
             why=told.message or told.reason,
             remedy=(

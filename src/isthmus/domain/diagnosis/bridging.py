@@ -14,11 +14,11 @@ def check_bridging(facts: Facts) -> Iterator[Finding]:
         return
     yield Finding(
         area="bridge",
-        what=f"{len(facts.returned)} allocations went back to Slurm in the last hour",
+        what=f"{len(facts.returned)} allocations were returned to Slurm in the last hour",
         where=", ".join(f"pod {it.pod}" for it in facts.returned[:_NAMED]),
         why="; ".join(it.why for it in facts.returned[:_NAMED]),
         remedy=(
-            "see what holds the node that is named: kubectl describe node NODE",
+            "see what occupies the named node: kubectl describe node NODE",
             "keep pods that Slurm does not place off its nodes: config.taint=NoSchedule of the chart slurm-bridge",
         ),
         grave=False,

@@ -12,10 +12,10 @@ from isthmus.domain.operator.jailedconfigs.updates import COMPLETED, WRITTEN
 from isthmus.model.meta import Condition, condition
 
 _DELIVERING: Final = "Delivering"
-_REFUSED: Final = "Slurm does not take its new configuration; it goes on with the old one"
+_REFUSED: Final = "Slurm rejects its new configuration and keeps the old one"
 _NOT_APPLIED: Final = {
-    _DELIVERING: "not every daemon has taken the new configuration",
-    "Invalid": "the configuration of {part} cannot be made",
+    _DELIVERING: "some daemons have not loaded the new configuration",
+    "Invalid": "cannot render the configuration of {part}",
 }
 """What is wrong, by the reason of the condition ConfigApplied."""
 _ON_ITS_WAY: Final = 120.0
@@ -37,7 +37,7 @@ def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> It
                 where=f"{part.kind} {namespace}/{part.name}",
                 why=applied.message or applied.reason,
                 remedy=(
-                    f"mend it: kubectl edit -n {namespace} {cluster.kind.lower()} {cluster.key.name}",
+                    f"correct it: kubectl edit -n {namespace} {cluster.kind.lower()} {cluster.key.name}",
                     (
                         f"what slurmctld said: kubectl logs -n {namespace}"
                         f" -l app.kubernetes.io/component=controller -c slurmctld --tail=20"
@@ -54,7 +54,7 @@ def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> It
             area="configuration",
             what=f"{some(behind)} has another slurm.conf than the cluster should have",
             where=f"ConfigMap {namespace}/{cluster.controller}-config",
-            why="it was changed minutes ago: reconfiguring failed, or kubelet does not renew the pod's files",
+            why="it was changed minutes ago: reconfiguring failed, or kubelet does not update the pod's files",
             remedy=(
                 f"isthmus cluster exec {cluster.key.name} -n {namespace} -- scontrol reconfigure",
                 f"kubectl logs -n {namespace} {behind[0]} --all-containers --tail=20",
@@ -98,7 +98,7 @@ def _of_jailed_config(part: PartFact) -> tuple[str, str] | None:
     if written and written.reason in {"NotFound", "NotWritten"}:
         return f"the files of JailedConfig {part.name} are not written", written.message
     if written is None and part.age is not None and part.age > _ON_ITS_WAY:
-        return f"the files of JailedConfig {part.name} are not written", "nobody has looked at it yet"
+        return f"the files of JailedConfig {part.name} are not written", "it has not been processed yet"
     if completed and completed.reason in {"NotTaken", "Refused"}:
         return f"Slurm does not read the files of JailedConfig {part.name}", completed.message
     return None

@@ -16,11 +16,11 @@ _MARKS: Final = ("shared root", "plugstack.conf:", "which jobs are to see")
 _REMEDIES: Final = (
     ("is not filled", "it is filled by the Job {job}: kubectl logs -n {namespace} job/{job}"),
     ("is missing on this node", "mount the volume at /mnt/jail: kubectl describe -n {namespace} pod {node}"),
-    ("is stale", "its server has forgotten it; make the pod anew: kubectl delete -n {namespace} pod {node}"),
+    ("is stale", "its server no longer exports it; recreate the pod: kubectl delete -n {namespace} pod {node}"),
     ("is not root's alone", "on a node, where it is mounted: chown root /mnt/jail && chmod 755 /mnt/jail"),
     ("cannot be made", "the root is read-only or full: kubectl exec -n {namespace} {node} -- df /mnt/jail"),
-    ("plugstack.conf", "mend spec.plugStackConfig: kubectl edit -n {namespace} slurmcluster {cluster}"),
-    ("", "look at it from the node: kubectl exec -n {namespace} {node} -- isthmus-enter root=/mnt/jail"),
+    ("plugstack.conf", "correct spec.plugStackConfig: kubectl edit -n {namespace} slurmcluster {cluster}"),
+    ("", "inspect it from the node: kubectl exec -n {namespace} {node} -- isthmus-enter root=/mnt/jail"),
 )
 
 
@@ -55,7 +55,7 @@ def refused_by_plugin(nodes: list[SlurmNodeFact], reason: str, cluster: ClusterF
     run = f"isthmus cluster exec {cluster.key.name} -n {cluster.key.namespace} --"
     return Finding(
         area="root",
-        what=f"{listed} cannot let jobs into the shared root",
+        what=f"{listed} cannot run jobs in the shared root",
         where=f"Slurm of {cluster.key}",
         why=reason,
         remedy=(remedy, f"then: {run} scontrol update nodename={listed} state=resume"),
@@ -89,9 +89,9 @@ def _filling(cluster: ClusterFacts, part: PartFact, told: Condition) -> Iterator
 def _hints(message: str, cluster: ClusterFacts) -> Iterator[str]:
     namespace = cluster.key.namespace
     if any(word in message for word in ("ErrImage", "ImagePull", "InvalidImageName")):
-        yield "check spec.populateJail.image, and imagePullSecrets there; once changed, it is tried anew by itself"
+        yield "check spec.populateJail.image, and imagePullSecrets there; once changed, it is retried automatically"
     if any(word in message for word in ("too small", "is full", "inodes")):
-        yield "give the claim more: spec.resources.requests.storage, where its class allows that"
+        yield "enlarge the claim (spec.resources.requests.storage), if its class allows that"
     if "finds no node" in message:
         yield "compare spec.populateJail.k8sNodeFilterName and its filter with: kubectl get nodes --show-labels"
     if "has not created the pod" in message:

@@ -26,7 +26,7 @@ def check_names(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[F
             area="names",
             what=f"{some(deaf)} finds no name in DNS",
             where=f"pods of {cluster.key}",
-            why="it finds no name at all: the cluster's DNS does not answer, or its domain is another one",
+            why="no name resolves: the cluster's DNS does not answer, or its domain differs",
             remedy=(
                 "kubectl get pods -n kube-system -l k8s-app=kube-dns",
                 f"kubectl exec -n {namespace} {deaf[0]} -- cat /etc/resolv.conf",
@@ -68,8 +68,11 @@ def check_clocks(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[
         area="clock",
         what=f"the clocks of {one.pod} and {other.pod} are {apart:.0f} s apart",
         where=f"nodes {places.get(one.pod) or 'unknown'} and {places.get(other.pod) or 'unknown'}",
-        why="credentials of auth/slurm and munge carry the time: what is too old or from the future is refused",
-        remedy=("set the clocks of these nodes by NTP (chrony, systemd-timesyncd)",),
+        why=(
+            "credentials of auth/slurm and munge contain the time: those that are too old or from the "
+            "future are rejected"
+        ),
+        remedy=("synchronize the clocks of these nodes with NTP (chrony, systemd-timesyncd)",),
         subjects=(f"pod {one.pod}", f"pod {other.pod}"),
     )
 
@@ -91,10 +94,10 @@ def check_keys(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
             area="auth",
             what=f"{some(others)} and {some(sorted(main))} have different keys ({name})",
             where=f"pods of {cluster.key}",
-            why="the Secret was changed and not all pods have taken it, so they refuse what the others sign",
+            why="the Secret was changed and some pods have not loaded it, so they reject what others sign",
             remedy=(
-                f"see how far it is: kubectl describe -n {cluster.key.namespace} controller {cluster.controller}",
-                f"a pod that stays behind is made anew: kubectl delete -n {cluster.key.namespace} pod {others[0]}",
+                f"see its progress: kubectl describe -n {cluster.key.namespace} controller {cluster.controller}",
+                f"recreate a pod that stays behind: kubectl delete -n {cluster.key.namespace} pod {others[0]}",
             ),
             subjects=tuple(f"pod {it}" for it in others),
         )
@@ -133,7 +136,7 @@ def check_disks(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[F
                 ),
                 remedy=(
                     f"kubectl exec -n {cluster.key.namespace} {inside.pod} -- du -xhd1 {disk.path}",
-                    "remove what is not needed, or give the claim more (spec.resources.requests.storage)",
+                    "remove files that are not needed, or enlarge the claim (spec.resources.requests.storage)",
                 ),
                 subjects=() if shared else (f"pod {inside.pod}",),
             )

@@ -35,7 +35,7 @@ def _kinds(facts: Facts) -> Iterator[Finding]:
             area="kinds",
             what=f"Kubernetes does not know {some(missing, 4)}",
             where="CustomResourceDefinitions",
-            why="the operator's kinds are not installed, or not all of them",
+            why="the operator's custom resource definitions are not installed, or not all of them",
             remedy=(f"install them: {_INSTALL}",),
         )
     for kind in facts.kinds:
@@ -44,7 +44,7 @@ def _kinds(facts: Facts) -> Iterator[Finding]:
                 area="kinds",
                 what=f"{kind.name} is older than this program: it lacks {some(kind.lacks, 4)}",
                 where=f"CustomResourceDefinition {kind.name}",
-                why="helm does not bring installed kinds up to date by itself; fields that are lacking are refused",
+                why="helm does not update installed custom resource definitions; missing fields are rejected",
                 remedy=(f"isthmus operator crds | kubectl apply --server-side -f - # then: {_INSTALL}",),
             )
 
@@ -53,14 +53,16 @@ def _operator(facts: Facts) -> Iterator[Finding]:
     if facts.operators is None or any(it.alive for it in facts.operators):
         return
     if not facts.operators:
-        why = "there is no Lease of one: it was never installed here, or never started"
+        why = "it has no Lease: it was never installed here, or never started"
     else:
         last = min(facts.operators, key=lambda it: it.renewed if it.renewed is not None else float("inf"))
-        since = f"has been silent for {last.renewed:.0f} s" if last.renewed is not None else "never said a word"
+        since = (
+            f"has been silent for {last.renewed:.0f} s" if last.renewed is not None else "never renewed its Lease"
+        )
         why = f"the last one, {last.holder or 'nobody'}, {since}"
     yield Finding(
         area="operator",
-        what="the operator does not run: nothing that you change has an effect; what runs goes on running",
+        what="the operator does not run: changes have no effect, and existing pods keep running",
         where="Deployment isthmus-operator",
         why=why,
         remedy=(

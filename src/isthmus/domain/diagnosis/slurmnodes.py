@@ -80,7 +80,7 @@ def check_states(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[
             what=f"{len(nodes)} node{'s are' if len(nodes) > 1 else ' is'} {state}: {listed}",
             where=f"Slurm of {cluster.key}",
             why=why,
-            remedy=(f"{run} scontrol show node {listed}", f"when it is mended: {resume}"),
+            remedy=(f"{run} scontrol show node {listed}", f"when it is fixed: {resume}"),
             grave=grave,
             subjects=tuple(about_pod(pods[it.name]) for it in nodes if it.name in pods),
         )

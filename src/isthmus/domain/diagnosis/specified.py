@@ -26,7 +26,7 @@ _REMEDIES: Final = (
         "already allocated",
         "choose another port, 0 for any: slurmNodes.login.sshdServiceNodePort (service.nodePort of a LoginSet)",
     ),
-    ("there is no Secret", "create it, with the key that is named; it is looked for again by itself"),
+    ("there is no Secret", "create it with the key that is named; it is checked again automatically"),
     (
         "which passwordKeyRef names",
         "it is the password of the database: see storageConfig, or externalDB of a cluster",
@@ -57,7 +57,7 @@ def check_specification(cluster: ClusterFacts, facts: Facts, known: Known) -> It
         if refused and refused.status == "False":
             yield Finding(
                 area="parts",
-                what=f"{part.kind} {part.name} cannot be carried out as it is written",
+                what=f"{part.kind} {part.name} cannot be applied as it is written",
                 where=_where(part, cluster),
                 why=refused.message,
                 remedy=(f"kubectl edit -n {cluster.key.namespace} {part.kind.lower()} {part.name}",),
@@ -69,12 +69,12 @@ def check_specification(cluster: ClusterFacts, facts: Facts, known: Known) -> It
     if "Controller" in kinds and "RestApi" not in kinds and not away and not _is_new(cluster):
         yield Finding(
             area="parts",
-            what="there is no RestApi: the operator cannot ask Slurm, so it neither drains nor scales in",
+            what="there is no RestApi: the operator cannot reach Slurm, so it does not drain or scale in",
             where=f"{cluster.kind} {cluster.key}",
             why="no RestApi of this cluster exists",
             remedy=(
                 f"kubectl get -n {cluster.key.namespace} controllers,nodesets,loginsets,accountings,restapis",
-                "the operator makes it for a SlurmCluster; otherwise apply one (examples/operator)",
+                "the operator creates one for a SlurmCluster; otherwise apply one (examples/operator)",
             ),
             subjects=("RestApi",),
         )
@@ -88,7 +88,7 @@ def _without_effect(cluster: ClusterFacts, part: PartFact) -> Iterator[Finding]:
             what=f"fields of {part.kind} {part.name} have no effect",
             where=_where(part, cluster),
             why=ignored.message,
-            remedy=("take them out, or live without what they stand for",),
+            remedy=("remove them, or accept that they are ignored",),
             grave=False,
         )
     directory = condition(part.conditions, sssd.AVAILABLE)
@@ -98,7 +98,7 @@ def _without_effect(cluster: ClusterFacts, part: PartFact) -> Iterator[Finding]:
             what=f"LoginSet {part.name} runs without SSSD: users of the directory cannot log in",
             where=_where(part, cluster),
             why=directory.message,
-            remedy=("use an image that has sssd, or take sssdConfRef out (docs/images.md)",),
+            remedy=("use an image that has sssd, or remove sssdConfRef (docs/images.md)",),
             grave=False,
         )
 
@@ -155,11 +155,11 @@ def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator
         if part.observed_generation and part.observed_generation < part.generation:
             yield Finding(
                 area="parts",
-                what=f"the operator has not carried out the last change of {part.kind} {part.name} yet",
+                what=f"the operator has not applied the last change of {part.kind} {part.name} yet",
                 where=_where(part, cluster),
-                why=f"generation {part.generation} is written, and {part.observed_generation} is carried out",
+                why=f"the spec has generation {part.generation}, and {part.observed_generation} is applied",
                 remedy=(
-                    "this takes seconds; if it stays so, the operator's log says why",
+                    "this takes seconds; if it persists, see the operator's log",
                     "kubectl logs -n isthmus-system deployment/isthmus-operator --tail=50",
                 ),
                 grave=False,

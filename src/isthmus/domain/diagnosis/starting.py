@@ -27,7 +27,7 @@ def check_kubernetes_nodes(cluster: ClusterFacts, facts: Facts, known: Known) ->
         if pods:
             yield Finding(
                 area="placing",
-                what=f"Kubernetes node {node} is not ready: {some(it.name for it in pods)} cannot be relied on",
+                what=f"Kubernetes node {node} is not ready: {some(it.name for it in pods)} may not work",
                 where=f"node {node}",
                 why=why or "it has not registered, or its kubelet is silent",
                 remedy=(f"kubectl describe node {node}",),
@@ -74,7 +74,7 @@ def _why_unbound(claim: ClaimFact) -> str:
     if claim.note:
         return claim.note
     if claim.storage_class:
-        return f"nobody has made a volume of class {claim.storage_class} yet"
+        return f"no volume of class {claim.storage_class} has been provisioned yet"
     return "it names no storage class, and there is no default one"
 
 
@@ -142,12 +142,12 @@ def _unplaced(cluster: ClusterFacts, pods: Sequence[PodFact], *, facts: Facts) -
 def _image(cluster: ClusterFacts, pods: Sequence[PodFact], *, hold: Hold) -> Finding:
     return Finding(
         area="images",
-        what=f"{_named(pods)} cannot get the image {hold.image or 'of ' + hold.container}",
+        what=f"{_named(pods)} cannot pull the image {hold.image or 'of ' + hold.container}",
         where=f"{_where(cluster, pods)}, container {hold.container}, node {pods[0].node or 'unknown'}",
         why=_told(hold),
         remedy=(
-            "check the name and the tag; for a registry that asks who you are, set imagePullSecrets",
-            "in a local cluster, bring images into all nodes: isthmus images load FILE",
+            "check the name and the tag; for a private registry, set imagePullSecrets",
+            "in a local cluster, load images into all nodes: isthmus images load FILE",
         ),
         subjects=tuple(map(about_pod, pods)),
     )
@@ -180,7 +180,7 @@ def _unmounted(cluster: ClusterFacts, pods: Sequence[PodFact]) -> Finding:
     )
 
 
-_LACKS_PROGRAM: Final = "the image lacks the program: leave the image out, or name one that is made from ours"
+_LACKS_PROGRAM: Final = "the image lacks the program: remove the image setting, or use one that is built from ours"
 
 
 def _crashes(cluster: ClusterFacts, pods: Sequence[PodFact], *, ending: Ending) -> Finding:
@@ -190,7 +190,7 @@ def _crashes(cluster: ClusterFacts, pods: Sequence[PodFact], *, ending: Ending) 
     logs = f"kubectl logs -n {cluster.key.namespace} {pods[0].name} -c {ending.container} --previous"
     return Finding(
         area="starting",
-        what=f"container {ending.container} of {_named(pods)} does not stay up ({ending.restarts} restarts)",
+        what=f"container {ending.container} of {_named(pods)} keeps failing ({ending.restarts} restarts)",
         where=_where(cluster, pods),
         why=f"{ending.reason}: {told}" if ending.reason else told,
         remedy=(_LACKS_PROGRAM if "executable file not found" in told else logs,),

@@ -105,24 +105,25 @@ def unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
     found = []
     if _required(pod, anti=False):
         found.append(
-            "required podAffinity cannot be kept by Slurm: put the pods into one group (PodGroup, JobSet or "
+            "required podAffinity is not supported by Slurm: put the pods into one group (PodGroup, JobSet or "
             "LeaderWorkerSet), or choose nodes by the annotation slurmjob.slinky.slurm.net/constraints"
         )
     anti = _required(pod, anti=True)
     found.extend(
-        f"required podAntiAffinity over {key} cannot be kept by Slurm: use topologyKey {HOSTNAME}, or choose nodes "
+        f"required podAntiAffinity over {key} is not supported by Slurm: use topologyKey {HOSTNAME}, or choose "
+        "nodes "
         "by nodeSelector or node affinity"
         for key in dict.fromkeys(term.topology_key for term in anti if term.topology_key != HOSTNAME)
     )
     if not exclusive and any(term.topology_key == HOSTNAME for term in anti):
         found.append(
-            f"required podAntiAffinity over {HOSTNAME} cannot be kept for a pod that shares its node: remove it, "
+            f"required podAntiAffinity over {HOSTNAME} is not supported for a pod that shares its node: remove it, "
             'or set the annotation slurmjob.slinky.slurm.net/exclusive to "true"'
         )
     if any(it.when_unsatisfiable == "DoNotSchedule" for it in spec.topology_spread_constraints):
         found.append(
             "topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule are not supported, because Slurm "
-            "spreads jobs by its own topology: remove them or set ScheduleAnyway, which is a wish"
+            "spreads jobs by its own topology: remove them or set ScheduleAnyway, which is a preference"
         )
     if spec.resource_claims:
         found.append(

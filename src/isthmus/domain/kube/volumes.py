@@ -81,7 +81,7 @@ def _unusable(claim: Claim, pod: Pod, *, ephemeral: bool) -> str:
         # Its data belongs to someone else, and Kubernetes would never let the pod mount it.
         return f"volume claim {meta.key} was not made for this pod: delete or rename it"
     if claim.status.phase == "Lost":
-        return f"volume claim {meta.key} lost its volume {claim.spec.volume_name}: make a new claim"
+        return f"volume claim {meta.key} lost its volume {claim.spec.volume_name}: create a new claim"
     return ""
 
 
@@ -104,7 +104,7 @@ def _is_bound(claim: Claim) -> bool:
 def _bound(claim: Claim, volumes: PersistentVolumes) -> Volumes:
     volume = volumes(claim.spec.volume_name)
     if volume is None:
-        return Volumes(waiting=f"volume {claim.spec.volume_name} of claim {claim.metadata.key} is not there")
+        return Volumes(waiting=f"volume {claim.spec.volume_name} of claim {claim.metadata.key} does not exist")
     affinity = volume.spec.node_affinity
     return Volumes((affinity.required,)) if affinity and affinity.required else _NOTHING
 
@@ -115,7 +115,7 @@ def _unbound(claim: Claim, classes: Classes) -> Volumes:
         return Volumes(waiting=f"volume claim {key} is not bound to volume {claim.spec.volume_name} yet")
     storage_class = classes(name) if name else None
     if name and storage_class is None:
-        return Volumes(waiting=f"volume claim {key} asks for storage class {name}, which is not there")
+        return Volumes(waiting=f"volume claim {key} asks for storage class {name}, which does not exist")
     if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
         return Volumes(waiting=f"volume claim {key} is not bound yet")
     if storage_class.provisioner == _NO_PROVISIONER:

@@ -71,7 +71,10 @@ def test_a_gated_pod_waits_for_whoever_set_the_gates() -> None:
     gated = structs.replace(POD, spec=structs.replace(POD.spec, scheduling_gates=(SchedulingGate("quota.io/x"),)))
     found = of(gated)
     assert found["ungated"] == Gate(
-        "ungated", Mark.WAITING, "held back by quota.io/x", "whoever set these scheduling gates removes them"
+        "ungated",
+        Mark.WAITING,
+        "held back by quota.io/x",
+        "wait until these scheduling gates are removed by whoever set them",
     )
     assert found["submitted"].mark is Mark.AHEAD
 
@@ -89,9 +92,9 @@ def test_a_gang_without_its_object_says_so() -> None:
 
 
 def test_a_refusal_comes_with_its_remedy() -> None:
-    found = of(refusal=Trouble("user-id 'root' is not allowed", "ask for what is allowed"))
+    found = of(refusal=Trouble("user-id 'root' is not allowed", "request what is allowed"))
     assert found["allowed"] == Gate(
-        "allowed", Mark.REFUSED, "user-id 'root' is not allowed", "ask for what is allowed"
+        "allowed", Mark.REFUSED, "user-id 'root' is not allowed", "request what is allowed"
     )
     assert found["bound"].mark is Mark.AHEAD
 
@@ -187,7 +190,7 @@ def test_what_could_not_be_looked_at_is_said_so() -> None:
 
 def test_a_start_that_is_no_estimate_is_not_told_as_one() -> None:
     text = of(job=structs.replace(WAITING, start_time=Number.of(NOW + 365 * 86400)))["queue"].text
-    assert text.endswith("with no start in sight, since jobs ahead of it have no time limit")
+    assert text.endswith("with no estimated start, since jobs ahead of it have no time limit")
 
 
 def test_without_slurm_the_pods_own_condition_tells_what_was_known() -> None:

@@ -88,7 +88,9 @@ def test_a_device_that_slurm_could_not_account_is_refused() -> None:
 
 
 def test_a_gres_with_and_without_type_is_refused() -> None:
-    with pytest.raises(Terminal, match=r"gpu with and without a type, as nvidia\.com/gpu, nvidia\.com/mig-1g are"):
+    with pytest.raises(
+        Terminal, match=r"gpu both with and without a type, as in nvidia\.com/gpu, nvidia\.com/mig-1g"
+    ):
         job(Shape(devices={"nvidia.com/gpu": 1, "nvidia.com/mig-1g": 1}))
 
 
@@ -230,5 +232,5 @@ def test_what_is_too_long_is_refused() -> None:
 
 
 def test_a_job_without_pods_is_a_mistake() -> None:
-    with pytest.raises(ValueError, match="one pod at least"):
+    with pytest.raises(ValueError, match="at least one pod"):
         request(name="a", comment="", admin_comment="", shapes=(), options=NOTHING, defaults=Defaults())

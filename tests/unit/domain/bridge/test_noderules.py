@@ -359,7 +359,7 @@ def test_a_machine_of_which_nothing_is_left_is_refused_with_a_remedy_and_leaves_
     assert decided_with(kube(), slurm(drained(), reason), reserved).actions == (Delete("s1"),)
     assert decided_with(kube(), slurm(drained(), "disk"), reserved).actions == (Cordon("drained in Slurm: disk"),)
     others = decided_with(kube(), None, noderecord.Reserve({"cpu": 4000}))
-    assert "pods that Slurm did not place hold it all" in others.complaints[0].note
+    assert "pods that Slurm did not place use all of it" in others.complaints[0].note
 
 
 # Going

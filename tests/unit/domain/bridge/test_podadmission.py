@@ -205,7 +205,7 @@ def test_a_plain_pod_is_let_in_without_a_word() -> None:
         ),
         (
             pod(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm("zone"),)))),
-            "required podAffinity cannot be kept by Slurm",
+            "required podAffinity is not supported by Slurm",
         ),
     ],
 )
@@ -252,7 +252,7 @@ def test_weakness_31_the_outermost_owner_is_the_one_that_is_judged() -> None:
 def test_without_a_policy_the_author_is_told_but_controllers_are_spared() -> None:
     grant = grant_for([], namespace="batch", namespace_labels={}, service_account="default")
     (warning,) = create(pod(), grant=grant)
-    assert "no BridgePolicy holds for namespace batch" in warning
+    assert "no BridgePolicy applies to namespace batch" in warning
     assert len(warning) <= 256  # the API server cuts longer ones
     assert create(pod(owner="Job"), grant=grant) == []
 

@@ -39,14 +39,14 @@ def test_every_limit_is_understood_from_its_parts(code: str) -> None:
         ("QOSMaxCpuPerUserLimit", "its QOS allows no more CPUs for one user"),
         (
             "AssocGrpGRES",
-            "all jobs of its account and user together use as many GPUs and other devices as they may",
+            "all jobs of its account and user together have reached the limit on GPUs and other devices",
         ),
         (
             "AssocGrpCPURunMinutesLimit",
-            "all jobs of its account and user together use as many CPUs over time as they may",
+            "all jobs of its account and user together have reached the limit on CPUs over time",
         ),
         ("MaxJobsPerAccount", "its QOS allows no more running jobs for one account"),
-        ("QOSMinGRES", "its QOS asks for more GPUs and other devices than it wants"),
+        ("QOSMinGRES", "its QOS requires more GPUs and other devices than the job requests"),
     ],
 )
 def test_a_limit_says_whose_it_is_and_of_what(code: str, text: str) -> None:

@@ -82,13 +82,13 @@ def test_without_any_policy_all_else_passes_with_a_warning() -> None:
     options = JobOptions(account="a", partition="p", qos="q", reservation="r")
     free = grant()
     assert apply(free, options) == options
-    assert "no BridgePolicy holds for namespace physics: account, partition and QOS are free" in free.warning
+    assert "no BridgePolicy applies to namespace physics: account, partition and QOS are free" in free.warning
     assert not grant(policy("a", namespaces=("physics",))).warning
 
 
 @pytest.mark.parametrize("mode", ["auto", "open", "strict"])
 def test_without_a_policy_nobody_passes_over_fair_share(mode: Mode) -> None:
-    with pytest.raises(Terminal, match="priority may not be set"):
+    with pytest.raises(Terminal, match="priority cannot be set"):
         apply(grant(mode=mode), JobOptions(priority=5))
     assert apply(grant(mode=mode), JobOptions(nice=5)) == JobOptions(
         nice=5, partition="main" if mode == "strict" else None
@@ -109,7 +109,7 @@ def test_once_there_is_a_policy_a_namespace_without_one_gets_the_defaults_only(o
     other = policy("b", namespaces=("chemistry",))
     for found in (grant(other), grant(mode="strict"), grant(other, mode="strict")):
         assert "jobs get the defaults only" in found.warning
-        with pytest.raises(Terminal, match=r"is not allowed, .* \(no BridgePolicy holds for this namespace\)"):
+        with pytest.raises(Terminal, match=r"is not allowed, .* \(no BridgePolicy applies to this namespace\)"):
             apply(found, options)
         assert apply(found, JobOptions(partition="main", time_limit=5)) == JobOptions(
             partition="main", time_limit=5
@@ -129,7 +129,7 @@ def test_without_a_partition_of_the_bridges_own_none_can_be_chosen() -> None:
 def test_a_policy_can_enforce_whole_nodes_or_shared_ones(*, whole: bool) -> None:
     found = grant(policy("a", namespaces=("physics",), exclusive=whole, enforce_exclusive=True))
     assert apply(found, JobOptions()).exclusive == apply(found, JobOptions(exclusive=whole)).exclusive == whole
-    with pytest.raises(Terminal, match=f"exclusive is {str(whole).lower()} here"):
+    with pytest.raises(Terminal, match=f"exclusive is always {str(whole).lower()} here"):
         apply(found, JobOptions(exclusive=not whole))
 
 
@@ -164,7 +164,7 @@ def test_one_error_says_what_is_not_allowed_what_would_be_and_by_whom() -> None:
     assert caught.value.what == (
         "user-id 'carol' is not allowed, only alice, bob; partition 'big' is not allowed, only cpu, gpu;"
         " reservation 'r' is not allowed, nor is any other;"
-        " priority may not be set, since it passes over fair share (nice may) (BridgePolicy physics-rules)"
+        " priority cannot be set, because it bypasses fair share (use nice) (BridgePolicy physics-rules)"
     )
 
 
@@ -172,7 +172,7 @@ def test_everything_may_be_allowed_but_root_has_to_be_named() -> None:
     found = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*",)), groups=Choice(allowed=("*",))))
     assert apply(found, JobOptions(user_id="dora", group_id="17"))
     for root in (JobOptions(user_id="root"), JobOptions(user_id="0"), JobOptions(group_id="0")):
-        with pytest.raises(Terminal, match="root has to be named"):
+        with pytest.raises(Terminal, match="root must be listed by name"):
             apply(found, root)
     named = grant(policy("a", namespaces=("physics",), users=Choice(allowed=("*", "root"))))
     assert apply(named, JobOptions(user_id="root")).user_id == "root"

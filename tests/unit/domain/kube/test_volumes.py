@@ -140,13 +140,13 @@ def test_what_a_claim_waits_for_is_said() -> None:
     assert Cluster(claim(storage_class="now")).waiting(wants) == "volume claim ns/data is not bound yet"
     assert Cluster(claim(storage_class=None)).waiting(wants) == "volume claim ns/data is not bound yet"
     assert Cluster(claim(storage_class="")).waiting(wants) == "volume claim ns/data is not bound yet"
-    assert "storage class gone, which is not there" in Cluster(claim(storage_class="gone")).waiting(wants)
+    assert "storage class gone, which does not exist" in Cluster(claim(storage_class="gone")).waiting(wants)
     assert "lost its volume pv" in Cluster(claim(volume="pv", phase="Lost")).waiting(wants)
     leaving = bound(deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     assert Cluster(leaving).waiting(wants) == "volume claim ns/data is being deleted"
     no_volume = Cluster(bound())
     no_volume.volumes.clear()
-    assert no_volume.waiting(wants) == "volume pv-data of claim ns/data is not there"
+    assert no_volume.waiting(wants) == "volume pv-data of claim ns/data does not exist"
 
 
 def test_a_class_that_makes_no_volumes_is_explained() -> None:
