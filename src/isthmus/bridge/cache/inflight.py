@@ -37,6 +37,9 @@ UNSEEN: Final = 15.0
 _WATCHED: Final = 3.0
 """How long a job that is about to start or to end is asked about by its id; after that it is one among all."""
 
+_SWEEP: Final = 1.0
+"""So often, in seconds, those that are done with are looked for. The poller asks many times a second."""
+
 _ATTEMPTS: Final = 20_000
 """So many gangs are remembered: far more than can be submitted before the first of them is seen."""
 
@@ -98,8 +101,9 @@ class JobsInFlight:
         self._awaited: dict[GroupKey, list[JobInFlight]] = {}
         self._attempts: OrderedDict[str, int] = OrderedDict()
         """The next attempt of each gang that was submitted lately; later, its jobs themselves have the number."""
-        self._watching_until = -math.inf
-        """When the last of those that are watched is one among all."""
+        self._watched: dict[int, JobInFlight] = {}
+        """Those that are watched, the first to be one among all first."""
+        self._swept_at = -math.inf
 
     def get(self, job_id: int) -> JobInFlight | None:
         """Find a job by its id."""
@@ -182,18 +186,23 @@ class JobsInFlight:
 
     def watch(self, job_id: int) -> None:
         """Ask about this job often for a while, because it is about to start or to end."""
-        now = self._clock()
-        if self._watching_until < now:
+        if not self.watched():
             self._nudge()
-        self._watching_until = now + _WATCHED
-        self._by_id.setdefault(job_id, JobInFlight(job_id=job_id)).watched_until = self._watching_until
+        flight = self._by_id.setdefault(job_id, JobInFlight(job_id=job_id))
+        flight.watched_until = self._clock() + _WATCHED
+        self._watched.pop(job_id, None)
+        self._watched[job_id] = flight
 
     def watched(self) -> Collection[int]:
-        """Name the jobs that are to be asked about often; whatever is done with leaves here."""
+        """Name the jobs that are to be asked about often; whatever is done with leaves here, now and then."""
         now = self._clock()
-        for flight in [it for it in self._by_id.values() if it.is_over(now)]:
-            del self._by_id[flight.job_id]
-        return [it.job_id for it in self._by_id.values() if it.watched_until >= now]
+        while self._watched and self._watched[first := next(iter(self._watched))].watched_until < now:
+            del self._watched[first]
+        if now >= self._swept_at + _SWEEP:
+            self._swept_at = now
+            for flight in [it for it in self._by_id.values() if it.is_over(now)]:
+                del self._by_id[flight.job_id]
+        return self._watched.keys()
 
     def seen(self, job_id: int) -> None:
         """Take note that the poller has the record of a job."""

@@ -90,6 +90,7 @@ def test_its_record_is_known_from_its_submission_until_the_poller_has_it() -> No
     bed.jobs.watched()
     assert bed.jobs.get(7) is flight
     bed.jobs.seen(7)
+    bed.now += 1
     bed.jobs.watched()
     assert bed.jobs.get(7) is None
 
@@ -101,6 +102,7 @@ def test_a_record_that_the_poller_never_comes_for_is_not_kept_for_ever() -> None
     bed.jobs.watched()
     assert bed.jobs.get(7), "its group counts on it"
     bed.jobs.forget(GROUP)
+    bed.now += 1
     bed.jobs.watched()
     assert bed.jobs.get(7) is None
 
@@ -126,6 +128,18 @@ def test_it_is_watched_for_a_moment_and_the_poller_nudged_for_the_first() -> Non
     assert bed.jobs.get(8) is None, "of a job that ends, nothing is to be kept"
     bed.jobs.watch(9)
     assert bed.nudges == 2
+
+
+def test_one_that_is_watched_again_is_watched_for_longer() -> None:
+    bed = Bed()
+    bed.jobs.watch(7)
+    bed.now += 1
+    bed.jobs.watch(8)
+    bed.now += 1
+    bed.jobs.watch(7)
+    bed.now += 2.5
+    assert list(bed.jobs.watched()) == [7]
+    assert bed.nudges == 1
 
 
 def test_slurm_is_asked_for_it_when_it_was_not_seen_for_long_and_after_a_restart() -> None:
