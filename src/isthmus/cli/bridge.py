@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity, show_json
+from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity, show
 from isthmus.cli.goflags import GoCommand
 from isthmus.cli.levels import level
 
@@ -131,11 +131,7 @@ def status(
             return await apps.status(found, settings, now=time.time())
 
     found = asyncio.run(look())
-    if json:
-        show_json(found)
-    else:
-        for line in _lines(found):
-            typer.echo(line)
+    show(found, _lines(found), json=json)
     if not found.well:
         raise typer.Exit(1)
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.flags import Json, Kubeconfig, show_json
+from isthmus.cli.flags import Json, Kubeconfig, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +33,7 @@ def doctor(
         return await apps.examine(client, namespace=namespace, name=name, now=time.time())
 
     report = with_client(look, kubeconfig)
-    if json:
-        show_json(report)
-    else:
-        for line in lines(report):
-            typer.echo(line)
+    show(report, lines(report), json=json)
     if not report.well:
         raise typer.Exit(1)
 

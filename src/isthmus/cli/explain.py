@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli.bridge import Config, SlurmRestApi
-from isthmus.cli.flags import Json, Kubeconfig, show_json
+from isthmus.cli.flags import Json, Kubeconfig, show
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:
@@ -55,11 +55,7 @@ def explain(
             return await apps.explain_pod(found, settings, Key(found.namespace, name), now=time.time())
 
     found = asyncio.run(look())
-    if json:
-        show_json(found)
-        return
-    for line in _lines(found):
-        typer.echo(line)
+    show(found, _lines(found), json=json)
 
 
 def _target(text: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Flags that several commands have, so that they are called and explained alike everywhere."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -27,3 +28,12 @@ def show_json(found: object) -> None:
     import msgspec
 
     typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+
+
+def show(found: object, lines: Iterable[str], *, json: bool) -> None:
+    """Print what was found, for programs or for people."""
+    if json:
+        show_json(found)
+        return
+    for line in lines:
+        typer.echo(line)

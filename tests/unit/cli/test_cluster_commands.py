@@ -16,6 +16,7 @@ from isthmus.inspect.clusteraccess import Address, Entrance
 from isthmus.inspect.clusterstatus import PartLine, Problem, Status
 from isthmus.inspect.doctor import Report, lacking
 from isthmus.model.meta import Key
+from tests.unit.cli.helping import help_of
 
 COMMANDS = {
     ("cluster",): "Create, inspect, enter and delete Slurm clusters in Kubernetes.",
@@ -31,9 +32,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_says_in_a_sentence_what_it_does(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, [*words, "--help"])
-    assert done.exit_code == 0
-    assert COMMANDS[words] in " ".join(done.output.split())
+    assert COMMANDS[words] in help_of(words)
 
 
 def test_a_cluster_from_a_few_wishes() -> None:

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from isthmus import __version__
 from isthmus.cli import lifecycle, render
-from isthmus.cli.main import app
 from isthmus.errors import Terminal
 from isthmus.local.binaries import MODULES
+from tests.unit.cli.helping import help_of
 
 COMMANDS = {
     ("up",): "Make a cluster on this machine, or repair the one that is there.",
@@ -54,9 +53,7 @@ def isthmus(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_says_in_a_sentence_what_it_does(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, [*words, "--help"])
-    assert done.exit_code == 0
-    assert COMMANDS[words] in " ".join(done.output.split())
+    assert COMMANDS[words] in help_of(words)
 
 
 def test_without_arguments_the_way_in_is_shown() -> None:

@@ -60,11 +60,16 @@ async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again(tmp_pat
     assert not await config.credentials.renew()
 
 
-async def test_a_token_file_is_read_again_by_age(tmp_path: Path) -> None:
+def aging(path: Path) -> tuple[TokenFile, list[float]]:
+    """A token file, and the clock by which it ages."""
     now = [0.0]
-    path = tmp_path / "token"
     path.write_text("one")
-    credentials = TokenFile(path, clock=lambda: now[0])
+    return TokenFile(path, clock=lambda: now[0]), now
+
+
+async def test_a_token_file_is_read_again_by_age(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    credentials, now = aging(path)
     first = await credentials.headers()
     path.write_text("two")
     now[0] = 59
@@ -74,10 +79,8 @@ async def test_a_token_file_is_read_again_by_age(tmp_path: Path) -> None:
 
 
 async def test_a_token_file_that_vanishes_leaves_the_token_as_it_was(tmp_path: Path) -> None:
-    now = [0.0]
     path = tmp_path / "token"
-    path.write_text("one")
-    credentials = TokenFile(path, clock=lambda: now[0])
+    credentials, now = aging(path)
     first = await credentials.headers()
     path.unlink()
     now[0] = 60

@@ -59,18 +59,21 @@ def test_how_long_to_wait_comes_from_the_header_or_the_status() -> None:
         assert error.after == after
 
 
+def caused(code: int, reason: bytes, cause: bytes) -> Exception:
+    body = b'{"reason":"%s","code":%d,"details":{"causes":[%s]}}' % (reason, code, cause)
+    return from_answer(code, body, request="PATCH /x")
+
+
 def test_a_port_that_another_has_may_be_free_later() -> None:
     cause = b'{"reason":"FieldValueInvalid","message":"Invalid value: 30022: provided port is already allocated"}'
-    body = b'{"reason":"Invalid","code":422,"details":{"causes":[%s]}}' % cause
-    error = from_answer(422, body, request="PATCH /x")
+    error = caused(422, b"Invalid", cause)
     assert isinstance(error, errors.Taken)
     assert isinstance(error, Retry)
 
 
 def test_a_conflict_of_managers_is_not_worth_a_retry() -> None:
     cause = b'{"reason":"FieldManagerConflict","message":"conflict with \\"them\\"","field":".spec.size"}'
-    body = b'{"reason":"Conflict","code":409,"details":{"causes":[%s]}}' % cause
-    error = from_answer(409, body, request="PATCH /x")
+    error = caused(409, b"Conflict", cause)
     assert isinstance(error, errors.FieldConflict)
     assert isinstance(error, Terminal)
     assert error.fields == (".spec.size",)

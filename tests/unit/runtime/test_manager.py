@@ -148,24 +148,26 @@ async def test_a_cache_may_also_be_waited_for(diary: Diary) -> None:
     assert diary[:2] == ["asked", "worker runs"]
 
 
+async def stopped_after(entry: str, manager: Manager, diary: Diary) -> None:
+    """Run a manager, stop it once the diary has an entry, and wait for its end."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        tasks.create_task(manager.run())
+        await diary.until(entry)
+        manager.stop()
+
+
 async def test_a_process_that_never_became_ready_ends_all_the_same(diary: Diary) -> None:
     manager = Manager()
     manager.work(Worker(diary))
     manager.cache("pods", Cache(diary, synced=False))
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(manager.run())
-        await diary.until("cache runs")
-        manager.stop()
+    await stopped_after("cache runs", manager, diary)
     assert diary == ["cache runs", "cache ends"]
 
 
 async def test_work_that_is_not_done_in_time_is_cancelled(diary: Diary) -> None:
     manager = Manager(grace=0.02)
     manager.work(Worker(diary, stubborn=True))
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        tasks.create_task(manager.run())
-        await diary.until("worker runs")
-        manager.stop()
+    await stopped_after("worker runs", manager, diary)
     assert diary == ["worker runs", "worker was cancelled"]
 
 

@@ -34,23 +34,27 @@ JOB = Job(
 )
 
 
-def test_a_pod_whose_job_slurm_has_purged_is_looked_after_as_a_stray() -> None:
-    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
-    world = World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
+def pod_with_job() -> tuple[World, PodSync]:
+    world = nowhere()
     world.pods.put(POD)
     world.poller.jobs.put(5, JOB)
-    sync = PodSync(world, Recorder(kube, controller="test", instance="test"), Metrics())
+    return world, PodSync(world, Recorder(world.kube, controller="test", instance="test"), Metrics())
+
+
+def nowhere() -> World:
+    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
+    return World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
+
+
+def test_a_pod_whose_job_slurm_has_purged_is_looked_after_as_a_stray() -> None:
+    world, sync = pod_with_job()
     assert not len(sync.strays.queue)
     world.poller.jobs.drop(5)
     assert len(sync.strays.queue) == 1
 
 
 def test_a_pod_with_another_groups_label_is_still_looked_after_with_its_job() -> None:
-    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
-    world = World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
-    world.pods.put(POD)
-    world.poller.jobs.put(5, JOB)
-    sync = PodSync(world, Recorder(kube, controller="test", instance="test"), Metrics())
+    world, sync = pod_with_job()
     gathering = Gathering(world, now=lambda: datetime.now(UTC))
     labels = {**POD.metadata.labels, names.POD_GROUP_LABEL: "x"}
     moved = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, labels=labels))
@@ -63,8 +67,7 @@ def test_a_pod_with_another_groups_label_is_still_looked_after_with_its_job() ->
 
 
 def test_a_pod_that_went_over_to_another_group_while_it_waited_keeps_no_job() -> None:
-    kube = Client(Config(server=NOWHERE, credentials=Fixed()))
-    world = World(kube, SlurmClient(Calls(Transport([NOWHERE], FileToken(Path("none"))))), cluster="c")
+    world = nowhere()
     labels = {names.POD_GROUP_LABEL: "x"}
     moved = Pod(msgspec.structs.replace(POD.metadata, labels=labels), PodSpec(scheduler_name=names.SCHEDULER_NAME))
     world.pods.put(moved)
