@@ -232,7 +232,7 @@ async def test_a_refused_reconnect_is_tried_again(client: Client, namespace: str
     ):
         proxy.refuse()
         await eventually(lambda: not informer.contact.in_touch)
-        assert "no answer" in informer.contact.trouble
+        assert "no response" in informer.contact.trouble
         await client.create(CONFIG_MAPS, config_map(namespace, "meanwhile"))
         proxy.heal()
         await eventually(lambda: "meanwhile" in names(informer) and informer.contact.in_touch)
