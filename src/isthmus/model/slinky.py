@@ -11,7 +11,7 @@ from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import Condition, ObjectMeta
-from isthmus.model.schema import FreeForm, IntOrString, Rule, keyed_by, rules
+from isthmus.model.schema import FreeForm, IntOrString, Rule, keyed_by, nullable, rules
 
 GROUP = "slinky.slurm.net"
 VERSION = "v1beta1"
@@ -28,6 +28,10 @@ class LocalReference(Data, frozen=True):
     """An object of the same namespace, by its name."""
 
     name: _Name = ""
+
+
+_References = Annotated[tuple[LocalReference, ...], nullable()] | None
+"""Objects by their names; null for none, as slurm-operator's chart writes it."""
 
 
 class KeyReference(Data, frozen=True):
@@ -184,11 +188,11 @@ class ControllerSpec(Data, frozen=True):
     template: PodTemplate = PodTemplate()
     extra_conf: _Text = ""
     """Lines for slurm.conf, taken as they are; where they set what we would set, they count."""
-    config_file_refs: tuple[LocalReference, ...] = ()
-    prolog_script_refs: tuple[LocalReference, ...] = ()
-    epilog_script_refs: tuple[LocalReference, ...] = ()
-    prolog_slurmctld_script_refs: tuple[LocalReference, ...] = ()
-    epilog_slurmctld_script_refs: tuple[LocalReference, ...] = ()
+    config_file_refs: _References = None
+    prolog_script_refs: _References = None
+    epilog_script_refs: _References = None
+    prolog_slurmctld_script_refs: _References = None
+    epilog_slurmctld_script_refs: _References = None
     persistence: Persistence = Persistence()
     service: ServiceTemplate = ServiceTemplate()
     metrics: MetricsSpec = MetricsSpec()

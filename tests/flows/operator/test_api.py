@@ -274,6 +274,17 @@ async def test_manifests_of_other_operators_are_taken_whole(
     )
 
 
+async def test_nulls_that_helm_applies_on_the_server_are_taken(kube: Client, namespace: str) -> None:
+    """slurm-operator's chart writes empty lists of references so, and Helm 4 leaves merging to the server."""
+    scripts = (f"{it}ScriptRefs" for it in ("prolog", "epilog", "prologSlurmctld", "epilogSlurmctld"))
+    nulls = dict.fromkeys(("configFileRefs", *scripts))
+    keys = {"slurmKeyRef": {"name": "k", "key": "slurm.key"}, "jwtKeyRef": {"name": "k", "key": "jwt.key"}}
+    manifest = {"metadata": {"namespace": namespace, "name": "slurm"}, "spec": {**keys, **nulls}}
+    made = await kube.apply(parts.CONTROLLERS, manifest, manager="helm")
+    assert made == await kube.get(parts.CONTROLLERS, made.metadata.key)
+    assert not made.spec.config_file_refs
+
+
 async def test_kubectl_scales_and_lists_a_whole_cluster(
     kube: Client, namespace: str, control_plane: ControlPlaneBed
 ) -> None:

@@ -161,7 +161,7 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
         ("prologSlurmctldScriptRefs", spec.prolog_slurmctld_script_refs),
         ("epilogSlurmctldScriptRefs", spec.epilog_slurmctld_script_refs),
     ):
-        for place, reference in enumerate(references):
+        for place, reference in enumerate(references or ()):
             if not reference.name:
                 found.refuse(f"spec.{field}[{place}].name", "is required")
     workload = controller.metadata.annotations.get(names.WORKLOAD_NAME_ANNOTATION)

@@ -119,9 +119,11 @@ class Gatherer:
             raise Missing(f"there is no Accounting {reference.name}, which accountingRef names")
         return found
 
-    def _configmaps(self, references: Iterable[LocalReference], field: str) -> list[tuple[str, Mapping[str, str]]]:
+    def _configmaps(
+        self, references: Iterable[LocalReference] | None, field: str
+    ) -> list[tuple[str, Mapping[str, str]]]:
         found = []
-        for reference in sorted(references, key=lambda it: it.name):
+        for reference in sorted(references or (), key=lambda it: it.name):
             configmap = self._world.references.configmap(Key(self._namespace, reference.name), self._asker)
             if configmap is None:
                 raise Missing(f"there is no ConfigMap {reference.name}, which {field} names")

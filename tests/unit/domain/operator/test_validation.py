@@ -31,6 +31,9 @@ FINE = {
     "users": slinky("Controller", users=[user(sshPublicKeys=[ED25519]), user("bob", 2001, groups=["physics"])]),
     "the smallest NodeSet": slinky("NodeSet"),
     "a NodeSet with numbers for amounts": slinky("NodeSet", slurmd={"resources": {"limits": {"cpu": 2}}}),
+    "a Controller with nulls, as slurm-operator's chart writes them": slinky(
+        "Controller", configFileRefs=None, prologScriptRefs=None, epilogSlurmctldScriptRefs=None
+    ),
     "a NodeSet with nulls, as Helm writes them": slinky(
         "NodeSet", slurmd={"env": None, "resources": None}, template={"spec": {"tolerations": None}}
     ),
