@@ -87,7 +87,7 @@ class Vacancies:
 
     def _serves(self, name: str, partition: str | None) -> bool:
         node = self._nodes.get(name)
-        return node is not None and (not partition or partition in node.partitions)
+        return node is not None and (not partition or not set(partition.split(",")).isdisjoint(node.partitions))
 
     def _node_changed(self, name: str, _old: Node | None, new: Node | None) -> None:
         usable = new is not None and not is_out(new)

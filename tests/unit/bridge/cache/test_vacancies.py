@@ -112,6 +112,8 @@ def test_nodes_that_the_job_cannot_have_do_not_count() -> None:
     without = msgspec.structs.replace(WHOLE, excluded_nodes=("n[1,9]",))
     assert not bed.vacancies.suffice(without)
     assert bed.vacancies.suffice(msgspec.structs.replace(without, partition=None)), "n2 is of the default partition"
+    several = msgspec.structs.replace(without, partition="third,other")
+    assert bed.vacancies.suffice(several), "Slurm takes whichever partition has room"
     bed.nodes.drop("n1")
     assert not bed.vacancies.suffice(WHOLE)
 
