@@ -278,7 +278,7 @@ async def test_what_changes_together_is_read_once(jailed: JailedBed, slurm_here:
 async def test_who_names_no_cluster_is_told(jailed: JailedBed, slurm_here: SlurmBed) -> None:
     async with jailed.operator(slurm_here):
         await jailed.config("a", "/etc/a", cluster="typo", **RECONFIGURE)
-        said = "there is no SlurmCluster typo in this namespace; its label app.kubernetes.io/instance says whose"
+        said = "there is no SlurmCluster typo in this namespace; its label app.kubernetes.io/instance must name"
         await jailed.until("a", COMPLETED, "False", saying=said)
 
 
