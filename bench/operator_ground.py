@@ -11,11 +11,12 @@ Slurm bed's own network here.
 """
 
 import asyncio
+import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,10 +31,11 @@ from isthmus.domain.languages.slurmconf import Directive
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests import restapi
 from isthmus.domain.operator.manifests.common import labels
+from isthmus.domain.operator.nodeset.status import shown
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
-from isthmus.kube.errors import NotFound
+from isthmus.kube.errors import Conflict, NotFound
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Store
 from isthmus.model.meta import Key, condition
@@ -54,6 +56,7 @@ _SLURM = "slurm"
 _MOST_NODES = 2_000
 _WITHIN = 180.0
 _HOST = 'host="slurmrestd"'
+_LABEL = re.compile(r'(?:method|code)="([^"]*)"')
 _QUIET = 3.5
 """Seconds: what has happened may be told two seconds later."""
 
@@ -144,8 +147,19 @@ class Watched:
         self.pods = pods.store
         self._nodesets = nodesets.store
         self._news = asyncio.Event()
+        self.states = 0
+        """How often a pod has shown another state of its Slurm node, or none any more."""
         self.pods.on_change(lambda *_: self._news.set())
+        self.pods.on_change(self._count)
         self._nodesets.on_change(lambda *_: self._news.set())
+
+    def _count(self, _: Key, old: Pod | None, new: Pod | None) -> None:
+        if new and shown(new) != (shown(old) if old else ()):
+            self.states += 1
+
+    def all_shown(self) -> bool:
+        """Whether each pod shows a state of its Slurm node."""
+        return all(shown(pod) for pod in self.pods.values())
 
     async def make(self, workers: int) -> float:
         """Make the NodeSet; return when."""
@@ -225,7 +239,7 @@ async def watching(there: Ground) -> AsyncIterator[Watched]:
 
 
 async def _play(kube: Client, pods: Store[Pod]) -> NoReturn:
-    """Do to pods what kwok does, one after the other."""
+    """Do to pods what kwok does, one after the other, and leave conditions of others alone, as kubelets do."""
     due: asyncio.Queue[Key] = asyncio.Queue()
     pods.on_change(lambda key, _, pod: due.put_nowait(key) if pod else None)
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -233,11 +247,12 @@ async def _play(kube: Client, pods: Store[Pod]) -> NoReturn:
     while True:
         key = await due.get()
         pod = pods.get(key)
-        with suppress(NotFound):
+        with suppress(NotFound, Conflict):  # it is gone, or another has its name
             if pod and pod.leaving:
                 await kube.delete(PODS, key, grace=0)
             elif pod and pod.bound and pod.status.phase == "Pending":
-                await kube.merge_patch(PODS, key, {"status": status}, subresource="status")
+                body = {"metadata": {**_meta(key.name), "uid": pod.metadata.uid}, "status": status}
+                await kube.apply(PODS, body, manager="kubelet", force=True, subresource="status")
 
 
 @dataclass(frozen=True)
@@ -247,6 +262,8 @@ class Requests:
     kubernetes: float
     writes: float
     slurm: float
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    """Those to Kubernetes by method and code."""
 
     @classmethod
     def of(cls, process: Process) -> "Requests":
@@ -257,10 +274,21 @@ class Requests:
             kubernetes=sum(kubernetes.values()),
             writes=sum(count for labels, count in kubernetes.items() if 'method="GET"' not in labels),
             slurm=sum(count for labels, count in series.items() if _HOST in labels),
+            kinds={" ".join(_LABEL.findall(labels)): count for labels, count in kubernetes.items()},
         )
 
     def __sub__(self, before: "Requests") -> "Requests":
-        return Requests(self.kubernetes - before.kubernetes, self.writes - before.writes, self.slurm - before.slurm)
+        kinds = {kind: count - before.kinds.get(kind, 0.0) for kind, count in self.kinds.items()}
+        return Requests(
+            kubernetes=self.kubernetes - before.kubernetes,
+            writes=self.writes - before.writes,
+            slurm=self.slurm - before.slurm,
+            kinds={kind: count for kind, count in kinds.items() if count},
+        )
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count:,.0f} {kind}" for kind, count in sorted(self.kinds.items()))
+        return f"{self.kubernetes:,.0f} API requests ({told}), {self.slurm:,.0f} calls to Slurm"
 
 
 async def until_quiet(process: Process) -> None:
