@@ -9,8 +9,8 @@ from typing import Final
 
 _log = logging.getLogger(__name__)
 
-_MOST: Final = 100
-_LONGEST: Final = 300
+_MAX_MESSAGES: Final = 100
+_MAX_CHARS: Final = 300
 """So many faults are told apart, by so many characters."""
 
 
@@ -22,7 +22,7 @@ class Faults:
         self._told: set[str] = set()
 
     def __call__(self, error: Exception) -> None:
-        text = repr(error)[:_LONGEST]
-        if text not in self._told and len(self._told) < _MOST:
+        text = repr(error)[:_MAX_CHARS]
+        if text not in self._told and len(self._told) < _MAX_MESSAGES:
             self._told.add(text)
             _log.error("%s: a change was not processed; this is a bug", self._cache, exc_info=error)

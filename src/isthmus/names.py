@@ -182,9 +182,13 @@ SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 FILES_HASH_ANNOTATION = "isthmus.dev/files-hash"
 """On a pod: users and, on a login pod, all other files that it should have, for the same reason."""
 
-WISHES_ANNOTATION = "isthmus.dev/wishes"
-MADE_ANNOTATION = "isthmus.dev/made"
-"""On workloads: hashes of what users wished for, and of the pod template that was made of it."""
+SPEC_HASH_ANNOTATION = "isthmus.dev/spec-hash"
+TEMPLATE_HASH_ANNOTATION = "isthmus.dev/template-hash"
+"""On workloads: hashes of what users specified, and of the pod template that was made from it."""
+
+SPEC_HASH_ANNOTATION_OLD = "isthmus.dev/wishes"
+TEMPLATE_HASH_ANNOTATION_OLD = "isthmus.dev/made"
+"""The names of these two before 0.2.0; read until 0.3.0, so that an upgrade restarts no pods."""
 
 SLURM_CONFIG_HASH_ANNOTATION = "slinky.slurm.net/slurm-config-hash"
 SLURMDBD_CONF_HASH_ANNOTATION = "slinky.slurm.net/slurmdbd-conf-hash"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.sharedroot import looking, running
-from isthmus.sharedroot.own import Ready
+from isthmus.sharedroot.statedirectory import Ready
 from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, fast, links, make, seen
 
 names = st.sampled_from(["a", "b", "c", "d\udcff", "e\\x41"])

@@ -52,7 +52,7 @@ _PARTS: Final[tuple[Kind[Any], ...]] = (
 )
 
 
-class Reading:
+class ClusterReader:
     """Lists, each of which may fail by itself."""
 
     def __init__(self, client: Client, namespace: str = "") -> None:
@@ -99,7 +99,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     configs: tuple[ConfigMap, ...]
 
 
-async def find(reading_: Reading) -> Found:
+async def find(reading_: ClusterReader) -> Found:
     """List everything at the same time."""
     async with asyncio.TaskGroup() as tasks:
         clusters = tasks.create_task(reading_.list(soperator.SLURM_CLUSTERS, "SlurmClusters"))

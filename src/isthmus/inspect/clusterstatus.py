@@ -11,7 +11,7 @@ from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, PartFact
 from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
-from isthmus.inspect.clusterfacts import Found, Reading
+from isthmus.inspect.clusterfacts import ClusterReader, Found
 from isthmus.kube.client import Client
 from isthmus.model.event import Event
 from isthmus.model.meta import Key, condition
@@ -19,8 +19,8 @@ from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 
 _RECENT: Final = 900.0
 """Warnings of the last quarter of an hour are shown."""
-_MOST: Final = 5
-_LONGEST: Final = 160
+_MAX_PROBLEMS: Final = 5
+_MAX_CHARS: Final = 160
 
 _TITLES: Final = {
     "Controller": "slurmctld",
@@ -82,7 +82,7 @@ async def find_cluster(client: Client, name: str, *, namespace: str = "") -> Slu
 
 
 async def statuses(client: Client, *, name: str = "", namespace: str = "", now: float) -> tuple[Status, ...]:
-    reading = Reading(client, namespace)
+    reading = ClusterReader(client, namespace)
     found = await clusterfacts.find(reading)
     if reading.troubles and not found.clusters:
         what, why = next(iter(reading.troubles.items()))
@@ -175,10 +175,10 @@ def _problems(cluster: ClusterFacts, found: Found, now: float, *, since: float) 
         and (at := it.at) is not None
         and at.timestamp() > since
     ]
-    for ago, it in sorted(recent, key=_newest)[:_MOST]:
+    for ago, it in sorted(recent, key=_newest)[:_MAX_PROBLEMS]:
         about = f"{it.involved_object.kind.lower()}/{it.involved_object.name}"
         text = f"{it.reason}: {' '.join(it.message.split())}"
-        yield Problem(about, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", ago)
+        yield Problem(about, text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}…", ago)
 
 
 def _newest(pair: tuple[float, Event]) -> float:

@@ -11,7 +11,7 @@ from isthmus.domain.diagnosis import Facts, Finding, diagnose
 from isthmus.domain.diagnosis.facts import KindFact, OperatorFact, ReturnedFact
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
-from isthmus.inspect.clusterfacts import Reading
+from isthmus.inspect.clusterfacts import ClusterReader
 from isthmus.inspect.returned import returned
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
@@ -50,11 +50,11 @@ async def examine(client: Client, *, namespace: str = "", name: str = "", now: f
 
 async def gather(client: Client, *, namespace: str = "", name: str = "", now: float) -> Facts:
     """Find out what there is, all at the same time."""
-    reading = Reading(client, namespace)
+    reading = ClusterReader(client, namespace)
     async with asyncio.TaskGroup() as tasks:
         found = tasks.create_task(clusterfacts.find(reading))
         kinds = tasks.create_task(_kinds(reading))
-        operators = tasks.create_task(_operators(Reading(client), now))
+        operators = tasks.create_task(_operators(ClusterReader(client), now))
         nodes = tasks.create_task(reading.list(NODES, "nodes"))
         gone_back = tasks.create_task(
             reading.attempt("Events", returned(client, namespace=namespace, now=now)),
@@ -75,7 +75,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
     )
 
 
-async def _kinds(reading: Reading) -> tuple[KindFact, ...]:
+async def _kinds(reading: ClusterReader) -> tuple[KindFact, ...]:
     """Compare the kinds that the API server has with those that this program knows."""
     wanted = {it["metadata"]["name"]: it for it in crds.definitions()}
     facts = []
@@ -114,7 +114,7 @@ def _missing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: st
         yield from _missing_fields(ours["items"], theirs["items"], f"{path}[]")
 
 
-async def _operators(reading: Reading, now: float) -> tuple[OperatorFact, ...] | None:
+async def _operators(reading: ClusterReader, now: float) -> tuple[OperatorFact, ...] | None:
     # Under which name it was installed is not known here.
     label = ",".join(f"{key}={value}" for key, value in LEASE_LABELS.items())
     try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 _WORKERS: Final = 4
-_SOON: Final = 1.0
+_REQUEUE_S: Final = 1.0
 _SETTLE: Final = 0.5
 """Seconds without a further change after which Slurm is told; one apply may change several ConfigMaps."""
 _SETTLE_MOST: Final = 3.0
@@ -112,7 +112,7 @@ class JailedConfigSync:
             self._memories.pop(cluster, None)
             return
         if not self._world.in_touch:
-            raise Wait("Kubernetes does not answer", after=_SOON)
+            raise Wait("Kubernetes does not answer", after=_REQUEUE_S)
         if not self._is_there(cluster):
             for config in configs:
                 # What was told stays told: the cluster may be back in a moment.
@@ -129,7 +129,7 @@ class JailedConfigSync:
         if plan.reconfigure:
             await self._reconfigure(cluster, memory)
         if plan.under_way:
-            self.controller.queue.add(cluster, after=_SOON)
+            self.controller.queue.add(cluster, after=_REQUEUE_S)
 
     def _is_there(self, cluster: Key) -> bool:
         world = self._world

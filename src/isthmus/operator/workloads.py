@@ -25,6 +25,16 @@ class _Whole(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
 
 
+class Hashes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workload was made from: the user's specification, and the pod template that the operator made."""
+
+    spec: str
+    template: str
+
+    def annotations(self) -> dict[str, str]:
+        return {names.SPEC_HASH_ANNOTATION: self.spec, names.TEMPLATE_HASH_ANNOTATION: self.template}
+
+
 class Workloads:
     """Applies the workloads of one kind of custom resource."""
 
@@ -46,28 +56,33 @@ class Workloads:
         there = self._stores[kind.name]
         meta, spec = manifest["metadata"], manifest["spec"]
         key = Key(meta["namespace"], meta["name"])
-        marks = {names.WISHES_ANNOTATION: hash_of(wishes), names.MADE_ANNOTATION: hash_of(spec["template"])}
+        hashes = Hashes(spec=hash_of(wishes), template=hash_of(spec["template"]))
         found = there.get(key)
-        if found is not None and _made_otherwise(found, marks):
-            marks[names.MADE_ANNOTATION] = found.metadata.annotations[names.MADE_ANNOTATION]
-            spec = {**spec, "template": await self._template(kind, key, found)}
-        annotations = {**meta.get("annotations", {}), **marks}
+        held = hashes_on(found.metadata.annotations) if found is not None else None
+        if found is not None and held is not None and made_otherwise(held, hashes):
+            hashes = held
+            spec = {**spec, "template": await self._template(kind, key, found.metadata.uid, held)}
+        annotations = {**meta.get("annotations", {}), **hashes.annotations()}
         whole = {**manifest, "metadata": {**meta, "annotations": annotations}, "spec": spec}
         await self._applier.apply(kind, whole, there=there, owners=owners)
 
-    async def _template(self, kind: Kind[Workload], key: Key, found: Workload) -> dict[str, Any]:
-        known = (found.metadata.uid, found.metadata.annotations[names.MADE_ANNOTATION])
+    async def _template(self, kind: Kind[Workload], key: Key, uid: str, held: Hashes) -> dict[str, Any]:
+        known = (uid, held.template)
         if known not in self._kept:
             whole = msgspec.json.decode(await self._client.send("GET", path(kind, key)), type=_Whole)
             self._kept[known] = whole.spec["template"]
         return self._kept[known]
 
 
-def _made_otherwise(found: Workload, marks: Mapping[str, str]) -> bool:
-    """Whether a workload has what was wished for, made by another version of us."""
-    held = found.metadata.annotations
-    return (
-        held.get(names.WISHES_ANNOTATION) == marks[names.WISHES_ANNOTATION]
-        and names.MADE_ANNOTATION in held
-        and held[names.MADE_ANNOTATION] != marks[names.MADE_ANNOTATION]
+def hashes_on(annotations: Mapping[str, str]) -> Hashes | None:
+    """The hashes that a workload carries, under today's names or those before 0.2.0."""
+    spec = annotations.get(names.SPEC_HASH_ANNOTATION) or annotations.get(names.SPEC_HASH_ANNOTATION_OLD)
+    template = annotations.get(names.TEMPLATE_HASH_ANNOTATION) or annotations.get(
+        names.TEMPLATE_HASH_ANNOTATION_OLD
     )
+    return Hashes(spec=spec, template=template) if spec and template else None
+
+
+def made_otherwise(held: Hashes, wanted: Hashes) -> bool:
+    """Whether a workload is of the same specification, and another version of the operator made its template."""
+    return held.spec == wanted.spec and held.template != wanted.template

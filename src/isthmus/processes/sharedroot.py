@@ -12,8 +12,8 @@ from isthmus.domain.sharedroot.space import readable
 from isthmus.errors import IsthmusError
 from isthmus.sharedroot import looking, running
 from isthmus.sharedroot.looking import Status, Verified
-from isthmus.sharedroot.own import Ready
 from isthmus.sharedroot.running import Done, Progress
+from isthmus.sharedroot.statedirectory import Ready
 
 # Kubernetes shows what is in there when a container has failed.
 _TERMINATION_LOG: Final = Path("/dev/termination-log")

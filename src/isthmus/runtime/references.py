@@ -28,7 +28,7 @@ class Asker(NamedTuple):
     key: Key
 
 
-_SOON: Final = 5.0
+_REQUEUE_S: Final = 5.0
 """When to look again if nobody is woken: an object that cannot be read for now."""
 
 
@@ -82,7 +82,7 @@ class References:
         if not known.informer.synced.is_set():
             trouble = known.informer.contact.trouble
             raise NotReadYet(
-                f"{kind.name} {key} has not been read yet{f': {trouble}' if trouble else ''}", after=_SOON
+                f"{kind.name} {key} has not been read yet{f': {trouble}' if trouble else ''}", after=_REQUEUE_S
             )
         found: T | None = known.informer.store.get(key)
         return found

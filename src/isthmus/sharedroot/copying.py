@@ -24,7 +24,7 @@ from isthmus.domain.sharedroot.deciding import Step
 from isthmus.domain.sharedroot.entry import Entry
 from isthmus.errors import Retry
 from isthmus.sharedroot import moving
-from isthmus.sharedroot.own import Own
+from isthmus.sharedroot.statedirectory import StateDirectory
 from isthmus.sharedroot.tree import PIECE, READ, Tree, digest_of, unchanged, xattrs_of
 
 _BATCH_SIZE: Final = 64 << 20
@@ -64,7 +64,9 @@ class Staged(msgspec.Struct, frozen=True):
 class Copier:
     """Carries files from an image to the root. Safe for use by several threads."""
 
-    def __init__(self, source: Tree, root: Tree, own: Own, *, staging: int, check: Callable[[], None]) -> None:
+    def __init__(
+        self, source: Tree, root: Tree, own: StateDirectory, *, staging: int, check: Callable[[], None]
+    ) -> None:
         self._source = source
         self._root = root
         self._own = own

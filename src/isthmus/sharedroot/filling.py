@@ -22,7 +22,7 @@ from isthmus.domain.sharedroot.deciding import Step
 from isthmus.domain.sharedroot.entry import Entry
 from isthmus.sharedroot.copying import Copier, Staged, batches
 from isthmus.sharedroot.gathering import Gathered
-from isthmus.sharedroot.own import Own
+from isthmus.sharedroot.statedirectory import StateDirectory
 from isthmus.sharedroot.tree import DIRECTORY, Tree, unchanged, xattrs_of
 
 _TELL_EVERY: Final = 2.0
@@ -34,7 +34,7 @@ class Filler:
     """Carries out one plan."""
 
     def __init__(
-        self, gathered: Gathered, source: Tree, root: Tree, own: Own, *, copier: Copier, staging: int
+        self, gathered: Gathered, source: Tree, root: Tree, own: StateDirectory, *, copier: Copier, staging: int
     ) -> None:
         self._image = gathered.image
         self._plan = gathered.plan

@@ -14,8 +14,8 @@ from isthmus.domain.sharedroot.checking import Verdict
 from isthmus.domain.sharedroot.entry import Entry, shown
 from isthmus.errors import Terminal
 from isthmus.sharedroot import lock
-from isthmus.sharedroot.own import JOURNAL, MANIFEST, Own, Ready
 from isthmus.sharedroot.running import THREADS, explained, opened
+from isthmus.sharedroot.statedirectory import JOURNAL, MANIFEST, Ready, StateDirectory
 from isthmus.sharedroot.tree import Tree
 
 
@@ -55,7 +55,7 @@ def status(root: str) -> Status:
         there = os.fstatvfs(tree.top)
         free = there.f_bavail * there.f_frsize
         try:
-            own = stack.enter_context(Own.found(tree.top))
+            own = stack.enter_context(StateDirectory.found(tree.top))
         except FileNotFoundError:
             return Status(None, unfinished=False, holder="", paths=0, size=0, free=free)
         holder = lock.holder(own.descriptor)
@@ -76,7 +76,7 @@ def verify(root: str, *, told: Callable[[int, int], None]) -> Verified:
         stack.enter_context(explained(root))
         tree = opened(root, "the root", stack)
         try:
-            own = stack.enter_context(Own.found(tree.top))
+            own = stack.enter_context(StateDirectory.found(tree.top))
         except FileNotFoundError:
             own = None
         entries = own.entries(MANIFEST) if own else []

@@ -23,7 +23,7 @@ from isthmus.sharedroot import lock, moving
 from isthmus.sharedroot.copying import Copier
 from isthmus.sharedroot.filling import Filler
 from isthmus.sharedroot.gathering import Gathered, Reader, gather, image_of
-from isthmus.sharedroot.own import JOURNAL, MANIFEST, READY, Own, Ready
+from isthmus.sharedroot.statedirectory import JOURNAL, MANIFEST, READY, Ready, StateDirectory
 from isthmus.sharedroot.tree import OWN, Tree
 
 # More than cores: most of the time each of them waits for a disk or for a server.
@@ -106,7 +106,7 @@ class _Run:
     def ready(self) -> Ready | None:
         """Read what the root says about itself."""
         try:
-            with Own.found(self._root.top) as own:
+            with StateDirectory.found(self._root.top) as own:
                 return own.ready()
         except FileNotFoundError:
             return None
@@ -114,7 +114,7 @@ class _Run:
     def look(self) -> Gathered:
         """Make a plan without touching anything."""
         try:
-            with Own.found(self._root.top) as own:
+            with StateDirectory.found(self._root.top) as own:
                 knowledge = own.knowledge()
         except FileNotFoundError:
             knowledge = Knowledge()
@@ -125,7 +125,10 @@ class _Run:
         entries = self._fit_image()
         os.fchown(self._root.top, os.geteuid(), os.getegid())
         os.fchmod(self._root.top, 0o755)
-        with Own.made(self._root.top) as own, lock.held(own.descriptor, doing=doing, since=now) as self._lost:
+        with (
+            StateDirectory.made(self._root.top) as own,
+            lock.held(own.descriptor, doing=doing, since=now) as self._lost,
+        ):
             before = own.ready()
             if before is not None and doing.endswith("populate"):
                 return Done(before, planning.summary(Plan(())))  # somebody else did it while we waited for the lock
@@ -211,7 +214,7 @@ class _Run:
         there = os.listdir(self._root.top)  # noqa: PTH208 - paths know no open directories
         return tuple(sorted(map(shown, set(there) - ours))) if fresh else ()
 
-    def _finish(self, own: Own, manifest: list[Entry], *, image: str, now: str) -> Ready:
+    def _finish(self, own: StateDirectory, manifest: list[Entry], *, image: str, now: str) -> Ready:
         """Say that it is done, in an order in which every half of it is true."""
         text = b"".join(map(to_line, manifest))
         self._check()

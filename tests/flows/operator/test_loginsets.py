@@ -209,16 +209,25 @@ async def test_another_version_of_the_operator_leaves_pods_alone_until_something
     control_plane: ControlPlaneBed, kube: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del kube
-    async with working(control_plane, namespace, LoginSetSync) as bed:
-        await bed.controller()
-        await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
-        await eventually(lambda: stamp(bed))
+    with monkeypatch.context() as before:  # the version that called its hashes otherwise
+        before.setattr(names, "SPEC_HASH_ANNOTATION", names.SPEC_HASH_ANNOTATION_OLD)
+        before.setattr(names, "TEMPLATE_HASH_ANNOTATION", names.TEMPLATE_HASH_ANNOTATION_OLD)
+        async with working(control_plane, namespace, LoginSetSync) as bed:
+            await bed.controller()
+            await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
+            await eventually(lambda: stamp(bed))
+            made = (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.annotations
+    assert names.SPEC_HASH_ANNOTATION_OLD in made
+    assert names.SPEC_HASH_ANNOTATION not in made
     monkeypatch.setattr(login, "_START", "exec sleep infinity")
     async with working(control_plane, namespace, LoginSetSync) as bed:
         await eventually(lambda: bed.key("login") in bed.world.statefulsets)
         await bed.sync.reconcile(bed.key("login"))
         assert "sleep infinity" not in await script(bed)
-        assert (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata.generation == 1
+        found = (await bed.kube.get(STATEFULSETS, bed.key("login"))).metadata
+        assert found.generation == 1
+        assert found.annotations[names.SPEC_HASH_ANNOTATION] == made[names.SPEC_HASH_ANNOTATION_OLD]
+        assert names.SPEC_HASH_ANNOTATION_OLD not in found.annotations
         # How many there are has nothing to do with how each is made.
         await bed.kube.merge_patch(LOGINSETS, bed.key("login"), {"spec": {"replicas": 2}})
         await eventually(lambda: bed.key("login-1") in bed.world.pods)

@@ -12,8 +12,8 @@ import pytest
 from isthmus.domain.sharedroot.entry import Entry
 from isthmus.errors import Retry, Terminal
 from isthmus.sharedroot import gathering, running
-from isthmus.sharedroot.own import Ready
 from isthmus.sharedroot.running import Done
+from isthmus.sharedroot.statedirectory import Ready
 from isthmus.sharedroot.tree import Tree
 
 ASLEEP = "import os, signal, sys; os.chroot(sys.argv[1]); os.chdir('/'); signal.pause()"

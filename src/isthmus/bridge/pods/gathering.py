@@ -14,7 +14,7 @@ from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World, job_ids
 from isthmus.domain.bridge import jobstates, podrules
 from isthmus.domain.bridge.grouping import GroupKey, group_of
-from isthmus.domain.bridge.podrules import Scene
+from isthmus.domain.bridge.podrules import JobView
 from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
 from isthmus.slurm.submission import duplicates, newer
@@ -31,7 +31,7 @@ class Gathering:
         self._now = now
         self._departed: dict[GroupKey, OrderedDict[str, Pod]] = {}
 
-    def scene(self, ours: OurJob) -> Scene:
+    def scene(self, ours: OurJob) -> JobView:
         world, marker = self._world, ours.marker
         family = world.jobs.of_group(marker.group)
         members = world.members(marker.group)
@@ -48,7 +48,7 @@ class Gathering:
         # One that went over to another group while it waited is not this job's any more, but has been seen.
         first = (pod for key, _ in submitted_for if (pod := world.pods.get(key)))
         seen = {pod.metadata.uid for pod in (*members, *first, *departed)}
-        return Scene(
+        return JobView(
             job=ours.job,
             marker=marker,
             now=self._now(),

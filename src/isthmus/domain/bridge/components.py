@@ -21,7 +21,7 @@ from isthmus.domain.languages.wording import some
 from isthmus.errors import Terminal
 from isthmus.model.pod import Pod
 
-MOST: Final = 128
+MAX_COMPONENTS: Final = 128
 """So many components Slurm takes."""
 
 _ROLE_DIGITS: Final = 12
@@ -82,7 +82,7 @@ def plan(
     same = len({(tuple(sorted(part.shape.devices.items())), _wishes(part.pods[0])) for part in parts}) == 1
     if (same or not components) and shared >= (slots if exclusive else 1):
         return (_merged(parts),)
-    if components and len(parts) <= MOST:
+    if components and len(parts) <= MAX_COMPONENTS:
         return tuple(parts)
     alone = all(part.fit >= (len(part.pods) if exclusive else 1) for part in parts)
     if components or alone:
@@ -99,7 +99,7 @@ def _refusal(parts: Sequence[Part], *, components: bool, release: str) -> str:
     kinds = some((f"{len(part.pods)} like {part.pods[0].metadata.name}" for part in parts), 3)
     told = f"its pods need different nodes ({kinds})"
     if components:
-        return f"{told}, and Slurm takes {MOST} components at most, not {len(parts)}"
+        return f"{told}, and Slurm takes {MAX_COMPONENTS} components at most, not {len(parts)}"
     return f"{told}, which Slurm{f' {release}' if release else ''} cannot give to one job"
 
 

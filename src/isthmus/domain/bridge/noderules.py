@@ -54,7 +54,7 @@ class Rules(msgspec.Struct, frozen=True):
     """For how many seconds a node may be not ready before it is drained."""
 
 
-class SlurmSide(msgspec.Struct, frozen=True):
+class SlurmCapabilities(msgspec.Struct, frozen=True):
     """What Slurm can do and has, as far as a node needs it."""
 
     can_register: bool = True
@@ -148,7 +148,7 @@ def decide(
     name: str,
     rules: Rules,
     now: datetime,
-    side: SlurmSide,
+    side: SlurmCapabilities,
     reserved: Reserve = NO_RESERVE,
 ) -> Decision:
     """Decide about the node that Slurm calls, or would call, `name`. Only to be asked while both sides answer."""
@@ -181,7 +181,7 @@ def _external(
     name: str,
     rules: Rules,
     now: datetime,
-    side: SlurmSide,
+    side: SlurmCapabilities,
     reserved: Reserve,
 ) -> Decision:
     if slurm and (_foreign(slurm, rules) or not _made_by_us_or_like_it(slurm)):
@@ -222,7 +222,7 @@ def _cannot_be(kube: Node, slurm: SlurmNode | None, error: Terminal, rules: Rule
     return _also(plan, follow)
 
 
-def _register(kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, side: SlurmSide) -> Decision:
+def _register(kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, side: SlurmCapabilities) -> Decision:
     follow = _follow(kube, None, rules, now)
     if not side.can_register:
         return _also(_complain("CannotRegister", "external nodes need Slurm 25.11 or newer"), follow)

@@ -13,7 +13,7 @@ import msgspec
 from isthmus.model.meta import Key, condition
 from isthmus.model.pod import Pod
 
-_LONGEST: Final = 500
+_MAX_CHARS: Final = 500
 """Of the 1,024 characters of a comment."""
 
 _SEPARATOR: Final = " | "
@@ -87,7 +87,7 @@ def _text(stories: Sequence[_Story]) -> str:
     for text, (first, *others) in alike.items():
         who = f"{first} and {len(others)} more" if others else first
         told.append(f"{who}: {text}")
-    return _plain("; ".join(told))[:_LONGEST]
+    return _plain("; ".join(told))[:_MAX_CHARS]
 
 
 def _plain(text: str) -> str:

@@ -47,7 +47,7 @@ _COUNTS_WITHIN: Final = 2.0
 """Seconds after its start in which slurmctld begins to count."""
 
 
-class Scene(msgspec.Struct, frozen=True):
+class JobView(msgspec.Struct, frozen=True):
     """A job and all that bears on it."""
 
     job: Job
@@ -120,7 +120,7 @@ class Decision(msgspec.Struct, frozen=True):
 NOTHING: Final = Decision()
 
 
-def decide(scene: Scene) -> Decision:
+def decide(scene: JobView) -> Decision:
     phase = jobstates.phase(scene.job.job_state)
     if phase is Phase.UNKNOWN:
         return NOTHING
@@ -218,12 +218,12 @@ def _stays(pod: Pod) -> bool:
     return not (pod.finished or pod.leaving)
 
 
-def _holds(pod: Pod, scene: Scene) -> bool:
+def _holds(pod: Pod, scene: JobView) -> bool:
     """Whether a bound pod may still use its node."""
     return not pod.finished and _patience(pod, scene) > 0
 
 
-def _patience(pod: Pod, scene: Scene) -> float:
+def _patience(pod: Pod, scene: JobView) -> float:
     """Tell for how many seconds a pod keeps its job at least, as far as its node's death would matter."""
     deadline = pod.metadata.deletion_timestamp
     if deadline is None or pod.spec.node_name not in scene.dead_nodes:
@@ -232,12 +232,12 @@ def _patience(pod: Pod, scene: Scene) -> float:
     return (deadline + _CONFIRMATION - scene.now).total_seconds()
 
 
-def _next_look(held: Collection[Pod], scene: Scene) -> float | None:
+def _next_look(held: Collection[Pod], scene: JobView) -> float | None:
     soonest = min((it for pod in held if (it := _patience(pod, scene)) > 0), default=float("inf"))
     return soonest if soonest < float("inf") else None
 
 
-def _is_awaited(scene: Scene, phase: Phase) -> bool:
+def _is_awaited(scene: JobView, phase: Phase) -> bool:
     """Whether pods without a node may still get one by this job.
 
     Pods that are held by a scheduling gate do not keep nodes that are allocated already.
@@ -247,7 +247,7 @@ def _is_awaited(scene: Scene, phase: Phase) -> bool:
     return any(_stays(pod) and (phase is Phase.WAITING or not pod.spec.scheduling_gates) for pod in scene.loose)
 
 
-def _end(scene: Scene) -> EndJob:
+def _end(scene: JobView) -> EndJob:
     if scene.surplus:
         return EndJob(Outcome(Result.DELETED, "another job was submitted under the same key"))
     here = (*scene.bound, *scene.elsewhere)
@@ -256,14 +256,14 @@ def _end(scene: Scene) -> EndJob:
     return EndJob(told, scene.missing, status)
 
 
-def _unwanted(scene: Scene) -> tuple[Pod, ...]:
+def _unwanted(scene: JobView) -> tuple[Pod, ...]:
     """Name the pods that waited for this job when somebody cancelled it."""
     if not scene.withdrawn:
         return ()
     return tuple(pod for pod in scene.loose if _stays(pod) and pod.metadata.uid in scene.marker.uids)
 
 
-def _without_node(held: Collection[Pod], scene: Scene, phase: Phase) -> list[Evict]:
+def _without_node(held: Collection[Pod], scene: JobView, phase: Phase) -> list[Evict]:
     """Name the pods whose node is not the job's, though the job lives."""
     job = scene.job
     staying = [pod for pod in held if _stays(pod)]
@@ -277,13 +277,13 @@ def _without_node(held: Collection[Pod], scene: Scene, phase: Phase) -> list[Evi
     return [_evict(pod, job, end) for pod in staying if (on := _slurm_nodes(pod, scene)) and nodes.isdisjoint(on)]
 
 
-def _slurm_nodes(pod: Pod, scene: Scene) -> set[str]:
+def _slurm_nodes(pod: Pod, scene: JobView) -> set[str]:
     """Name the Slurm node of a pod: what it was when it was bound, and what it is now."""
     then = pod.metadata.annotations.get(names.POD_SLURM_NODE_ANNOTATION, "")
     return {name for name in (then, scene.slurm_names.get(pod.spec.node_name, "")) if name}
 
 
-def _about_suspension(held: Collection[Pod], scene: Scene, phase: Phase) -> list[Tell]:
+def _about_suspension(held: Collection[Pod], scene: JobView, phase: Phase) -> list[Tell]:
     suspended = phase is Phase.SUSPENDED
     job_id = scene.job.job_id
     if suspended:

@@ -19,7 +19,7 @@ PROGRESSING = "Progressing"
 DEGRADED = "Degraded"
 SLURM_REACHABLE = "SlurmReachable"
 
-_LONGEST: Final = 32768
+_MAX_CHARS: Final = 32768
 """Characters that the API server takes for a message."""
 
 
@@ -38,7 +38,7 @@ def unknown(type_: str, reason: str, message: str = "") -> Condition:
 
 
 def _told(type_: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-    return Condition(type=type_, status=status, reason=reason, message=message[:_LONGEST])
+    return Condition(type=type_, status=status, reason=reason, message=message[:_MAX_CHARS])
 
 
 def merged(

@@ -15,7 +15,7 @@ UNCREATED: Final = "pods cannot be created"
 """How it is told that Kubernetes refuses pods: a quota, an admission webhook, a security policy."""
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
-_LONGEST: Final = 400
+_MAX_CHARS: Final = 400
 
 
 class Trouble(NamedTuple):
@@ -115,4 +115,4 @@ def _how(ended: Terminated) -> str:
 def _short(text: str) -> str:
     """Make one line of a text, with its end: that is where programs say what is wrong."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"…{line[-_LONGEST:]}"
+    return line if len(line) <= _MAX_CHARS else f"…{line[-_MAX_CHARS:]}"

@@ -36,7 +36,7 @@ _BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()}
 _LARGEST_BINARY = ((1 << 63) - 1) * ONE
 _TOO_LARGE = 10**21 * ONE
 """From here on the API server loses the suffix of round numbers: it makes `1000E` into `1`."""
-_LONGEST = 100
+_MAX_CHARS = 100
 """So many digits, zeros in front not counted, are read; the API server itself sets no limit."""
 _LONGEST_TEXT = 4000
 _FINEST = -9
@@ -105,8 +105,8 @@ class _Read:
     def __init__(self, text: str) -> None:
         found = _FORM.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
         whole, part = (found["whole"].lstrip("0"), found["part"] or "") if found else ("", "")
-        if found is None or not (found["whole"] or part) or len(whole) + len(part) > _LONGEST:
-            raise Terminal(f"{text[:_LONGEST]!r} is not a quantity", remedy="write it like 500m, 2 or 1.5Gi")
+        if found is None or not (found["whole"] or part) or len(whole) + len(part) > _MAX_CHARS:
+            raise Terminal(f"{text[:_MAX_CHARS]!r} is not a quantity", remedy="write it like 500m, 2 or 1.5Gi")
         suffix, digits = found["suffix"], f"{whole or '0'}{part}"
         if suffix in _BINARY:
             self.style = Style.BINARY
@@ -128,8 +128,8 @@ class _Read:
 def _scale(number: int, exponent: int) -> int:
     """Multiply by a power of ten, rounding up; whatever is certainly too large comes out just so."""
     if exponent < 0:
-        return _divide_up(number, 10 ** min(-exponent, 2 * _LONGEST)) if number else 0
-    power: int = 10 ** min(exponent, 2 * _LONGEST)
+        return _divide_up(number, 10 ** min(-exponent, 2 * _MAX_CHARS)) if number else 0
+    power: int = 10 ** min(exponent, 2 * _MAX_CHARS)
     return min(number, _TOO_LARGE) * power
 
 

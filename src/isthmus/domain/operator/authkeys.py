@@ -27,9 +27,9 @@ PLAIN_FILE: Final = "slurm.key"
 JWT_FILE: Final = "jwt.key"
 MUNGE_FILE: Final = "munge.key"
 
-_SHORTEST: Final = 16
+_MIN_BYTES: Final = 16
 """Slurm ends when it reads a shorter key."""
-_LONGEST: Final = 4096
+_MAX_BYTES: Final = 4096
 
 _CREDENTIALS: Final = 120
 """Seconds for which nodes accept the credential of a job step where AuthInfo says nothing; nothing lives longer."""
@@ -61,10 +61,10 @@ class AuthKey(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, secret: bytes, *, where: str) -> "AuthKey":
         """Take a user's key; `where` tells the reader of an error which one is meant."""
-        if not _SHORTEST <= len(secret) <= _LONGEST:
+        if not _MIN_BYTES <= len(secret) <= _MAX_BYTES:
             raise BadKey(
                 f"the key in {where} has {len(secret)} bytes",
-                remedy=f"use {_SHORTEST} to {_LONGEST} random bytes, such as head -c 1024 /dev/urandom",
+                remedy=f"use {_MIN_BYTES} to {_MAX_BYTES} random bytes, such as head -c 1024 /dev/urandom",
             )
         return cls(hashlib.sha256(b"kid of a Slurm key\0" + secret).hexdigest()[:16], secret)
 

@@ -11,7 +11,7 @@ _TYPE: Final = re.compile(
 """A key's kind and its bytes; before them options may stand, behind them a comment."""
 
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_LONGEST: Final = 8192
+_MAX_CHARS: Final = 8192
 """Characters of a line that sshd reads."""
 
 
@@ -48,8 +48,8 @@ def _trouble(line: str) -> str:
     """Say why a line is no public key; empty if it is one."""
     if _UNPRINTABLE.search(line):
         return "contains control characters"
-    if len(line) > _LONGEST:
-        return f"is longer than {_LONGEST} characters"
+    if len(line) > _MAX_CHARS:
+        return f"is longer than {_MAX_CHARS} characters"
     for found in _TYPE.finditer(line):
         try:
             content = b64decode(found[2], validate=True)

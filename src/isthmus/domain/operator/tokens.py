@@ -21,14 +21,14 @@ from isthmus.model.slinky import Token
 ISSUER: Final = "slurm-operator"
 SECRET_KEY: Final = "SLURM_JWT"  # noqa: S105 - the name of a key of a Secret, not what is in it
 DEFAULT_LIFETIME: Final = 900
-SHORTEST: Final = 60
-LONGEST: Final = 10 * 365 * 86400
+MIN_LIFETIME_S: Final = 60
+MAX_LIFETIME_S: Final = 10 * 365 * 86400
 _RENEW_AT: Final = 0.8
 _APART: Final = 10
 """Seconds by which the clocks of two operators may differ."""
 
 _NAME: Final = re.compile(r"[^a-z0-9.-]")
-_MOST: Final = 253
+_MAX_NAME_CHARS: Final = 253
 
 
 class Issued(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Issued(msgspec.Struct, frozen=True):
 def lifetime_of(token: Token) -> int:
     """Tell the lifetime in whole seconds, within sensible bounds."""
     wanted = parse_duration(token.spec.lifetime) if token.spec.lifetime else DEFAULT_LIFETIME
-    return int(min(max(wanted, SHORTEST), LONGEST))
+    return int(min(max(wanted, MIN_LIFETIME_S), MAX_LIFETIME_S))
 
 
 def secret_name(token: Token) -> str:
@@ -55,10 +55,10 @@ def secret_name(token: Token) -> str:
     name, user = token.metadata.name, token.spec.username
     plain = f"{name}-jwt-{user}"
     valid = _NAME.sub("-", plain.lower()).strip("-.")
-    if valid == plain and len(valid) <= _MOST:
+    if valid == plain and len(valid) <= _MAX_NAME_CHARS:
         return plain
     digest = hashlib.sha256(plain.encode()).hexdigest()[:8]
-    return f"{valid[: _MOST - len(digest) - 1].rstrip('-.')}-{digest}"
+    return f"{valid[: _MAX_NAME_CHARS - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
 def secret_key(token: Token) -> str:

@@ -28,7 +28,7 @@ from isthmus.model.slinky import PodTemplate, ServiceTemplate, User
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LABEL: Final = re.compile(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", re.ASCII)
 _PUBLIC_KEY: Final = re.compile(r"(ssh-\S+|ecdsa-sha2-\S+|sk-\S+)\s+\S+", re.ASCII)
-_LONGEST: Final = 80
+_MAX_CHARS: Final = 80
 
 _SYSTEM_USERS: Final = frozenset(
     (
@@ -151,7 +151,7 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
     with found.within("spec.extraConf"):
         for path in Extra.read(spec.extra_conf).config.includes():
             if "/" in path:
-                found.warnings.append(f"spec.extraConf includes {path[:_LONGEST]}: it must be in the image")
+                found.warnings.append(f"spec.extraConf includes {path[:_MAX_CHARS]}: it must be in the image")
     if "\r" in spec.extra_conf:
         found.refuse("spec.extraConf", "lines end with a line feed alone, not with a carriage return")
     for field, references in (

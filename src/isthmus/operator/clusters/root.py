@@ -13,7 +13,7 @@ from isthmus.domain.kube.podtrouble import Trouble, is_new, of_pods
 from isthmus.domain.operator.clusterparts import rootjobs, rootstatus
 from isthmus.domain.operator.clusterparts.rootjobs import Hashes, SeenRoot
 from isthmus.domain.operator.clusterparts.rootstatus import POPULATED, RootView
-from isthmus.domain.operator.clusterparts.status import Family, at_rest
+from isthmus.domain.operator.clusterparts.status import ClusterView, at_rest
 from isthmus.domain.operator.manifests import populate
 from isthmus.domain.operator.manifests.populate import Filling
 from isthmus.errors import Terminal
@@ -39,7 +39,7 @@ class RootKeeper:
         self._recorder = recorder
         self._now = now
 
-    async def keep(self, cluster: SlurmCluster, filling: Filling, family: Family) -> Terminal | None:
+    async def keep(self, cluster: SlurmCluster, filling: Filling, family: ClusterView) -> Terminal | None:
         """Make the Jobs that should be there, and remove those that should not. Nobody waits for them.
 
         Return why Kubernetes refuses one as it is written.

@@ -24,7 +24,7 @@ from isthmus.domain.operator.clusterparts import Child, Parts
 from isthmus.domain.operator.clusterparts.status import (
     ACCEPTED,
     AVAILABLE,
-    Family,
+    ClusterView,
     View,
     cluster_status,
     leaving_status,
@@ -66,7 +66,7 @@ log = structlog.get_logger()
 _CATCH_UP: Final = 1.0
 """In so many seconds the caches show what was applied."""
 
-_SOON: Final = 0.1
+_REQUEUE_S: Final = 0.1
 _REFERRED_TO: Final = frozenset({SERVICE_ACCOUNTS, ROLES})
 """Others are refused while the API server does not know these."""
 
@@ -173,12 +173,12 @@ class ClusterSync(KindSync[SlurmCluster]):
 
     def _family(
         self, cluster: SlurmCluster, parts: Parts | None, prefix: str, *, made: Outcome | None = None
-    ) -> Family:
+    ) -> ClusterView:
         key = cluster.metadata.key
         made = made or Outcome()
         refused = made.root_refused.line if made.root_refused else ""
         writer = self._world.deployments.get(Key(key.namespace, sconfig.name(prefix)))
-        return Family(
+        return ClusterView(
             controller=self._world.controllers.get(key),
             accounting=self._world.accountings.get(key),
             restapi=self._world.restapis.get(key),
@@ -214,7 +214,7 @@ class ClusterSync(KindSync[SlurmCluster]):
             return
         except Conflict:
             # Perhaps by a status of our own, of which nobody wakes us.
-            self.controller.queue.add(meta.key, after=_SOON)
+            self.controller.queue.add(meta.key, after=_REQUEUE_S)
 
     async def _apply(self, cluster: SlurmCluster, parts: Parts) -> Outcome:
         """Apply everything, what others refer to first. A child that fails keeps no other from being applied."""

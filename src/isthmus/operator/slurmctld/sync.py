@@ -42,7 +42,7 @@ from isthmus.runtime.references import Asker
 
 log = structlog.get_logger()
 
-_SOON: Final = 1.0
+_REQUEUE_S: Final = 1.0
 _LATER: Final = 3.0
 _STANDBYS: Final = 10.0
 """How often it is looked at who of several is in charge: a take-over may pass before anybody misses an answer."""
@@ -91,9 +91,9 @@ class ControllerSync(KindSync[ControllerPart]):
             self._deliverer.forget(key)
             return
         if not self._world.in_touch:
-            raise Wait("Kubernetes does not answer", after=_SOON)
+            raise Wait("Kubernetes does not answer", after=_REQUEUE_S)
         if not self._has_heard(key):
-            raise Wait("the caches do not have the files or keys that were just written", after=_SOON)
+            raise Wait("the caches do not have the files or keys that were just written", after=_REQUEUE_S)
         if controller.metadata.deletion_timestamp is None:
             await self._hold(controller)
         elif not await self._stays(controller):
@@ -353,7 +353,7 @@ class ControllerSync(KindSync[ControllerPart]):
         """Ask again soon while something is on its way. While Slurm cannot be asked, its answer wakes us."""
         if verdict.state == "delivering":
             self._delivering.add(key)
-            self.controller.queue.add(key, after=_SOON)
+            self.controller.queue.add(key, after=_REQUEUE_S)
             return
         self._delivering.discard(key)
         if self._world.slurms.in_touch(key) and (verdict.state == "unknown" or self._rotation.under_way(key)):

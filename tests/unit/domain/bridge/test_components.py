@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.domain.bridge.components import MOST, Part, parts_of, plan, role_of
+from isthmus.domain.bridge.components import MAX_COMPONENTS, Part, parts_of, plan, role_of
 from isthmus.domain.kube.feasibility import Constraints, constraints_of
 from isthmus.domain.languages.hostlist import expand
 from isthmus.errors import Terminal
@@ -114,6 +114,6 @@ def test_a_gang_that_could_not_start_in_parts_either_waits_as_a_plain_job() -> N
 
 
 def test_slurm_takes_so_many_components_and_not_more() -> None:
-    gang = [pod(f"p{number}", partition=f"part{number}") for number in range(MOST + 1)]
+    gang = [pod(f"p{number}", partition=f"part{number}") for number in range(MAX_COMPONENTS + 1)]
     with pytest.raises(Terminal, match="128 components at most, not 129"):
         planned(*gang)

@@ -22,7 +22,7 @@ from isthmus.domain.bridge.noderules import (
     Register,
     Retaint,
     Rules,
-    SlurmSide,
+    SlurmCapabilities,
     Uncordon,
     Undrain,
     Update,
@@ -35,7 +35,7 @@ from isthmus.model.slurm import Node as SlurmNode
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 RULES = Rules(cluster="c1")
-SIDE = SlurmSide(partitions=frozenset({"main", "gpu"}))
+SIDE = SlurmCapabilities(partitions=frozenset({"main", "gpu"}))
 CORDONED = "slurm-bridge: Corresponding Kubernetes node (k1) is unschedulable"
 NOT_READY = "slurm-bridge: Corresponding Kubernetes node (k1) is not ready"
 IDLE = ("IDLE", "EXTERNAL", "DYNAMIC_NORM")
@@ -97,7 +97,9 @@ def drained(*more: str) -> tuple[str, ...]:
     return (*IDLE, "DRAIN", *more)
 
 
-def decided(k: Node | None, s: SlurmNode | None, *, rules: Rules = RULES, side: SlurmSide = SIDE) -> Decision:
+def decided(
+    k: Node | None, s: SlurmNode | None, *, rules: Rules = RULES, side: SlurmCapabilities = SIDE
+) -> Decision:
     return decide(k, s, name="s1", rules=rules, now=NOW, side=side)
 
 
@@ -199,7 +201,7 @@ def test_a_partition_that_slurm_does_not_have_is_a_complaint_and_no_loop() -> No
 
 
 def test_an_old_slurm_is_told_of() -> None:
-    decision = decided(kube(), None, side=SlurmSide(can_register=False))
+    decision = decided(kube(), None, side=SlurmCapabilities(can_register=False))
     assert (decision.actions, [it.reason for it in decision.complaints]) == ((), ["CannotRegister"])
 
 

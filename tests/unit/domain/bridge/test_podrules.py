@@ -19,7 +19,7 @@ from isthmus.domain.bridge.podrules import (
     Decision,
     EndJob,
     Evict,
-    Scene,
+    JobView,
     Tell,
     decide,
 )
@@ -57,11 +57,11 @@ def pod(
     )
 
 
-def scene(*states: str, pods: tuple[Pod, ...] = (), nodes: str = "n1", restarts: int = 0, **more: Any) -> Scene:
+def scene(*states: str, pods: tuple[Pod, ...] = (), nodes: str = "n1", restarts: int = 0, **more: Any) -> JobView:
     everyone = pods or more.get("departed", ()) or (pod(),)
     group = group_of(everyone[0])
     marked = marker.mark(group, everyone[0].metadata.uid, everyone, cluster="c")
-    return Scene(
+    return JobView(
         job=Job(job_id=JOB_ID, job_state=states, nodes=nodes, restarts=restarts),
         marker=marked,
         now=NOW,
@@ -394,7 +394,7 @@ states = st.tuples(
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def scenes(draw: st.DrawFn) -> JobView:
     pods = draw(st.lists(pods_of_a_gang, max_size=5, unique_by=lambda it: it.metadata.name))
     return scene(
         *draw(states),
@@ -408,7 +408,7 @@ def scenes(draw: st.DrawFn) -> Scene:
     )
 
 
-def after(found: Scene, decision: Decision) -> Scene:
+def after(found: JobView, decision: Decision) -> JobView:
     """The world when everything that was decided has taken effect."""
     pods = {it.metadata.uid: it for it in (*found.bound, *found.loose)}
     job = found.job
@@ -432,19 +432,19 @@ def after(found: Scene, decision: Decision) -> Scene:
 
 
 @given(scenes())
-def test_what_was_done_leaves_nothing_to_do(found: Scene) -> None:
+def test_what_was_done_leaves_nothing_to_do(found: JobView) -> None:
     assert not decide(after(found, decide(found))).actions
 
 
 @given(scenes())
-def test_a_job_never_ends_while_a_pod_may_use_its_nodes(found: Scene) -> None:
+def test_a_job_never_ends_while_a_pod_may_use_its_nodes(found: JobView) -> None:
     ends = any(isinstance(action, EndJob) for action in decide(found).actions)
     runs = any(not it.finished and not it.leaving for it in found.bound)
     assert not (ends and runs)
 
 
 @given(scenes())
-def test_a_pod_is_never_evicted_while_its_job_has_its_node(found: Scene) -> None:
+def test_a_pod_is_never_evicted_while_its_job_has_its_node(found: JobView) -> None:
     if phase(found.job.job_state) in {Phase.RUNNING, Phase.SUSPENDED, Phase.UNKNOWN}:
         kept = {it.metadata.uid for it in found.bound if it.spec.node_name == "k1" and found.job.nodes}
         evicted = {it.pod.metadata.uid for it in decide(found).actions if isinstance(it, Evict)}
@@ -452,14 +452,14 @@ def test_a_pod_is_never_evicted_while_its_job_has_its_node(found: Scene) -> None
 
 
 @given(scenes())
-def test_no_allocation_is_held_for_nobody(found: Scene) -> None:
+def test_no_allocation_is_held_for_nobody(found: JobView) -> None:
     alive = [it for it in (*found.bound, *found.loose) if not it.finished]
     if phase(found.job.job_state) in {Phase.WAITING, Phase.RUNNING, Phase.SUSPENDED} and not alive:
         assert isinstance(decide(found).actions[0], EndJob)
 
 
 @given(scenes())
-def test_nobody_is_evicted_who_has_ended_or_is_leaving(found: Scene) -> None:
+def test_nobody_is_evicted_who_has_ended_or_is_leaving(found: JobView) -> None:
     for action in decide(found).actions:
         if isinstance(action, Evict):
             assert action.pod.bound

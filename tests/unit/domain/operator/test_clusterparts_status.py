@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from isthmus.domain.operator.clusterparts import Parts
-from isthmus.domain.operator.clusterparts.status import Family, cluster_status, look_at, nodeset_status
+from isthmus.domain.operator.clusterparts.status import ClusterView, cluster_status, look_at, nodeset_status
 from isthmus.model.meta import Condition, condition
 from isthmus.model.slinky import Accounting, Controller, LoginSet, NodeSet, RestApi
 from isthmus.model.soperator import NodeSet as NebiusNodeSet
@@ -29,17 +29,17 @@ def part(kind: Any, conditions: list[dict[str, str]] = READY, *, behind: bool = 
     return msgspec.convert({"metadata": {"name": "x", "generation": 3}, "spec": spec, "status": told}, kind)
 
 
-def family(**other: Any) -> Family:
+def family(**other: Any) -> ClusterView:
     whole: dict[str, Any] = {
         "controller": part(Controller, slurmVersion="26.05.1"),
         "restapi": part(RestApi),
         "login": part(LoginSet, readyReplicas=1, replicas=1),
         "nodesets": (part(NodeSet, readyReplicas=3, replicas=3),),
     }
-    return Family(**(whole | other))
+    return ClusterView(**(whole | other))
 
 
-def told(of: SlurmCluster, seen: Family, **parts: Any) -> tuple[dict[str, Any], dict[str, Condition]]:
+def told(of: SlurmCluster, seen: ClusterView, **parts: Any) -> tuple[dict[str, Any], dict[str, Condition]]:
     fields, held = cluster_status(of, Parts((), (), **({"workers": 3} | parts)), seen, prefix="")
     types = [it.type for it in held]
     assert len(types) == len(set(types))
@@ -98,7 +98,7 @@ def test_what_a_part_told_of_an_older_specification_counts_for_nothing() -> None
 
 
 def test_what_cannot_be_made_is_said_first() -> None:
-    fields, held = told(cluster(), Family(), problems=("no filter",), ignored=("topology",))
+    fields, held = told(cluster(), ClusterView(), problems=("no filter",), ignored=("topology",))
     assert fields["phase"] == "Pending"
     assert held["Accepted"].status == "False"
     assert held["Ready"].message == "no filter"
@@ -117,7 +117,7 @@ def test_a_cluster_at_rest() -> None:
     assert held["Ready"].reason == held["ControllersAvailable"].reason == "Maintenance"
     assert held["Progressing"].status == "True"
     assert "3 workers are being drained" in held["Ready"].message
-    _, held = told(resting, Family())
+    _, held = told(resting, ClusterView())
     assert held["Progressing"].status == "False"
 
 

@@ -47,7 +47,7 @@ class Part(Protocol):
         """What it tells of itself."""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a cluster as they are now; None where there is none."""
 
     controller: Controller | None = None
@@ -99,7 +99,7 @@ def look_at(name: str, part: Part | None, *, stale: bool = False) -> View:
 
 
 def cluster_status(
-    cluster: SlurmCluster, parts: Parts, family: Family, *, prefix: str
+    cluster: SlurmCluster, parts: Parts, family: ClusterView, *, prefix: str
 ) -> tuple[dict[str, Any], list[Condition]]:
     """Make the status of a cluster: its fields, and its conditions."""
     ready = sum(it.status.ready_replicas for it in family.nodesets)
@@ -134,7 +134,7 @@ def cluster_status(
     return fields | {"phase": AVAILABLE if available else NOT_AVAILABLE}, [*held, *summary]
 
 
-def leaving_status(family: Family, *, prefix: str) -> tuple[dict[str, Any], list[Condition]]:
+def leaving_status(family: ClusterView, *, prefix: str) -> tuple[dict[str, Any], list[Condition]]:
     """Make the status of a cluster that is to go: it tells whom it waits for."""
     ready = sum(it.status.ready_replicas for it in family.nodesets)
     left = [f"{it.status.replicas} workers of NodeSet {it.metadata.name}" for it in family.nodesets]
@@ -195,7 +195,7 @@ def _about_spec(parts: Parts) -> Iterator[Condition]:
         yield yes(REFS_RESOLVED, "AllNodeSetRefsResolved")
 
 
-def at_rest(cluster: SlurmCluster, family: Family) -> bool:
+def at_rest(cluster: SlurmCluster, family: ClusterView) -> bool:
     """Whether a cluster that is to be scaled down is."""
     left = sum(it.status.replicas for it in family.nodesets)
     login = family.login is not None and (
@@ -211,7 +211,7 @@ def _root(view: RootView) -> View:
     )
 
 
-def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
+def _at_rest(cluster: SlurmCluster, family: ClusterView) -> list[Condition]:
     mode = cluster.spec.maintenance
     left = sum(it.status.replicas for it in family.nodesets)
     refreshing = family.root is not None and family.root.reason in {"Refreshing", "Filling"}
@@ -236,7 +236,7 @@ def _at_rest(cluster: SlurmCluster, family: Family) -> list[Condition]:
     ]
 
 
-def _views(cluster: SlurmCluster, family: Family) -> dict[str, View]:
+def _views(cluster: SlurmCluster, family: ClusterView) -> dict[str, View]:
     def look(name: str, part: Part | None, kind: str) -> View:
         return look_at(name, part, stale=kind in family.stale)
 
@@ -253,7 +253,7 @@ def _views(cluster: SlurmCluster, family: Family) -> dict[str, View]:
     return views
 
 
-def _workers(family: Family) -> View:
+def _workers(family: ClusterView) -> View:
     stale = "NodeSet" in family.stale
     views = [look_at(f"NodeSet {it.metadata.name}", it, stale=stale) for it in family.nodesets]
     wrong = "; ".join(view.wrong for view in views if view.wrong)

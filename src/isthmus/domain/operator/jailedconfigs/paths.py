@@ -9,7 +9,7 @@ from typing import Final
 
 from isthmus.errors import Terminal
 
-_LONGEST: Final = 1024
+_MAX_BYTES: Final = 1024
 _LONGEST_NAME: Final = 255
 _NOT_OURS: Final = {
     ".isthmus": "where the state of the shared root is kept",
@@ -29,8 +29,8 @@ def parts(path: str) -> tuple[str, ...]:
         length = len(path.encode())
     except UnicodeEncodeError as error:
         raise Terminal(f"path {path!r} is not a valid file name", remedy="choose another path") from error
-    if length > _LONGEST:
-        raise Terminal(f"path {path[:80]!r}… has {length} bytes", remedy=f"use at most {_LONGEST}")
+    if length > _MAX_BYTES:
+        raise Terminal(f"path {path[:80]!r}… has {length} bytes", remedy=f"use at most {_MAX_BYTES}")
     found = tuple(path[1:].split("/"))
     for name in found:
         if name in {"", ".", ".."}:

@@ -39,7 +39,7 @@ class Ready(msgspec.Struct, frozen=True):
     revision: str
 
 
-class Own:
+class StateDirectory:
     """The directory `.isthmus` of a root."""
 
     def __init__(self, descriptor: int) -> None:
@@ -47,7 +47,7 @@ class Own:
 
     @classmethod
     @contextmanager
-    def made(cls, top: int) -> Iterator["Own"]:
+    def made(cls, top: int) -> Iterator["StateDirectory"]:
         """Open it, and make it if it is not there."""
         with suppress(FileExistsError):
             os.mkdir(OWN, 0o755, dir_fd=top)
@@ -61,7 +61,7 @@ class Own:
 
     @classmethod
     @contextmanager
-    def found(cls, top: int) -> Iterator["Own"]:
+    def found(cls, top: int) -> Iterator["StateDirectory"]:
         """Open it; FileNotFoundError if it is not there."""
         try:
             descriptor = os.open(OWN, _DIRECTORY, dir_fd=top)
