@@ -87,6 +87,7 @@ class Manager:
         self._workers: list[Worker] = []
         self._leader_workers: list[Worker] = []
         self._checks: dict[str, Callable[[], Check]] = {"process": self._check_process}
+        self._started = False
         self._stopping = asyncio.Event()
         self._unread: set[str] = set()
 
@@ -129,6 +130,7 @@ class Manager:
             async with AsyncExitStack() as servers:
                 for server in self._servers:
                     await servers.enter_async_context(server)
+                self._started = True
                 await self._run_caches()
         finally:
             self._ignore_signals()
@@ -202,6 +204,9 @@ class Manager:
     def _check_process(self) -> Check:
         if self._stopping.is_set():
             return Check(ok=False, sentence="is stopping")
+        if not self._started:
+            # Health is served before all is put together: until then, checks that would say no may be missing.
+            return Check(ok=False, sentence="is starting")
         return Check(ok=True, sentence="runs")
 
     def _check_cache(self, name: str) -> Check:

@@ -110,6 +110,14 @@ async def test_everything_starts_and_ends_in_order(diary: Diary, number: signal.
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+async def test_what_is_not_put_together_yet_is_not_ready(diary: Diary) -> None:
+    """Health is served from the first moment on, when no check but that of the process is there."""
+    manager = Manager()
+    assert report(manager.checks) == (False, "[-] process: is starting\n")
+    manager.work(Worker(diary))
+    await stopped_after("worker runs", manager, diary)
+
+
 async def test_no_worker_starts_before_every_cache_has_been_read(diary: Diary) -> None:
     manager, late = Manager(), Cache(diary, synced=False)
     manager.work(Worker(diary))
