@@ -135,7 +135,8 @@ async def test_a_machine_is_counted_once_beside_its_worker(
     nodeset: dict[str, Any], nodes: Nodes, namespace: str, name: str, bed: SlurmBed
 ) -> None:
     """The worker's slurmd gives Slurm all CPUs of the machine, whatever its pod requests."""
-    cpus = int(nodes.world.slurm_nodes["n1"].cpus)
+    worker = await nodes.in_state("n1", "IDLE")
+    cpus = int(worker.cpus)
     await make_kube_node(nodes.kube, name, cpu=str(cpus + 3), memory="1000000Mi")
     await nodes.registered(name, cpus=cpus + 3)
     body: dict[str, Any] = {"hostname": "n1", "ownerReferences": [nodeset]}

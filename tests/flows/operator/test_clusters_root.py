@@ -193,7 +193,7 @@ async def test_a_newer_image_waits_for_somebody_to_ask(bed: Bed) -> None:
     await ends(bed, "populate-jail", said=ready("root:1"))
     await told(bed, "True", "of root:1")
     await patch(bed, populateJail={"image": "root:2"})
-    await told(bed, "True", "root:2 is wanted")
+    await told(bed, "True", "the specification names root:2")
     status = bed.cluster().status
     assert (status.jail_image, status.jail_image_wanted) == ("root:1", "root:2")
     found = condition(status.conditions, "JailPopulated")

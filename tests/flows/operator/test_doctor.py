@@ -171,7 +171,7 @@ async def test_a_key_that_is_in_no_secret(bed: Bed) -> None:
     await bed.kube.create(RESTAPIS, {"metadata": bed.meta("hand"), "spec": {"controllerRef": {"name": "hand"}}})
     await bed.kube.create(CONTROLLERS, {"metadata": bed.meta("hand"), "spec": keys})
     await bed.finds(
-        "configuration", "the configuration of Controller hand cannot be made", saying="there is no Secret"
+        "configuration", "cannot render the configuration of Controller hand", saying="there is no Secret"
     )
 
 

@@ -15,7 +15,7 @@ from isthmus.model.meta import Key, Partial, condition
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
-from isthmus.operator import parts, refusals
+from isthmus.operator import kindsync, parts, refusals
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.loginsets import LoginSetSync
 from isthmus.operator.nodesets.sync import NodeSetSync
@@ -245,7 +245,8 @@ async def test_a_part_says_why_its_pods_are_not_created(
 ) -> None:
     """What a StatefulSet says of it is an Event, and what a Deployment says a condition."""
     part = PARTS[name]
-    monkeypatch.setattr(sys.modules[part.sync.__module__], "PATIENCE", SOON)
+    monkeypatch.setattr(kindsync, "PATIENCE", SOON)
+    monkeypatch.setattr(sys.modules[part.sync.__module__], "PATIENCE", SOON, raising=False)
     monkeypatch.setattr(parts, "_AGAIN_S", SOON)
     quota = {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}}
     await kube.create(QUOTAS, quota)
