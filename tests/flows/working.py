@@ -11,6 +11,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.recorder import Recorder
 from isthmus.operator.world import World
+from isthmus.runtime.health import report
 from isthmus.runtime.manager import Manager, Worker
 from tests.flows.kube.waiting import eventually
 
@@ -59,7 +60,7 @@ async def at_work(world: Caches, recorder: Recorder, workers: Iterable[Worker]) 
         tasks.create_task(manager.run())
         events = tasks.create_task(recorder.run())
         try:
-            await eventually(lambda: world.in_touch)
+            await eventually(lambda: world.in_touch and report(manager.checks)[0])
             yield manager
         finally:
             manager.stop()
