@@ -1,0 +1,171 @@
+"""`isthmus up --monitoring` on a running cluster: kubectl top, what Prometheus scrapes, a rule that fires."""
+
+import json
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+import yaml
+
+from isthmus.local import monitoring, state
+from tests.bed.cluster import ClusterBed
+from tests.bed.waiting import eventually
+from tests.e2e.command import isthmus
+from tests.e2e.pods import PYTHON, pod
+
+NAMESPACE = "monitored"
+_SERVE = "cd /data && echo tested_value 42 > {name}.txt && exec python3 -m http.server 8080"
+_CLAIM = """
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
+"""
+_SERVICE = """
+apiVersion: v1
+kind: Service
+metadata:
+  name: behind
+  annotations: {prometheus.io/scrape: "true", prometheus.io/port: "8080", prometheus.io/path: /service.txt}
+spec:
+  selector: {app: service}
+  ports: [{port: 80, targetPort: 8080}]
+"""
+_ANNOTATIONS = "prometheus.io/scrape=true prometheus.io/port=8080 prometheus.io/path=/pod.txt"
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """A cluster with monitoring, and what `up` said about where it is."""
+
+    cluster: ClusterBed
+    prometheus: str
+    alertmanager: str
+
+    def query(self, expression: str) -> list[Any]:
+        """The series of an expression, as Prometheus evaluates it now."""
+        found = _read(f"{self.prometheus}/api/v1/query?query={quote(expression)}")
+        return list(found["data"]["result"])
+
+    def alerts(self) -> list[str]:
+        """The names of the alerts that Alertmanager has."""
+        return [alert["labels"]["alertname"] for alert in _read(f"{self.alertmanager}/api/v2/alerts")]
+
+
+def _read(url: str) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def monitored(cluster: ClusterBed) -> Iterator[Monitored]:
+    """The shared cluster with monitoring and two pods to look at, until the tests of this module have ended."""
+    pods = [_serving(name) for name in ("pod", "service")]
+    cluster.make_namespace(NAMESPACE)
+    there = f"--namespace={NAMESPACE}"
+    cluster.kubectl("apply", there, "--filename=-", stdin="\n---".join([_CLAIM, _SERVICE, *pods]))
+    cluster.kubectl("annotate", there, "pod/pod", *_ANNOTATIONS.split())
+    done = isthmus("up", "--name", cluster.name, "--monitoring")
+    assert done.returncode == 0, done.stderr
+    said = dict(re.findall(r"(\w+): (http://\S+)", done.stdout))
+    try:
+        yield Monitored(cluster, said["Prometheus"], said["Alertmanager"])
+    finally:
+        _remove(cluster)
+
+
+def _serving(name: str) -> str:
+    """A pod that serves a metric from its volume."""
+    mounted = "      volumeMounts: [{name: data, mountPath: /data}]\n"
+    volumes = "  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]\n"
+    return pod(name, command=_SERVE.format(name=name), image=PYTHON, more=mounted + volumes)
+
+
+def _remove(cluster: ClusterBed) -> None:
+    settings = state.load(cluster.name)
+    state.save(msgspec.structs.replace(settings, monitoring=False))
+    # The API that metrics-server serves goes first: a namespace is not removed while one does not answer.
+    made = [*reversed(monitoring.objects(cluster.cluster.plane.authority))]
+    words = ("delete", "--ignore-not-found", "--wait=false", "--filename=-")
+    cluster.kubectl(*words, stdin=yaml.safe_dump_all(made))
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def test_a_rule_that_is_added_fires_and_reaches_alertmanager(monitored: Monitored) -> None:
+    # The rule stays without effect until its metric is there: by the annotations of a pod, and of a Service.
+    value = f'tested_value{{namespace="{NAMESPACE}"}} == 42'
+    rule = {"alert": "TestedValue", "expr": f"count({value}) == 2"}
+    rules = {"tested.yaml": yaml.safe_dump({"groups": [{"name": "tested", "interval": "1s", "rules": [rule]}]})}
+    where = f"--namespace={monitoring.NAMESPACE}"
+    patch = json.dumps({"data": rules})
+    monitored.cluster.kubectl("patch", "configmap", monitoring.RULES, where, "--type=merge", f"--patch={patch}")
+    # Kubelet renews what is mounted within a minute, and immediately in a pod that changes.
+    selected = ("pods", "--selector=app.kubernetes.io/name=prometheus")
+    monitored.cluster.kubectl("annotate", where, *selected, "tested=yes")
+    eventually(monitored.alerts, "the alert", holds=lambda it: "TestedValue" in it)
+    labels = [series["metric"] for series in monitored.query(value)]
+    assert {it["pod"]: it["job"] for it in labels} == {"pod": "pods", "service": "behind"}
+
+
+def test_everything_is_scraped_and_no_rule_fails(monitored: Monitored) -> None:
+    def health() -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for target in _read(f"{monitored.prometheus}/api/v1/targets?state=active")["data"]["activeTargets"]:
+            found.setdefault(target["labels"]["job"], set()).add(
+                f"{target['health']} {target['lastError']}".strip()
+            )
+        return found
+
+    cluster_jobs = {"apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns"}
+    wanted = cluster_jobs | {"prometheus", "alertmanager", "pods", "behind"}
+    eventually(
+        health,
+        "all targets to be up",
+        holds=lambda it: wanted <= it.keys() and all(it[job] == {"up"} for job in wanted),
+    )
+    (nodes,) = monitored.query('count(up{job="kubelet", metrics_path="/metrics/cadvisor"} == 1)')
+    assert int(nodes["value"][1]) == len(monitored.cluster.cluster.nodes)
+    groups = _read(f"{monitored.prometheus}/api/v1/rules")["data"]["groups"]
+    failing = [rule["name"] for group in groups for rule in group["rules"] if rule.get("lastError")]
+    assert not failing
+
+
+def test_top_shows_nodes_and_pods(monitored: Monitored) -> None:
+    usage = re.compile(r"^(\S+) +\d+m +\d+% +\d+Mi +\d+%", re.MULTILINE)
+    nodes = {node.name for node in monitored.cluster.cluster.nodes}
+    eventually(
+        lambda: monitored.cluster.kubectl("top", "nodes", "--no-headers"),
+        "the usage of every node",
+        holds=lambda it: set(usage.findall(it)) == nodes,
+    )
+    eventually(
+        lambda: monitored.cluster.kubectl("top", "pods", "--all-namespaces", "--no-headers"),
+        "the usage of pods",
+        holds=lambda it: all(
+            re.search(rf"^{namespace} +{name}\S* +\d+m +[1-9]\d*Mi", it, re.MULTILINE)
+            for namespace, name in (("monitoring", "prometheus"), ("kube-system", "coredns"), (NAMESPACE, "pod"))
+        ),
+    )
+
+
+def test_volumes_have_the_size_of_the_disk_they_are_on(monitored: Monitored) -> None:
+    # Kubelet measures volumes once a minute.
+    found = eventually(
+        lambda: monitored.query(f'kubelet_volume_stats_capacity_bytes{{namespace="{NAMESPACE}"}}'),
+        "the volume's statistics",
+    )
+    assert {series["metric"]["persistentvolumeclaim"] for series in found} == {"data"}
+    disk = os.statvfs(monitored.cluster.cluster.directory / "volumes")
+    assert {int(series["value"][1]) for series in found} == {disk.f_blocks * disk.f_frsize}
+
+
+def test_status_says_where_prometheus_is(monitored: Monitored) -> None:
+    assert f"Prometheus {monitored.prometheus}" in isthmus("status", "--name", monitored.cluster.name).stdout
+    assert "monitoring" in isthmus("addon", "list").stdout
