@@ -1,0 +1,100 @@
+"""Runs a check once, now, and follows it: what `isthmus health run` does."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
+
+from isthmus import names
+from isthmus.domain.health.manualruns import Outcome, manual_job, outcome
+from isthmus.errors import Terminal
+from isthmus.kube.client import Client
+from isthmus.kube.errors import NotFound
+from isthmus.model.activecheck import ACTIVE_CHECKS, CheckedNode
+from isthmus.model.base import Data, Kind
+from isthmus.model.health import NODE_HEALTHS
+from isthmus.model.meta import Key, ObjectMeta
+from isthmus.model.workload import OWN_JOBS, OwnJob
+
+_POLL_S: Final = 1.0
+_UNTOUCHED_S: Final = 15.0
+"""After so long without a start, people are told who should have started it."""
+
+
+class _CronJobSpec(Data, frozen=True):
+    job_template: dict[str, Any]
+
+
+class _CronJob(Data, frozen=True):
+    spec: _CronJobSpec
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_CRONJOBS: Final = Kind(_CronJob, "batch/v1", "cronjobs", "CronJob")
+
+
+async def start(client: Client, check: str, *, node: str = "", namespace: str = "") -> OwnJob:
+    """Make a Job from the check's CronJob; for one node, or for all that the check is for."""
+    cronjob = await _find(client, check, namespace)
+    meta = cronjob.metadata
+    template: dict[str, Any] = {
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        "spec": {"jobTemplate": cronjob.spec.job_template},
+    }
+    return await client.create(OWN_JOBS, manual_job(template, suffix=f"manual-{secrets.token_hex(3)}", node=node))
+
+
+async def holding(client: Client, node: str, *, namespace: str) -> str:
+    """The reason with which node health keeps a node drained; empty if it does not. Slurm starts no job there."""
+    try:
+        found = (await client.list(NODE_HEALTHS, namespace=namespace)).items
+    except NotFound:
+        return ""
+    held = (it.status for it in found if it.spec.node == node and it.status.phase != "Testing")
+    return next((it.reason for it in held if it.reason), "")
+
+
+async def _find(client: Client, check: str, namespace: str) -> _CronJob:
+    found = (await client.list(_CRONJOBS, namespace=namespace, fields=f"metadata.name={check}")).items
+    if not found:
+        where = f" in the namespace {namespace}" if namespace else ""
+        raise Terminal(
+            f"there is no check {check!r}{where}",
+            remedy="list them: kubectl get activechecks -A; a new one gets its CronJob from soperatorchecks",
+        )
+    if len(found) > 1:
+        places = ", ".join(str(it.metadata.key) for it in found)
+        raise Terminal(f"several namespaces have a check {check!r}: {places}", remedy="give --namespace")
+    return found[0]
+
+
+async def follow(client: Client, job: Key, tell: Callable[[str], None]) -> tuple[Outcome, OwnJob]:
+    """Wait until it is over, and say what happens on the way."""
+    told, waited = "", 0.0
+    while True:
+        found = await client.get(OWN_JOBS, job)
+        submitted = found.metadata.annotations.get(names.SLURM_JOBS_ANNOTATION, "")
+        if submitted != told:
+            tell(f"Slurm jobs: {submitted}")
+            told = submitted
+        ended = outcome(found.status.conditions)
+        if ended.verdict != "running":
+            return ended, found
+        if not found.status.start_time and not submitted and waited < _UNTOUCHED_S <= waited + _POLL_S:
+            tell("nothing has started it yet: kubectl get pods -A -l app.kubernetes.io/name=soperatorchecks")
+        waited += _POLL_S
+        await asyncio.sleep(_POLL_S)
+
+
+async def results(client: Client, check: Key, job: OwnJob) -> tuple[CheckedNode, ...]:
+    """The nodes that did not pass in this run; those that did are only counted."""
+    try:
+        found = await client.get(ACTIVE_CHECKS, check)
+    except NotFound:
+        return ()
+    began = job.status.start_time or job.metadata.creation_timestamp
+    return tuple(
+        it
+        for it in found.status.nodes
+        if it.result != "Passed" and (began is None or it.at is None or it.at >= began)
+    )
