@@ -14,7 +14,7 @@ import msgspec
 from bench.bridge_ground import Load
 from isthmus import names
 from isthmus.domain.bridge import jobspec, marker
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.kube.podshape import shape_of

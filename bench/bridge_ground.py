@@ -237,15 +237,15 @@ async def slurm_writes(client: SlurmClient) -> int:
     return sum(each.count for each in told if any(word in each.message_type for word in _WRITES))
 
 
-async def submit_others(client: SlurmClient, count: int) -> None:
-    """Submit jobs of somebody else, which wait for ever."""
+async def submit_others(client: SlurmClient, count: int, *, hold: bool = True) -> None:
+    """Submit jobs of somebody else, which wait for ever, or run as long."""
     request = JobRequest(
         name="others",
         flags=("EXTERNAL_JOB",),
         environment=("A=b",),
         current_working_directory="/tmp",  # noqa: S108 - of the bed
         tasks=1,
-        hold=True,
+        hold=hold or None,
     )
     gate = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
@@ -254,7 +254,7 @@ async def submit_others(client: SlurmClient, count: int) -> None:
             for _ in range(_SUBMISSIONS):
                 # slurmctld stalls now and then where it has so many; a job too many does no harm.
                 with suppress(Retry):
-                    await client.submit_once(request, key=f"others-{number}")
+                    await client.submit_once(request, key=f"others-{hold}-{number}")
                     return
         raise Terminal("Slurm does not take the jobs of others")
 

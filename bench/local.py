@@ -33,6 +33,7 @@ from tests.bed.slurm import VERSIONS, SlurmBed
 
 _ROOT = Path(__file__).parent.parent
 _NAME = "bench"
+_CGROUPS = Path("/sys/fs/cgroup")
 _DEMO = "demo"
 _WORKERS = 3
 _ROUNDS = 3
@@ -157,10 +158,26 @@ def _await_quiet() -> None:
 
 def _share(window: float) -> float:
     """The share of one core that the cluster takes over the window."""
-    began, (_, before) = time.monotonic(), cgroups.usage(group_of(_NAME))
+    began, (_, before) = time.monotonic(), _usage(group_of(_NAME))
     time.sleep(window)
-    _, after = cgroups.usage(group_of(_NAME))
+    _, after = _usage(group_of(_NAME))
     return (after - before) / (time.monotonic() - began)
+
+
+def _usage(path: str) -> tuple[int, float]:
+    """Memory in bytes and processor time in seconds that a control group has used."""
+    if (_CGROUPS / path / "memory.current").exists():
+        memory = int((_CGROUPS / path / "memory.current").read_text())
+        cpu = next(
+            int(line.split()[1])
+            for line in (_CGROUPS / path / "cpu.stat").read_text().splitlines()
+            if line.startswith("usage_usec")
+        )
+        return memory, cpu / 1e6
+    stat = (_CGROUPS / "memory" / path / "memory.stat").read_text().splitlines()
+    numbers = {name: int(value) for name, value in (line.split() for line in stat)}
+    cpu = int((_CGROUPS / "cpuacct" / path / "cpuacct.usage").read_text())
+    return numbers["total_rss"] + numbers.get("total_shmem", 0), cpu / 1e9
 
 
 def _show_consumers(window: float) -> None:

@@ -88,8 +88,17 @@ def _processor(stat: str) -> float:
     return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What not all processes have in common."""
+
+    flags: tuple[str, ...] = ("--webhook-bind-address=0",)
+    health: str = "health-probe-bind-address"
+    leads: bool = True
+
+
 @contextmanager
-def running(words: Callable[[Path], Sequence[str | Path]]) -> Iterator[Process]:
+def running(words: Callable[[Path], Sequence[str | Path]], *, kind: Kind = Kind()) -> Iterator[Process]:  # noqa: B008 - frozen
     """Run `isthmus` with such words and flags; the block begins when it leads and has read everything.
 
     `words` are made from a directory in which they may put files.
@@ -97,10 +106,14 @@ def running(words: Callable[[Path], Sequence[str | Path]]) -> Iterator[Process]:
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as directory:
         place = Path(directory)
         profile = place / "profile" if os.environ.get(PROFILE) else None
-        process, health, metrics = _start(words(place), place / "log", profile)
+        process, health, metrics = _start(words(place), place / "log", profile, kind)
         found = Process(process.pid, metrics)
         try:
-            _await(process, lambda: _is_ready(health) and found.metric(names.LEADING.name) == 1, place / "log")
+
+            def at_work() -> bool:
+                return _is_ready(health) and (not kind.leads or found.metric(names.LEADING.name) == 1)
+
+            _await(process, at_work, place / "log")
             yield found
         finally:
             # Its lease is given back by an orderly end; the next one would have to wait for it otherwise.
@@ -115,7 +128,7 @@ def running(words: Callable[[Path], Sequence[str | Path]]) -> Iterator[Process]:
 
 
 def _start(
-    words: Sequence[str | Path], log_file: Path, profile: Path | None
+    words: Sequence[str | Path], log_file: Path, profile: Path | None, kind: Kind
 ) -> tuple[subprocess.Popen[bytes], str, str]:
     health, metrics = _free_port(), _free_port()
     program = [sys.executable, _PROFILED, profile] if profile else [_ISTHMUS]
@@ -124,8 +137,8 @@ def _start(
             [
                 *program,
                 *words,
-                "--webhook-bind-address=0",
-                f"--health-probe-bind-address=127.0.0.1:{health}",
+                *kind.flags,
+                f"--{kind.health}=127.0.0.1:{health}",
                 f"--metrics-bind-address=127.0.0.1:{metrics}",
             ],
             env={name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},

@@ -63,6 +63,7 @@ RINGS = {
             ("ruff", "format", "--check"),
             ("mypy",),
             ("mypy", "bench"),
+            ("mypy", "charts/slurm-cluster/files/slurm_scripts"),
             ("lint-imports",),
         )
     ),

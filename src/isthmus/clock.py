@@ -1,4 +1,4 @@
-"""The time, for those who act. Decisions are given it: they import no clock."""
+"""The current time, for code that acts. Decisions get it as a parameter and import no clock."""
 
 from datetime import UTC, datetime
 

@@ -1,17 +1,36 @@
-"""What becomes of a fault in code that is told of changes: it is reported, and stops nobody else.
+"""What becomes of an error in a hook: it is reported, and other hooks run.
 
 A cache that stood still because one of its readers cannot cope with an object would stop the whole process for the
 sake of that object.
 """
 
 import logging
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, ParamSpec
+
+P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
 
 _MAX_MESSAGES: Final = 100
 _MAX_CHARS: Final = 300
 """So many faults are told apart, by so many characters."""
+
+
+def call(
+    hooks: Iterable[Callable[P, None]],
+    failed: Callable[[Exception], None] | None,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """Call every hook. With `failed`, one that raises is reported there, and the others do not notice."""
+    for hook in hooks:
+        try:
+            hook(*args, **kwargs)
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(error)
 
 
 class Faults:

@@ -58,6 +58,9 @@ LWS_GROUP_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 """On a pod of a LeaderWorkerSet: the set, the group within the set, and its place within the group."""
 
+TEMPLATE_HASH_LABEL = "pod-template-hash"
+"""On a pod of a Deployment: which of its ReplicaSets made it."""
+
 JOBSET_NAME_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-global-index"
 JOBSET_REPLICATED_JOB_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -105,6 +108,9 @@ INSTANCE_LABEL = "app.kubernetes.io/instance"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 """On everything that the operator makes: the daemon, the custom resource it is of, its role, and who made it."""
+
+SCRAPED_LABEL = "isthmus.dev/scraped"
+"""On the one Service of slurmctld by which a ServiceMonitor finds it."""
 
 CLUSTER_LABEL = "slinky.slurm.net/cluster"
 """On what belongs to a cluster: the name of its Controller."""
@@ -204,6 +210,53 @@ TRIED_AT_ANNOTATION = "isthmus.dev/tried-at"
 DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 
+CHECK_NODE_ANNOTATION = "isthmus.dev/check-node"
+CHECK_RESERVATION_ANNOTATION = "isthmus.dev/check-reservation"
+"""On a Job of an ActiveCheck that tests one node: its name in Slurm, and the reservation in which it is tested."""
+
+NODE_DRAIN_CONDITION = "SlurmNodeDrain"
+NODE_REBOOT_CONDITION = "SlurmNodeReboot"
+"""Conditions of a Kubernetes node: True asks its rebooter to drain or to reboot it; reasons say how far it is."""
+
+EVICTION_TAINT = "node.kubernetes.io/NoExecute"
+"""The taint, of value "true" and effect NoExecute, by which a rebooter takes pods off its node. The name is
+Soperator's."""
+
+REBOOTER_ANNOTATION = "isthmus.dev/rebooter"
+"""On a node that is drained or rebooted: what the rebooter changed, to undo just that; and which reboot it is."""
+
+REBOOT_LEASE = "isthmus-reboot"
+"""The Lease that a rebooter holds while its machine is rebooted; with more than one at a time, also NAME-2 and so
+on."""
+
+CHECK_LABEL = "isthmus.dev/check"
+"""On a CronJob or Job of an ActiveCheck: the name of the check."""
+
+UNHEALTHY_DEVICES = "isthmus.dev/unhealthy-devices"
+"""On a Kubernetes node: its devices that are out of order, as an annotation, separated by commas, or as a taint."""
+
+ACTIVE_CHECK_ANNOTATION = "slurm.nebius.ai/activecheck"
+"""On a Job of an ActiveCheck and on its pod: the name of the check. The name is Soperator's."""
+
+SLURM_JOBS_ANNOTATION = "slurm-job-id"
+OPEN_SLURM_JOBS_ANNOTATION = "unhandled-slurm-job-id"
+SKIPPED_ANNOTATION = "slurm-skipped-reason"
+FINAL_STATE_ANNOTATION = "soperator-checks-final-state-time"
+"""On a Job of an ActiveCheck: its Slurm jobs, those that are not over, why it was skipped, and when its last Slurm
+job ended, in seconds since 1970. The names are Soperator's."""
+
+CHECK_PLAN_ANNOTATION = "isthmus.dev/check-plan"
+"""On a Job of an ActiveCheck: which Slurm jobs it consists of, on which nodes, and what became of each."""
+
+CHECK_FINALIZER = "isthmus.dev/activecheck"
+"""On a Job of an ActiveCheck that runs: its Slurm jobs are cancelled before it goes."""
+
+ACTIVE_CHECK_FINALIZER = "slurm.nebius.ai/activecheck-finalizer"
+"""On an ActiveCheck that Soperator had before us; what it makes goes with it now, so it is only taken away."""
+
+HEALTH_RESERVATION_PREFIX = "health-"
+"""How the reservation in Slurm is called that keeps a node for its test: this, and the node's name."""
+
 FIELD_MANAGER = "isthmus"
 WRITER_FIELD_MANAGER = "isthmus-sconfig"
 """Who owns fields of objects: the operator and the bridge; sconfigcontroller, in the status of JailedConfigs."""
@@ -252,33 +305,158 @@ CLIENT_REQUESTS = MetricName(
 )
 CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long requests took, by host and method.")
 
-# Our own.
-PLACEMENT_SECONDS = MetricName(
-    "isthmus_bridge_placement_seconds", "How long pods waited, from their creation to their binding."
-)
-STEP_SECONDS = MetricName(
-    "isthmus_bridge_step_seconds", "How long one step took for a group of pods: submit, or bind."
-)
-DECISIONS = MetricName("isthmus_bridge_decisions_total", "Decisions about groups of pods, by step.")
-WAITING_GROUPS = MetricName("isthmus_bridge_waiting_groups", "Groups of pods that wait to be placed.")
-RETURNED = MetricName(
-    "isthmus_bridge_returned_allocations_total",
-    "Allocations that were returned to Slurm because Kubernetes could not use the node; ideally 0.",
-)
-NODE_ACTIONS = MetricName(
-    "isthmus_bridge_node_actions_total", "Actions that keep nodes of both sides in sync, by action."
+# Our own. Counters are counted by the replica that leads, gauges are read from the caches of every replica.
+FOLDED = MetricName(
+    "isthmus_metrics_folded_series",
+    "Label sets of a family that are counted under the label value `other`, because the family has enough series.",
 )
 CERTIFICATE_EXPIRY = MetricName(
     "isthmus_serving_certificate_expiry_timestamp_seconds",
     "When the serving certificate ends, in seconds since 1970; it is renewed long before.",
 )
+
+# The bridge. A kind is that of the workload to which a pod belongs; an account is empty if it is not known.
+POD_WAIT = MetricName(
+    "isthmus_bridge_pod_wait_seconds",
+    "How long pods waited, from their creation to their binding, by namespace, account and kind.",
+)
+BIND_SECONDS = MetricName(
+    "isthmus_bridge_bind_seconds",
+    "How long it took from seeing that Slurm started a job to binding its pods.",
+)
+PODS_STARTED = MetricName(
+    "isthmus_bridge_pods_started_total",
+    "Pods of jobs whose containers began to run, by namespace, account and kind.",
+)
+PODS_EVICTED = MetricName(
+    "isthmus_bridge_pods_evicted_total",
+    "Pods that were deleted because they lost their job, by namespace, account, kind and the end of the job.",
+)
+RETURNED = MetricName(
+    "isthmus_bridge_returned_allocations_total",
+    "Allocations that were returned to Slurm because Kubernetes could not use the node; ideally 0.",
+)
+STEP_SECONDS = MetricName(
+    "isthmus_bridge_step_seconds", "How long one step took for a group of pods: submit, or bind."
+)
+DECISIONS = MetricName("isthmus_bridge_decisions_total", "Decisions about groups of pods, by step.")
+SUBMIT_ERRORS = MetricName(
+    "isthmus_bridge_submit_errors_total", "Submissions of jobs that failed, by class: retry, wait, terminal."
+)
+WAITING_GROUPS = MetricName("isthmus_bridge_waiting_groups", "Groups of pods that wait to be placed, by namespace.")
+BRIDGE_JOBS = MetricName("isthmus_bridge_jobs", "Jobs of pods in Slurm, by state: pending, running.")
+ORPHANS = MetricName(
+    "isthmus_bridge_orphan_allocations",
+    "Running jobs without a live pod, and bound pods without a running job, for 30 seconds or longer.",
+)
+BRIDGE_SLURM = MetricName("isthmus_bridge_slurm_in_touch", "1 while Slurm answers, else 0.")
+BRIDGE_LAST_CONTACT = MetricName(
+    "isthmus_bridge_slurm_last_contact_timestamp_seconds",
+    "When Slurm answered last, in seconds since 1970; absent if it never did.",
+)
+BRIDGE_TOKEN_EXPIRY = MetricName(
+    "isthmus_bridge_token_expiry_timestamp_seconds",
+    "When the token for Slurm expires, in seconds since 1970; absent if there is none or it does not expire.",
+)
+NODE_MISMATCH = MetricName(
+    "isthmus_bridge_node_mismatch",
+    "External nodes that Slurm does not have as Kubernetes describes them: another size or GRES, or refused.",
+)
+NODE_ACTIONS = MetricName(
+    "isthmus_bridge_node_actions_total", "Actions that keep nodes of both sides in sync, by action."
+)
+
+# The operator.
 OPERATOR_NODES = MetricName(
     "isthmus_operator_nodes",
     "Nodes of a NodeSet by what they are: desired, ready, updated, idle, allocated, draining, down.",
 )
+ROLLOUT_PODS = MetricName(
+    "isthmus_operator_rollout_pods",
+    "Pods of a NodeSet by state: updated to its specification as it is now, or outdated.",
+)
+DRAINS = MetricName(
+    "isthmus_operator_drains_total",
+    "Slurm nodes that were drained, by cause: scale_in, rollout, repair, deletion, cordon, terminating.",
+)
+PODS_REPLACED = MetricName(
+    "isthmus_operator_pods_replaced_total",
+    "Worker pods that were deleted so that another takes their place, by cause: rollout, repair, ended.",
+)
 OPERATOR_SLURM = MetricName("isthmus_operator_slurm_in_touch", "1 while the Slurm of a Controller answers, else 0.")
-OPERATOR_READY = MetricName("isthmus_operator_ready", "1 while a custom resource is ready, else 0.")
+ACTIVE_CONTROLLER = MetricName(
+    "isthmus_operator_active_controller",
+    "1 for the slurmctld of a Controller that is in charge, 0 for standbys.",
+)
+CONFIG_APPLIED = MetricName(
+    "isthmus_operator_config_applied", "1 while every daemon of a Controller runs with its configuration, else 0."
+)
+CONFIG_CHANGED = MetricName(
+    "isthmus_operator_config_changed_timestamp_seconds",
+    "When the configuration files of a Controller changed last, in seconds since 1970.",
+)
+TOKEN_ISSUED = MetricName(
+    "isthmus_operator_token_issued_timestamp_seconds", "When a token was issued, in seconds since 1970."
+)
 TOKEN_EXPIRY = MetricName(
     "isthmus_operator_token_expiry_timestamp_seconds",
-    "When a token ends, in seconds since 1970; it is renewed before, unless refresh is off.",
+    "When a token expires, in seconds since 1970; it is renewed before, unless refresh is off.",
 )
+OPERATOR_READY = MetricName("isthmus_operator_ready", "1 while a custom resource is ready, else 0.")
+OPERATOR_DEGRADED = MetricName(
+    "isthmus_operator_degraded", "1 while a custom resource needs attention (condition Degraded), else 0."
+)
+
+# The exporter, about itself. The names are Soperator's.
+EXPORTER_COLLECTION_SECONDS = MetricName(
+    "slurm_exporter_collection_duration_seconds", "How long a reading of Slurm took, of any collector."
+)
+EXPORTER_ATTEMPTS = MetricName("slurm_exporter_collection_attempts_total", "Readings of Slurm that began.")
+EXPORTER_FAILURES = MetricName(
+    "slurm_exporter_collection_failures_total", "Readings of Slurm that failed; the last values stay."
+)
+EXPORTER_COLLECTOR_SECONDS = MetricName(
+    "slurm_exporter_collector_duration_seconds", "How long a reading of one collector took."
+)
+EXPORTER_COLLECTOR_ERRORS = MetricName(
+    "slurm_exporter_collector_errors_total", "Readings of one collector that failed."
+)
+EXPORTER_COLLECTOR_INFLIGHT = MetricName(
+    "slurm_exporter_collector_inflight", "Readings of one collector that are under way."
+)
+EXPORTER_COLLECTOR_SKIPPED = MetricName(
+    "slurm_exporter_collector_skipped_total",
+    "Readings of one collector that did not begin because the one before was still under way.",
+)
+EXPORTER_REQUESTS = MetricName("slurm_exporter_metrics_requests_total", "Scrapes of the metrics of Slurm.")
+EXPORTER_EXPORTED = MetricName("slurm_exporter_metrics_exported", "Series in the latest scrape.")
+
+# The health of nodes.
+CHECK_RUNS = MetricName(
+    "isthmus_check_runs_total", "Runs of checks on nodes, by check and result: passed, failed, error."
+)
+REPAIR_SECONDS = MetricName(
+    "isthmus_node_repair_seconds", "How long nodes were out, from what was found to their return into service."
+)
+FALSE_POSITIVES = MetricName(
+    "isthmus_check_false_positives_total",
+    "Nodes that passed the check that had condemned them, though nothing was repaired.",
+)
+HEALTH_FINDINGS = MetricName(
+    "isthmus_health_findings", "Findings about nodes that are seen now, by source and check."
+)
+HEALTH_STORMS = MetricName(
+    "isthmus_health_storms",
+    "Checks of a HealthPolicy whose findings are not acted on, because they condemned too many nodes at once.",
+)
+HEALTH_NODES = MetricName("isthmus_health_nodes", "Nodes with a health record, by phase.")
+NOTIFICATIONS = MetricName(
+    "isthmus_health_notifications_total",
+    "Messages to receivers, by format and result: sent, failed, dropped (too many waited).",
+)
+
+NVLINK_GROUP_LABEL = "topology.nebius.com/nvl-instance-group-id"
+"""On a Kubernetes node, by its cloud: the NVLink instance group that it is in."""
+
+BLOCK_LABELS = (NVLINK_GROUP_LABEL, "topology.nebius.com/tier-0", "topology.nebius.com/tier-1")
+"""On a Kubernetes node: its topology block, where neither Slurm nor our annotation says it; the first counts."""

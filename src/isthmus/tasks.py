@@ -1,7 +1,7 @@
 """Task groups that lose neither a failure nor a cancellation.
 
 Before Python 3.13, `asyncio.TaskGroup` swallows a cancellation that comes at the moment when one of its tasks
-fails: it raises the failure alone. Whoever catches that failure in order to try again then never ends, and the
+fails: it raises the failure alone. A caller that catches that failure to try again then never ends, and the
 process that waits for it hangs until it is killed.
 """
 
@@ -46,7 +46,7 @@ else:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has asked the current task to end, though it may not have noticed."""
+    """Whether the current task was cancelled, though it may not have noticed."""
     return _cancellations() > 0
 
 

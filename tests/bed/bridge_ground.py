@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import workloads
+from isthmus.local import crds, workloads
 from isthmus.local.progress import PlainProgress
 from tests.bed.cluster import ClusterBed
 
@@ -110,7 +110,7 @@ def remove_slurm(ground: BridgeGround) -> None:
 @pytest.fixture(scope="session")
 def workload_addons(cluster: ClusterBed) -> ClusterBed:
     """The cluster, with JobSet, LeaderWorkerSet and PodGroup."""
-    workloads.install(cluster.cluster, list(workloads.ADDONS.values()), PlainProgress())
+    workloads.install(cluster.cluster, [workloads.ADDONS[name] for name in crds.DEFINITIONS], PlainProgress())
     return cluster
 
 

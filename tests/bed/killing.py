@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
-from isthmus.sharedroot import moving, running
+from isthmus.sharedroot import operations, rename
 
 _CHANGES: Final = (
     *(
@@ -94,8 +94,8 @@ def _run(command: str, root: str, image: str, until: int) -> None:
 
     for name in _CHANGES:
         setattr(os, name, counted(getattr(os, name)))
-    moving._rename_new = counted(moving._rename_new)  # it asks the kernel by itself, without `os`
-    act = {"populate": running.populate, "refresh": running.refresh}[command]
+    rename._rename_new = counted(rename._rename_new)  # it asks the kernel by itself, without `os`
+    act = {"populate": operations.populate, "refresh": operations.refresh}[command]
     act(image, root, image="", now="today", tell=lambda _: None)
 
 

@@ -9,9 +9,10 @@ from isthmus.local.images import rootfs, store
 from isthmus.local.images.recipes import IMAGES
 from isthmus.local.parallel import together
 from isthmus.local.progress import PlainProgress, Progress
+from tests.bed import monitor_kinds
 
 _PROGRAMS = (*supply.PROGRAMS, "helm")
-_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "spank-tools-26.05", "spank-tools-24.11")
+_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "prometheus", "spank-tools-26.05", "spank-tools-24.11")
 
 
 def prepare(progress: Progress) -> None:
@@ -29,6 +30,7 @@ def prepare(progress: Progress) -> None:
     def from_modules() -> None:
         binaries.ensure({*_PROGRAMS, *supply.OF_ONE_PROGRAM}, progress, given=ready)
         crds.ensure(crds.DEFINITIONS, progress, given=ready)
+        monitor_kinds.files(progress=progress)
 
     together([from_modules, from_packages])
     store.ensure(supply.images(IMAGES, progress, ready=ready), progress)

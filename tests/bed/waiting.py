@@ -26,8 +26,9 @@ PATIENCE = 180.0
 NOT_NOW = (CommandError, OSError, subprocess.TimeoutExpired)
 """What may go wrong while it is looked at, and be well a moment later."""
 
-_SHORTEST, _LONGEST = 0.05, 0.5
+_SHORTEST, _LONGEST = 0.05, 1.0
 _SHARE = 0.1
+_PAUSE_PER_LOOK = 2.0
 _MAX_CHARS = 4000
 
 
@@ -36,13 +37,15 @@ def eventually(
 ) -> T:
     """Look again and again until what is seen holds, and return it; say what was seen last if that does not come.
 
-    The longer it takes, the rarer the looks: nobody waits for more than a tenth too long. A process that was held
-    up looks once more before it gives up.
+    The longer it takes, the rarer the looks: nobody waits for more than a tenth too long, or for two looks. A look
+    is often a program in a pod, which takes its processor time from what is waited for. A process that was held up
+    looks once more before it gives up.
     """
     began = time.monotonic()
     seen, failure = "nothing", ""
     while True:
-        elapsed = time.monotonic() - began
+        looked = time.monotonic()
+        elapsed = looked - began
         try:
             value = observe()
         except NOT_NOW as error:
@@ -53,7 +56,8 @@ def eventually(
             seen, failure = value if isinstance(value, str) else repr(value), ""
         if elapsed >= within:
             raise AssertionError(_story(what, within, seen, failure))
-        time.sleep(min(max(_SHORTEST, elapsed * _SHARE), _LONGEST))
+        dear = (time.monotonic() - looked) * _PAUSE_PER_LOOK
+        time.sleep(min(max(_SHORTEST, elapsed * _SHARE, dear), _LONGEST))
 
 
 def _story(what: str, within: float, seen: str, failure: str) -> str:

@@ -75,7 +75,7 @@ def test_metrics_of_every_part_can_be_read(cluster: ClusterBed) -> None:
         f"{plane.url}/metrics": (context, "apiserver_request_total"),
         f"https://{plane.address}:10257/metrics": (context, "workqueue_depth"),
         f"https://{plane.address}:10259/metrics": (context, "scheduler_pending_pods"),
-        f"{plane.etcd_url}/metrics": (etcd, "etcd_server_has_leader"),
+        f"{plane.etcd_http_url}/metrics": (etcd, "etcd_server_has_leader"),
         f"https://{node}:10250/metrics": (context, "kubelet_running_pods"),
         f"http://{node}:10249/metrics": (None, "kubeproxy_sync_proxy_rules_duration_seconds"),
         f"http://{dns}:9153/metrics": (None, "coredns_dns_requests_total"),

@@ -1,12 +1,12 @@
 """The bridge as its users meet it: the chart on a real cluster, real pods on the nodes that Slurm gives.
 
-The workloads are those of `examples/bridge`. All of them are applied at once, more than three workers can take, so
-that Slurm has a queue; and each test waits for its own.
+The workloads are those of `examples/bridge`: more than three workers can take, so that Slurm has a queue, and each
+test waits for its own.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pytest
@@ -53,10 +53,23 @@ def bridge(bridge_ground: BridgeGround) -> Iterator[Bridge]:
 
 @pytest.fixture(scope="module")
 def workloads(bridge: Bridge) -> Bridge:
-    """All examples; those that end come first."""
-    for kind in KINDS:
-        bridge.kubectl("apply", f"--filename={EXAMPLES / kind}.yaml")
+    """All examples. Those that end begin first: the JobSet wants two whole nodes, of which those that last would
+    leave it none, and Slurm lets them begin before it when it waits for long."""
+
+    def jobs(state: str) -> set[str]:
+        return set(bridge.queue(f"--states={state}", "--format=%i"))
+
+    before = jobs("all")
+    _apply(bridge, FINITE)
+    expected = sum(jobs for *_, jobs in FINITE.values())
+    eventually(lambda: jobs("all") - before, f"{expected} jobs", holds=lambda it: len(it) >= expected)
+    eventually(lambda: jobs("PENDING"), "all of them to begin", holds=lambda it: not it)
+    _apply(bridge, LASTING)
     return bridge
+
+
+def _apply(bridge: Bridge, kinds: Iterable[str]) -> None:
+    bridge.kubectl("apply", *(f"--filename={EXAMPLES / kind}.yaml" for kind in kinds))
 
 
 @pytest.fixture

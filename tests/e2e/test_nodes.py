@@ -106,3 +106,21 @@ def _answers(address: str, *, machine: Machine) -> bool:
     except Terminal:
         return False
     return True
+
+
+def test_pods_that_request_local_storage_run_and_those_that_exceed_it_are_evicted(
+    cluster: ClusterBed, namespace: str
+) -> None:
+    within = pod("within", more="      resources: {requests: {ephemeral-storage: 10Mi}}\n")
+    beyond = pod(
+        "beyond",
+        command="head -c 4000000 /dev/zero > /big; exec sleep infinity",
+        more="      resources: {limits: {ephemeral-storage: 1Mi}}\n",
+    )
+    cluster.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=f"{within}\n---\n{beyond}")
+    cluster.kubectl("wait", f"--namespace={namespace}", "--for=condition=Ready", "--timeout=180s", "pod/within")
+    eventually(
+        lambda: cluster.get("pod/beyond", namespace)["status"].get("reason"),
+        "the pod that wrote too much to be evicted",
+        holds=lambda it: it == "Evicted",
+    )

@@ -253,6 +253,32 @@ def test_a_setting_reaches_the_running_cluster(slurm: Cluster) -> None:
         )
 
 
+def test_the_exporter_of_a_cluster_shows_its_jobs_and_nodes(slurm: Cluster) -> None:
+    """It stays for the tests below: nothing is wrong with a cluster that has one."""
+    slurm.site.patch(f"slurmcluster/{NAME}", {"spec": {"slurmNodes": {"exporter": {"enabled": True}}}})
+    job = slurm.submit("--job-name=seen", "--wrap=sleep 600")
+    slurm.kubectl(f"wait --for=condition=ExporterAvailable slurmcluster/{NAME} -n {NAMESPACE} --timeout=180s")
+
+    def shown(port: str) -> str:
+        return slurm.kubectl(
+            f"get --raw /api/v1/namespaces/{NAMESPACE}/services/slurm-exporter:{port}/proxy/metrics"
+        )
+
+    # slurmrestd does not know users of the shared root: the exporter learns their names from the accounts.
+    named = re.compile(rf'^slurm_job_info{{job_id="{job}".*job_name="seen".*user_name="soperator"', re.MULTILINE)
+    try:
+        text = slurm.site.eventually(lambda: shown("metrics"), "the job with its user", holds=named.search)
+    finally:
+        slurm.site.login("scancel", job)  # the cluster would wait for it before it goes
+    assert set(re.findall(r'^slurm_node_info{.*?node_name="(.*?)"', text, re.MULTILINE)) == {
+        "worker-0",
+        "worker-1",
+        "worker-2",
+    }
+    assert "slurm_exporter_collection_attempts_total" in shown("monitoring")
+    slurm.left_queue(job)
+
+
 # Our own commands
 
 
@@ -385,3 +411,12 @@ def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -
             "slurmctld to have more memory",
             holds=lambda it: it == "1Gi",
         )
+        # The chart's checks lie on the shared root, where slurmd finds them, and pass.
+        old.eventually(
+            lambda: old.exec("login-0", "timeout", "30", "scontrol", "show", "config"),
+            "Slurm to know of the checks",
+            holds=lambda it: "/opt/slurm_scripts/prolog.sh" in it and "/opt/slurm_scripts/hc_program.sh" in it,
+        )
+        runner = ("python3", "/opt/slurm_scripts/check_runner.py", "--check", "shared_root")
+        assert old.exec("worker-0", *runner) == "shared_root: passed\n"
+        assert old.exec("login-0", "timeout", "120", "srun", "--nodes=2", "hostname").split()

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.sharedroot import looking, running
+from isthmus.sharedroot import inspection, operations
 from isthmus.sharedroot.statedirectory import Ready
 from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, fast, links, make, seen
 
@@ -61,12 +61,12 @@ def place() -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def populate(image: Path, root: Path) -> running.Done | Ready:
-    return running.populate(str(image), str(root), image=image.name, now="today", tell=lambda _: None)
+def populate(image: Path, root: Path) -> operations.Done | Ready:
+    return operations.populate(str(image), str(root), image=image.name, now="today", tell=lambda _: None)
 
 
-def refresh(image: Path, root: Path) -> running.Done:
-    return running.refresh(str(image), str(root), image=image.name, now="today", tell=lambda _: None)
+def refresh(image: Path, root: Path) -> operations.Done:
+    return operations.refresh(str(image), str(root), image=image.name, now="today", tell=lambda _: None)
 
 
 @given(tree=trees())
@@ -76,7 +76,7 @@ def test_a_filled_root_is_the_image(tree: dict[str, Node]) -> None:
         populate(image, root)
         assert seen(root) == seen(image)
         assert links(root) == links(image)
-        assert looking.verify(str(root), told=lambda *_: None).differing == {}
+        assert inspection.verify(str(root), told=lambda *_: None).differing == {}
         done = refresh(image, root)
         assert (done.files, done.kept) == (0, {})
         assert seen(root) == seen(image)
@@ -92,7 +92,7 @@ def test_a_refreshed_root_is_the_new_image(old: dict[str, Node], new: dict[str, 
         assert done.kept == {}
         assert without_times(root) == without_times(second)
         assert links(root) == links(second)
-        assert running.plan(str(second), str(root)).counts.written == 0
+        assert operations.plan(str(second), str(root)).counts.written == 0
 
 
 @st.composite

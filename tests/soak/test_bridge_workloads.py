@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.local import workloads
+from isthmus.local import crds, workloads
 from isthmus.local.progress import PlainProgress
 from tests.bed.operator_ground import CHARTS, EXAMPLES, OperatorGround
 from tests.bed.waiting import eventually
@@ -176,7 +176,9 @@ class Setup:
 def setup(operator_ground: OperatorGround) -> Iterator[Setup]:
     """Do as the README says."""
     ground = operator_ground
-    workloads.install(ground.cluster.cluster, list(workloads.ADDONS.values()), PlainProgress())
+    workloads.install(
+        ground.cluster.cluster, [workloads.ADDONS[name] for name in crds.DEFINITIONS], PlainProgress()
+    )
     there = f"--namespace={SLURM}"
     values = f"--values={EXAMPLES / 'values-for-bridge.yaml'}"
     ground.helm("install", "slurm", str(CHARTS / "slurm-cluster"), there, "--create-namespace", values)

@@ -41,6 +41,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- toYaml (dict "names" (compact $given | uniq)) -}}
 {{- end -}}
 
+{{/* Not empty if a ServiceMonitor is wanted and possible. */}}
+{{- define "isthmus-operator.monitored" -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (int .Values.operator.metricsPort) (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}
+yes
+{{- end -}}
+{{- end -}}
+
 {{/* Where the webhook server is found. Takes (dict "root" $ "path" "/validate"). */}}
 {{- define "isthmus-operator.webhook" -}}
 service:

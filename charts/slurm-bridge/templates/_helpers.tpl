@@ -93,6 +93,19 @@ AuthAltTypes=auth/jwt
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty if a ServiceMonitor is wanted and possible. */}}
+{{- define "slurm-bridge.monitored" -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1") -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{/* How metrics are served: `features.secureMetrics` means https, with a certificate that nobody has signed. */}}
+{{- define "slurm-bridge.scheme" -}}
+{{- $features := (.Values.config | default dict).features | default dict -}}
+{{- ternary "https" "http" (eq (toString $features.secureMetrics) "true") -}}
+{{- end -}}
+
 {{/* Where the webhook server is found. */}}
 {{- define "slurm-bridge.webhook" -}}
 service:

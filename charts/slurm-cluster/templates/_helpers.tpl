@@ -38,7 +38,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $container := include "slurm-cluster.container" (dict "root" .root "given" (index $made .container) "image" .image "ours" .ours) | fromYaml -}}
 {{- $_ := set $made .container $container -}}
 {{- $account := (.given | default dict).serviceAccount | default dict -}}
-{{- if $account.name -}}
+{{- /* Where soperator's chart makes the account, the operator makes one of its own. */ -}}
+{{- if and $account.name (not $account.create) -}}
 {{- $_ := set $made "serviceAccountName" $account.name -}}
 {{- end -}}
 {{- range $key, $value := $made -}}
@@ -52,10 +53,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* What a values file of soperator's chart may set without effect here. */}}
 {{- define "slurm-cluster.unused" -}}
 {{- $found := list -}}
-{{- range $key := list "nodeExporter" "cudaVersion" "slurmScripts" -}}
+{{- range $key := list "nodeExporter" "cudaVersion" -}}
 {{- if index $.Values $key -}}
 {{- $found = append $found $key -}}
 {{- end -}}
+{{- end -}}
+{{- range $key, $_ := omit ($.Values.slurmScripts | default dict) "enabled" "checks" "custom" -}}
+{{- $found = append $found (printf "slurmScripts.%s" $key) -}}
 {{- end -}}
 {{- range $image := list "munge" "sssd" "populateJailRepository" "populateJailTag" "soperatorExporter" "sConfigController" "nodeExporter" -}}
 {{- if index ($.Values.images | default dict) $image -}}
@@ -75,4 +79,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 {{- join ", " $found -}}
+{{- end -}}
+
+{{/* Whether checks are delivered: they lie on the shared root. */}}
+{{- define "slurm-cluster.scripts" -}}
+{{- if and (.Values.slurmScripts | default dict).enabled (not (kindIs "invalid" .Values.populateJail)) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* checks.json: the shipped checks with what the values change in them, and then those of the values alone. */}}
+{{- define "slurm-cluster.checks" -}}
+{{- $given := deepCopy ((.Values.slurmScripts | default dict).checks | default dict) -}}
+{{- $checks := list -}}
+{{- range $shipped := .Files.Get "files/slurm_scripts/checks.json" | fromJsonArray -}}
+{{- $check := merge (index $given $shipped.name | default dict) $shipped -}}
+{{- $_ := unset $given $shipped.name -}}
+{{- if ne (toString $check.enabled) "false" -}}
+{{- $checks = append $checks (omit $check "enabled") -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $own := $given -}}
+{{- if ne (toString $own.enabled) "false" -}}
+{{- $checks = append $checks (merge (dict "name" $name) (omit $own "enabled")) -}}
+{{- end -}}
+{{- end -}}
+{{- toPrettyJson $checks -}}
 {{- end -}}

@@ -6,68 +6,68 @@ error that names the nearest one, and every value is checked here, where file an
 
 import difflib
 import os
+import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 import yaml
 
 from isthmus import names
 from isthmus.bridge import values
-from isthmus.domain.bridge.tenancy import Mode, Tenancy
+from isthmus.domain.bridge.tenancy import Tenancy
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
-from isthmus.model.pod import LabelSelector
 from isthmus.slurm.auth import EnvironmentToken, FileToken, TokenSource
 
 PATH: Final = Path("/etc/slurm-bridge/config.yaml")
 TOKEN_FILE: Final = Path("/var/run/secrets/slurm/auth-token")
 
-Placeholder = Literal["auto", "external", "batch"]
-Effect = Literal["NoExecute", "NoSchedule", "PreferNoSchedule"]
-
 _MAX_BYTES: Final = 1 << 20
 
 
-class Features(msgspec.Struct, frozen=True):
-    enable_leader_election: bool = True
-    enable_http2: bool = False
-    """Taken for the sake of files that have it: our servers speak HTTP/1.1 only."""
-    secure_metrics: bool = False
+class Features(msgspec.Struct, frozen=True, rename="camel"):
+    enable_leader_election: values.Switch = True
+    enable_http2: values.Switch = msgspec.field(default=False, name="enableHTTP2")
+    """Accepted for files of slurm-bridge: our servers speak HTTP/1.1 only."""
+    secure_metrics: values.Switch = False
 
 
-class Config(msgspec.Struct, frozen=True):
-    """What the bridge is told. No secret is in here: those come from `tokens`."""
+class Config(msgspec.Struct, frozen=True, rename="camel"):
+    """The settings of the bridge. It holds no secret: `tokens` reads those.
 
-    scheduler_name: str = names.SCHEDULER_NAME
-    slurm_rest_api: tuple[str, ...] = ()
+    Fields are the keys of the file in camel case, and their types say what is accepted.
+    """
+
+    scheduler_name: values.SchedulerName = names.SCHEDULER_NAME
+    slurm_rest_api: values.Endpoints = ()
     """One slurmrestd, or several that stand in for each other."""
-    slurm_completer: tuple[str, ...] = ()
+    slurm_completer: values.Endpoints = ()
     """Where `isthmus-complete` is, which ends jobs as COMPLETED or FAILED; without it, they are cancelled."""
-    slurm_jwt_file: Path = TOKEN_FILE
-    slurm_tls_directory: Path | None = None
-    """Where `ca.crt` is, by which slurmrestd is known, and perhaps `tls.crt` and `tls.key`, by which we are."""
-    managed_namespaces: tuple[str, ...] = ()
-    managed_namespace_selector: LabelSelector | None = None
-    enforce: bool = False
-    """Whether pods and DaemonSets are refused that pass Slurm by in managed namespaces."""
-    mcs_label: str = ""
-    partition: str = ""
-    """Where jobs go that ask for none; empty for Slurm's own default."""
-    placeholder: Placeholder = "auto"
-    exclusive: bool = True
-    """Whether pods that do not say have their node for themselves."""
-    tenancy: Mode = "auto"
-    """What pods may ask for in namespaces of which no BridgePolicy speaks."""
-    nice_from_priority_class: bool = False
+    slurm_jwt_file: values.AbsolutePath = TOKEN_FILE
+    slurm_tls_directory: values.AbsolutePath | None = None
+    """Holds `ca.crt`, which verifies slurmrestd, and optionally `tls.crt` and `tls.key`, our own certificate."""
+    managed_namespaces: values.Namespaces = ()
+    managed_namespace_selector: values.Selector = None
+    enforce: values.Switch = False
+    """Whether pods and DaemonSets that bypass Slurm are refused in managed namespaces."""
+    mcs_label: values.McsLabel = ""
+    partition: values.Partitions = ""
+    """For jobs that name none; empty for Slurm's own default. Of several, Slurm takes the first that is free."""
+    placeholder: values.Placeholder = "auto"
+    exclusive: values.Switch = True
+    """Whether pods without an annotation get whole nodes."""
+    tenancy: values.Tenancy = "auto"
+    """What pods may ask for in namespaces without a BridgePolicy."""
+    nice_from_priority_class: values.Switch = False
     """Whether the priority of a pod's PriorityClass counts in Slurm."""
-    taint: Effect | None = None
+    taint: values.Effect = None
     """The effect of the taint that keeps other pods away from nodes of Slurm; None for no taint."""
-    gres: Mapping[str, str] = EMPTY
-    """What extended resources are in Slurm: `nvidia.com/gpu` → `gpu`."""
-    feature_labels: tuple[str, ...] = ()
+    gres: values.Gres = EMPTY
+    """GRES by extended resource; an empty GRES if Slurm does not count it."""
+    feature_labels: values.LabelKeys = ()
     """Labels of Kubernetes nodes whose values are features of their external nodes in Slurm."""
     features: Features = Features()
 
@@ -76,28 +76,38 @@ class Config(msgspec.Struct, frozen=True):
         return Tenancy(self.tenancy, self.partition)
 
 
-_KEYS: Final[Mapping[str, tuple[str, values.Reader]]] = {
-    "schedulerName": ("scheduler_name", values.scheduler_name),
-    "slurmRestApi": ("slurm_rest_api", values.endpoints),
-    "slurmCompleter": ("slurm_completer", values.endpoints),
-    "slurmJwtFile": ("slurm_jwt_file", values.path),
-    "slurmTlsDirectory": ("slurm_tls_directory", values.path),
-    "managedNamespaces": ("managed_namespaces", values.namespaces),
-    "managedNamespaceSelector": ("managed_namespace_selector", values.selector),
-    "enforce": ("enforce", values.boolean),
-    "mcsLabel": ("mcs_label", values.mcs_label),
-    "partition": ("partition", values.partitions),
-    "placeholder": ("placeholder", values.placeholder),
-    "exclusive": ("exclusive", values.boolean),
-    "tenancy": ("tenancy", values.tenancy),
-    "niceFromPriorityClass": ("nice_from_priority_class", values.boolean),
-    "taint": ("taint", values.taint),
-    "gres": ("gres", values.gres),
-    "featureLabels": ("feature_labels", values.label_keys),
-    "features.enableLeaderElection": ("features.enable_leader_election", values.boolean),
-    "features.enableHTTP2": ("features.enable_http2", values.boolean),
-    "features.secureMetrics": ("features.secure_metrics", values.boolean),
+_SETTINGS: Final = {
+    **{it.encode_name: it for it in msgspec.structs.fields(Config) if it.name != "features"},
+    **{f"features.{it.encode_name}": it for it in msgspec.structs.fields(Features)},
 }
+_SPELLINGS: Final[Mapping[str, Callable[[object], object]]] = {
+    "slurmRestApi": values.endpoints,
+    "slurmCompleter": values.endpoints,
+    "managedNamespaces": values.unique,
+    "managedNamespaceSelector": values.selector,
+    "partition": values.partitions,
+    "taint": values.effect,
+    "gres": values.gres,
+    "featureLabels": values.unique,
+}
+"""How settings with several ways to write them become the one that msgspec reads."""
+_WORDS: Final = {
+    "Expected": "expected",
+    "Invalid enum value": "invalid value",
+    "Object contains unknown field": "unknown field",
+    "Object missing required field": "missing field",
+    "`array`": "a list",
+    "`object | null`": "a mapping",
+    "`object`": "a mapping",
+    "`str`": "a string",
+    "`int`": "a number (quote it)",
+    "`float`": "a number (quote it)",
+    "`bool`": "true or false",
+    "`null`": "nothing",
+}
+"""The words of msgspec, and those for users who write YAML."""
+_PLACE: Final = re.compile(r"`\$(?P<steps>[^`]*)`")
+_INDEX: Final = re.compile(r"\[\d+\]")
 _VARIABLES: Final = {
     "slurmRestApi": "SLURM_REST_API",
     "slurmJwtFile": "SLURM_JWT_FILE",
@@ -120,17 +130,17 @@ def load(
     settings: dict[str, Any] = {}
     for layer in filter(None, (file, _environment(environ), flags)):
         settings |= layer.checked()
-    features = {field.partition(".")[2]: settings.pop(field) for field in tuple(settings) if "." in field}
-    return Config(**settings, features=Features(**features))
+    features = {_SETTINGS[key].name: settings.pop(key) for key in tuple(settings) if key.startswith("features.")}
+    return Config(**{_SETTINGS[key].name: value for key, value in settings.items()}, features=Features(**features))
 
 
 def tokens(config: Config, environ: Mapping[str, str] = os.environ) -> TokenSource:
-    """Say where tokens for Slurm come from: SLURM_JWT if it is set, else the file, which may appear later."""
+    """Where tokens for Slurm come from: SLURM_JWT if it is set, else the file, which may appear later."""
     return EnvironmentToken(environ) if environ.get("SLURM_JWT") else FileToken(config.slurm_jwt_file)
 
 
 def tls(config: Config) -> ssl.SSLContext | None:
-    """Say whom to trust as slurmrestd over https, and who we are to it; None for the authorities of the system."""
+    """Whom to trust as slurmrestd over https, and who we are to it; None for the authorities of the system."""
     directory = config.slurm_tls_directory
     if directory is None:
         return None
@@ -147,7 +157,7 @@ def tls(config: Config) -> ssl.SSLContext | None:
 
 
 class _Given(NamedTuple):
-    """A value, and the key or variable under which people wrote it."""
+    """A value, and the key or variable that set it."""
 
     where: str
     value: object
@@ -158,21 +168,48 @@ class _Layer(NamedTuple):
     given: Mapping[str, _Given]
 
     def checked(self) -> dict[str, object]:
-        """Return fields of `Config`, or tell everything that is wrong in one go."""
+        """Return values by key, or raise everything that is wrong at once."""
         found: dict[str, object] = {}
         wrong: list[str] = []
         for key, (where, value) in self.given.items():
-            if key not in _KEYS:
+            if key not in _SETTINGS:
                 wrong.append(f"{where}: unknown setting{_nearest(key)}")
                 continue
-            field, read = _KEYS[key]
             try:
-                found[field] = read(value)
-            except values.UnfitError as error:
-                wrong.append(f"{where}{error.within}: {error}")
+                found[key] = _read(key, value)
+            except ValueError as error:  # of ours, or of msgspec
+                within, what = _explain(str(error), value)
+                wrong.append(f"{where}{within}: {what}; write {_hint(_SETTINGS[key].type)}")
         if wrong:
             raise Terminal("\n  ".join((f"{self.source} is not valid:", *wrong)))
         return found
+
+
+def _read(key: str, value: object) -> object:
+    default = _SETTINGS[key].default
+    if value is None and default in ("", (), EMPTY, None):  # a key with nothing behind it
+        return default
+    spelled = _SPELLINGS[key](value) if key in _SPELLINGS else value
+    return msgspec.convert(spelled, _SETTINGS[key].type, dec_hook=values.custom)
+
+
+def _explain(error: str, value: object) -> tuple[str, str]:
+    """Return the way from the setting to the part that is wrong, and what is wrong with it."""
+    what, _, place = error.partition(" - at ")
+    steps = _PLACE.search(place)
+    within = steps["steps"].replace("[...]", "") if steps else ""
+    if "matching regex" in what:
+        item = value[int(within[1:-1])] if isinstance(value, list) and _INDEX.fullmatch(within) else value
+        what = f"{item!r} is not valid"
+    for theirs, ours in _WORDS.items():
+        what = what.replace(theirs, ours)
+    return within, what
+
+
+def _hint(kind: Any) -> str:
+    """Return what a type's description tells people to write."""
+    metas = (it for part in (kind, *get_args(kind)) for it in getattr(part, "__metadata__", ()))
+    return next(str(it.description) for it in metas if it.description)
 
 
 def _file(path: Path) -> _Layer:
@@ -211,14 +248,14 @@ def _environment(environ: Mapping[str, str]) -> _Layer:
 
 
 def _nearest(key: str) -> str:
-    # Compared without what is around it: whoever writes secureMetrics alone gets to see where it belongs.
-    by_last = {known.rpartition(".")[2].lower(): known for known in _KEYS}
+    # Compared by the last part, so that secureMetrics alone finds features.secureMetrics.
+    by_last = {known.rpartition(".")[2].lower(): known for known in _SETTINGS}
     close = difflib.get_close_matches(key.rpartition(".")[2].lower(), by_last, n=1)
-    return f"; did you mean {by_last[close[0]]}?" if close else f"; there are {', '.join(_KEYS)}"
+    return f"; did you mean {by_last[close[0]]}?" if close else f"; there are {', '.join(_SETTINGS)}"
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key stands once: of two, one would be dropped in silence."""
+    """YAML without duplicate keys: of two, one would be dropped in silence."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - as PyYAML calls it
         """Refuse a second value for a key."""

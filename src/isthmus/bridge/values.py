@@ -1,162 +1,134 @@
-"""The values of settings, one by one: each reader returns what a setting holds, or raises what is wrong with it."""
+"""The types of the bridge's settings.
+
+msgspec checks a value against its type; the description of the type is what an error tells people to write. The
+functions read settings that may be written in several ways, before msgspec does.
+"""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Meta
+
+from isthmus.model.base import EMPTY
 from isthmus.model.pod import LabelSelector, Requirement
 
-Reader = Callable[[object], object]
-
-_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_SUBDOMAIN: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*", re.ASCII)
-_NAME_PART: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
-_SLURM_WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}", re.ASCII)
-_GRES: Final = re.compile(r"([A-Za-z][\w.-]{0,63}(:[A-Za-z][\w.-]{0,63})?)?", re.ASCII)
+_LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_NAME: Final = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_SLURM_WORD: Final = r"[A-Za-z0-9_.-]{1,200}"
+_GRES: Final = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 _SET_TERM: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)", re.ASCII)
 _TERM: Final = re.compile(r"(?:[^,(]|\([^)]*\))+", re.ASCII)
-_TAKES_VALUES: Final = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
-_EFFECTS: Final = ("NoExecute", "NoSchedule", "PreferNoSchedule")
 
 
-class UnfitError(Exception):
-    """A value that does not fit; `within` leads from the setting to the part that is meant."""
-
-    def __init__(self, what: str, *, within: str = "") -> None:
-        super().__init__(what)
-        self.within = within
+def _whole(pattern: str, write: str | None = None) -> Meta:
+    return Meta(pattern=rf"^(?:{pattern})\Z", description=write)
 
 
-def scheduler_name(value: object) -> str:
-    """Read the name that pods have as their `schedulerName`."""
-    return _matching(value, _SUBDOMAIN, "the name of a scheduler")
+_LabelKey = Annotated[str, _whole(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_NAME}")]
+_LabelValue = Annotated[str, _whole(rf"({_NAME})?")]
+_Resource = Annotated[str, _whole(rf"(?=[^/]{{1,253}}/){_SUBDOMAIN}/{_NAME}")]
+
+SchedulerName = Annotated[
+    str, _whole(rf"(?=.{{1,253}}\Z){_SUBDOMAIN}", "a name in lower case, such as slurm-bridge-scheduler")
+]
+Namespaces = Annotated[
+    tuple[Annotated[str, _whole(_LABEL)], ...],
+    Meta(description="a list of names of namespaces, such as [batch, hpc]"),
+]
+Partitions = Annotated[
+    str, _whole(rf"({_SLURM_WORD}(,{_SLURM_WORD})*)?", "the name of a partition, or several separated by commas")
+]
+McsLabel = Annotated[str, _whole(rf"({_SLURM_WORD})?", "one MCS label, or nothing")]
+Switch = Annotated[bool, Meta(description="true or false")]
+Placeholder = Annotated[Literal["auto", "external", "batch"], Meta(description="auto, external or batch")]
+Tenancy = Annotated[Literal["auto", "open", "strict"], Meta(description="auto, open or strict")]
+Effect = Annotated[
+    Literal["NoExecute", "NoSchedule", "PreferNoSchedule"] | None,
+    Meta(description="NoExecute, NoSchedule or PreferNoSchedule, or nothing for no taint"),
+]
+AbsolutePath = Annotated[Path, Meta(description="an absolute path")]
+Endpoints = Annotated[
+    tuple[str, ...],
+    Meta(description="the URL of slurmrestd, such as http://slurm-restapi.slurm:6820, or a list of them"),
+]
+Gres = Annotated[
+    Mapping[_Resource, Annotated[str, _whole(rf"({_GRES}(:{_GRES})?)?")]],
+    Meta(description="for each extended resource its GRES, such as nvidia.com/gpu: gpu"),
+]
+LabelKeys = Annotated[
+    tuple[_LabelKey, ...], Meta(description="a list of keys of labels, such as [topology.kubernetes.io/zone]")
+]
+Selector = Annotated[
+    LabelSelector | None,
+    Meta(description="matchLabels and matchExpressions as in a manifest, or a text such as team=hpc,!legacy"),
+]
 
 
-def namespaces(value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_matching(one, _LABEL, "the name of a namespace") for one in _list(value)))
+class _Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: _LabelKey
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[_LabelValue, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.values) != (self.operator in {"In", "NotIn"}):
+            raise ValueError(f"{self.operator} {'with' if self.values else 'without'} values")
 
 
-def partitions(value: object) -> str:
-    """Read a partition, or several with commas, of which Slurm takes the one that is free first."""
-    text = _text(value)
-    if not text:
-        return ""
-    return ",".join(_matching(one.strip(), _SLURM_WORD, "the name of a partition") for one in text.split(","))
+class _Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A LabelSelector whose keys and values are checked as strictly as the API server checks them."""
+
+    match_labels: Mapping[_LabelKey, _LabelValue] = EMPTY
+    match_expressions: tuple[_Requirement, ...] = ()
 
 
-def mcs_label(value: object) -> str:
-    """Read a label of multi-category security; empty for none."""
-    return _matching(value, _SLURM_WORD, "an MCS label") if _text(value) else ""
+def custom(kind: type, value: object) -> object:
+    """Read what msgspec does not know: paths."""
+    if kind is not Path or not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise ValueError(f"{value!r} is not valid")
+    return Path(value)
 
 
-def boolean(value: object) -> bool:
-    """Read true or false."""
-    if not isinstance(value, bool):
-        raise UnfitError(f"{value!r} is neither true nor false")
+def unique(value: object) -> object:
+    """Drop what a list repeats; what is not a list of texts is left to msgspec."""
+    return (
+        list(dict.fromkeys(value))
+        if isinstance(value, list) and all(isinstance(it, str) for it in value)
+        else value
+    )
+
+
+def partitions(value: object) -> object:
+    """Drop blanks around commas."""
+    return re.sub(r"\s*,\s*", ",", value.strip()) if isinstance(value, str) else value
+
+
+def gres(value: object) -> object:
+    """Check entry by entry, because msgspec does not say which one is wrong."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        try:
+            msgspec.convert({key: item}, Gres)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"'{key}: {item}' is not valid") from error
     return value
 
 
-def placeholder(value: object) -> str:
-    """Read which kind of job holds the place of pods."""
-    return _one_of(value, ("auto", "external", "batch"))
+def effect(value: object) -> object:
+    """Take an empty text for no taint, as a chart's empty value renders it."""
+    return value or None
 
 
-def tenancy(value: object) -> str:
-    """Read what holds in namespaces of which no BridgePolicy speaks."""
-    return _one_of(value, ("auto", "open", "strict"))
-
-
-def taint(value: object) -> str | None:
-    """Read the effect of a taint; nothing for no taint."""
-    return _one_of(value, _EFFECTS) if value else None
-
-
-def path(value: object) -> Path:
-    """Read an absolute path."""
-    text = _text(value)
-    if not text.startswith("/") or "\0" in text:
-        raise UnfitError(f"{text!r} is not an absolute path")
-    return Path(text)
-
-
-def endpoints(value: object) -> tuple[str, ...]:
+def endpoints(value: object) -> object:
     """Read the URL of a slurmrestd, a list of them, or a text with several between commas."""
-    listed = value if isinstance(value, list) else _text(value).split(",")
-    return tuple(dict.fromkeys(_endpoint(_text(one).strip()) for one in listed if one))
-
-
-def gres(value: object) -> dict[str, str]:
-    """Read what extended resources are in Slurm; "" for one that Slurm keeps no account of."""
-    return {
-        _resource(_text(resource)): _matching(name, _GRES, "a GRES, such as gpu or gpu:a100")
-        for resource, name in _mapping(value).items()
-    }
-
-
-def label_keys(value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_label_key(_text(one)) for one in _list(value)))
-
-
-def selector(value: object) -> LabelSelector | None:
-    """Read a selector of namespaces: a LabelSelector as in manifests, or a text as kubectl takes it."""
     if isinstance(value, str):
-        return _selector_text(value)
-    parts = _mapping(value)
-    for key in parts:
-        if key not in {"matchLabels", "matchExpressions"}:
-            raise UnfitError("a selector has matchLabels and matchExpressions only", within=f".{key}")
-    labels = {
-        _label_key(_text(key)): _label_value(_text(label))
-        for key, label in _mapping(parts.get("matchLabels")).items()
-    }
-    expressions = tuple(_requirement(item) for item in _list(parts.get("matchExpressions")))
-    # To Kubernetes an empty selector means everything; nobody who leaves a setting empty means that.
-    return LabelSelector(labels, expressions) if labels or expressions else None
-
-
-def _selector_text(text: str) -> LabelSelector:
-    """Read `slurm.managed=true,tier in (batch, hpc),!legacy`."""
-    labels: dict[str, str] = {}
-    expressions: list[Requirement] = []
-    for term in _terms(text):
-        if match := _SET_TERM.fullmatch(term):
-            values = tuple(_label_value(one.strip()) for one in match["values"].split(","))
-            expressions.append(
-                Requirement(_label_key(match["key"]), "In" if match["word"] == "in" else "NotIn", values)
-            )
-        elif "!=" in term:
-            key, _, value = term.partition("!=")
-            expressions.append(Requirement(_label_key(key.strip()), "NotIn", (_label_value(value.strip()),)))
-        elif "=" in term:
-            key, _, value = term.partition("=")
-            labels[_label_key(key.strip())] = _label_value(value.removeprefix("=").strip())
-        else:
-            operator = "DoesNotExist" if term.startswith("!") else "Exists"
-            expressions.append(Requirement(_label_key(term.removeprefix("!").strip()), operator))
-    return LabelSelector(labels, tuple(expressions))
-
-
-def _terms(text: str) -> Iterator[str]:
-    """Split at commas, but not at those within parentheses."""
-    if text.count("(") != text.count(")"):
-        raise UnfitError(f"{text!r} has unbalanced parentheses")
-    return (term.strip() for term in _TERM.findall(text) if term.strip())
-
-
-def _requirement(value: object) -> Requirement:
-    parts = _mapping(value)
-    operator = parts.get("operator")
-    if operator not in _TAKES_VALUES or set(parts) - {"key", "operator", "values"}:
-        raise UnfitError(
-            f"{value!r} is not made of key, operator ({', '.join(_TAKES_VALUES)}) and values",
-            within=".matchExpressions",
-        )
-    values = tuple(_label_value(_text(item)) for item in _list(parts.get("values")))
-    if bool(values) != _TAKES_VALUES[operator]:
-        raise UnfitError(f"{operator} {'with' if values else 'without'} values", within=".matchExpressions")
-    return Requirement(_label_key(_text(parts.get("key"))), operator, values)
+        value = [it.strip() for it in value.split(",")]
+    if not isinstance(value, list):
+        return value
+    return unique([_endpoint(it) if isinstance(it, str) else it for it in value if it])
 
 
 def _endpoint(text: str) -> str:
@@ -168,64 +140,41 @@ def _endpoint(text: str) -> str:
         usable = False
     # A password in a URL would end up in logs, and slurmrestd has no use for one.
     if not usable or parts.username or parts.query or parts.fragment:
-        shown = "it" if "@" in text else repr(text)
-        raise UnfitError(f"{shown} is not the URL of a slurmrestd, such as http://slurm-restapi.slurm:6820")
+        raise ValueError(f"{'the value' if '@' in text else repr(text)} is not the URL of a slurmrestd")
     return text.rstrip("/")
 
 
-def _resource(text: str) -> str:
-    if "/" not in text:
-        raise UnfitError(f"{text!r} is not an extended resource, such as nvidia.com/gpu")
-    return _label_key(text)
+def selector(value: object) -> LabelSelector | None:
+    """Read a LabelSelector as in manifests, or a text as kubectl takes it."""
+    content: Any = _selector_text(value) if isinstance(value, str) else value
+    if isinstance(content, dict):  # `matchLabels:` with nothing below it
+        content = {key: item for key, item in content.items() if item is not None}
+    read = msgspec.convert(content, _Selector | None)
+    # To Kubernetes an empty selector means everything; a setting that is left empty does not.
+    if read is None or not (read.match_labels or read.match_expressions):
+        return None
+    expressions = tuple(Requirement(it.key, it.operator, it.values) for it in read.match_expressions)
+    return LabelSelector(read.match_labels, expressions)
 
 
-def _label_key(text: str) -> str:
-    prefix, slash, name = text.rpartition("/")
-    if not _NAME_PART.fullmatch(name) or (slash and not _SUBDOMAIN.fullmatch(prefix)):
-        raise UnfitError(f"{text!r} is not the key of a label")
-    return text
-
-
-def _label_value(text: str) -> str:
-    if text and not _NAME_PART.fullmatch(text):
-        raise UnfitError(f"{text!r} is not the value of a label")
-    return text
-
-
-def _matching(value: object, pattern: re.Pattern[str], what: str) -> str:
-    text = _text(value)
-    if not pattern.fullmatch(text):
-        raise UnfitError(f"{text!r} is not {what}")
-    return text
-
-
-def _one_of(value: object, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise UnfitError(f"{value!r} is not one of {', '.join(choices)}")
-    return str(value)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise UnfitError(
-            "this is not a string" if isinstance(value, dict | list) else f"{value!r} is not a string; quote it"
-        )
-    return value
-
-
-def _list(value: object) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise UnfitError(f"{value!r} is not a list; write one item per line, each starting with a dash")
-    return value
-
-
-def _mapping(value: object) -> dict[Any, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UnfitError(f"{value!r} has no keys with values")
-    return value
+def _selector_text(text: str) -> dict[str, object]:
+    """Read `slurm.managed=true,tier in (batch, hpc),!legacy` into the form of manifests."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, object]] = []
+    if text.count("(") != text.count(")"):
+        raise ValueError(f"{text!r} has unbalanced parentheses")
+    for term in filter(None, map(str.strip, _TERM.findall(text))):  # at commas, but not within parentheses
+        if match := _SET_TERM.fullmatch(term):
+            operator = "In" if match["word"] == "in" else "NotIn"
+            values = [it.strip() for it in match["values"].split(",")]
+            expressions.append({"key": match["key"], "operator": operator, "values": values})
+        elif "!=" in term:
+            key, _, value = term.partition("!=")
+            expressions.append({"key": key.strip(), "operator": "NotIn", "values": [value.strip()]})
+        elif "=" in term:
+            key, _, value = term.partition("=")
+            labels[key.strip()] = value.removeprefix("=").strip()
+        else:
+            operator = "DoesNotExist" if term.startswith("!") else "Exists"
+            expressions.append({"key": term.removeprefix("!").strip(), "operator": operator})
+    return {"matchLabels": labels, "matchExpressions": expressions}

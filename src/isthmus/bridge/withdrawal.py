@@ -1,9 +1,9 @@
-"""Who cancelled a job: we, to submit a better one, or somebody who does not want its pods to run.
+"""Who cancelled a job: we, to submit a better one, or a user who does not want its pods to run.
 
-The pods of a job that somebody cancels are to go, whether they ran or waited; to submit them again would make an
-administrator cancel for ever. So we say that it was us before we cancel a job whose pods are to have another.
+The pods of a job that a user cancels are evicted, whether they ran or waited; to submit them again would make an
+administrator cancel forever. So we say that it was us before we cancel a job whose pods are to have another.
 
-From the first of these two requests on, nobody may get a node by that job: it may start before it ends, its end may
+From the first of these two requests on, no pod may get a node by that job: it may start before it ends, its end may
 be in no cache yet, and the answer that says so may be lost.
 """
 
@@ -23,12 +23,12 @@ _REFUSED_SIGNAL: Final = 1
 
 
 class Withdrawals:
-    """Takes jobs back, and knows which."""
+    """Cancels jobs whose pods will have others, and remembers which."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._answered: dict[int, bool] = {}
-        """Jobs that we are taking back, and whether Slurm has said that it did so."""
+        """Jobs that we are cancelling, and whether Slurm has confirmed it."""
         world.jobs.on_change(self._job_changed)
 
     async def take_back(self, job_id: int, why: str) -> None:
@@ -69,7 +69,7 @@ class Withdrawals:
 
 
 def is_withdrawn(ours: OurJob, family: Iterable[OurJob]) -> bool:
-    """Whether somebody else cancelled this job, and nothing has taken its place in its group.
+    """Whether a user cancelled this job, and nothing has taken its place in its group.
 
     What we wrote into it is only there if it was read after its end: caches take their own word for the rest.
     """
@@ -92,7 +92,7 @@ def _was_refused(job: Job) -> bool:
 
 
 async def withdrawn_for(world: World, family: Iterable[OurJob], uids: Iterable[str]) -> int | None:
-    """Find the job that somebody cancelled while pods with these uids waited for it; Slurm itself is asked."""
+    """Find the job that a user cancelled while pods with these uids waited for it; Slurm itself is asked."""
     known, wanted = tuple(family), frozenset(uids)
     for ours in known:
         if not (is_withdrawn(ours, known) and wanted.intersection(ours.marker.uids)):

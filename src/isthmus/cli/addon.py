@@ -1,4 +1,4 @@
-"""`isthmus addon install|list`: what a cluster may have on top."""
+"""`isthmus addon install|list`: optional components of a cluster."""
 
 from typing import Annotated
 
@@ -6,7 +6,9 @@ import typer
 
 from isthmus.cli.options import Name, chosen
 
-app = typer.Typer(help="Install JobSet, LeaderWorkerSet and PodGroup.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Install JobSet, LeaderWorkerSet, PodGroup and monitoring.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()

@@ -69,7 +69,7 @@ def create(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Create a Slurm cluster: slurmctld, workers, a login node, slurmrestd, and accounting."""
-    from isthmus.inspect import clusteraccess, clustermaking
+    from isthmus.inspect import clusteraccess, clustercreation
     from isthmus.model.meta import Key
 
     key = clusteraccess.public_key(ssh_key)
@@ -78,7 +78,7 @@ def create(
     async def make(client: "Client") -> None:
         port = await clusteraccess.free_port(client) if node_port is None else node_port
         resources = {key: amount for key, amount in (("cpu", cpus), ("memory", memory)) if amount}
-        wanted = clustermaking.manifest(
+        wanted = clustercreation.manifest(
             name,
             place,
             workers=workers,
@@ -89,10 +89,10 @@ def create(
             resources=resources,
             shared_root=shared_root,
         )
-        await clustermaking.create(client, wanted)
+        await clustercreation.create(client, wanted)
         typer.echo(f"Creating cluster {name} in namespace {place}.")
         if wait:
-            await clustermaking.follow(client, Key(place, name), _teller(name))
+            await clustercreation.follow(client, Key(place, name), _teller(name))
 
     reach.with_client(make, kubeconfig)
     typer.echo(f"  isthmus cluster status {name}")
@@ -271,7 +271,7 @@ def delete(
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Delete a cluster: drains its workers first, and keeps users' files unless --data is given."""
-    from isthmus.inspect import clusteraccess, clusterremoving, clusterstatus
+    from isthmus.inspect import clusteraccess, clusterremoval, clusterstatus
     from isthmus.model.storage import CLAIMS
 
     async def remove(client: "Client") -> None:
@@ -284,10 +284,10 @@ def delete(
             if not typer.confirm("Its workers finish their running jobs first. Delete it?"):
                 typer.echo("Nothing was changed.")
                 return
-        await clusterremoving.remove(client, cluster, _aloud, wait=wait or data)
+        await clusterremoval.remove(client, cluster, _aloud, wait=wait or data)
         selector = clusteraccess.claims_selector(cluster)
         if data:
-            await clusterremoving.remove_data(client, cluster)
+            await clusterremoval.remove_data(client, cluster)
             typer.echo("Its data is deleted.")
         elif left := (await client.list(CLAIMS, namespace=place, labels=selector)).items:
             kept = ", ".join(it.metadata.name for it in left)

@@ -13,6 +13,7 @@ def status(name: Name = None) -> None:
     """Show the clusters of this machine, their nodes, and what does not run."""
     from isthmus.cli.render import table
     from isthmus.local.cluster import Cluster
+    from isthmus.local.monitoring import addresses
 
     names = [chosen(name)] if name else every()
     if not names:
@@ -27,10 +28,13 @@ def status(name: Name = None) -> None:
             for view in cluster.look()
         ]
         healthy = healthy and all(row[3] == "on" and row[4].startswith("Ready") and row[5] == "-" for row in rows)
-        ports = ", ".join(f"localhost:{port.host} → node port {port.node}" for port in settings.publish)
-        typer.echo(
-            f"Cluster {each}: Slurm {settings.slurm}, API {cluster.plane.url}{f', {ports}' if ports else ''}"
-        )
+        about = [
+            f"Slurm {settings.slurm}",
+            f"API {cluster.plane.url}",
+            *(f"localhost:{port.host} → node port {port.node}" for port in settings.publish),
+            *(f"{part} {address}" for part, address in addresses(cluster).items()),
+        ]
+        typer.echo(f"Cluster {each}: {', '.join(about)}")
         table(("NODE", "ROLE", "ADDRESS", "MACHINE", "KUBERNETES", "NOT RUNNING"), rows)
         if settings.publish and not cluster.switch.runs("publish"):
             healthy = False

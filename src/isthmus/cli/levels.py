@@ -1,4 +1,4 @@
-"""How much is logged, as people say it."""
+"""Log levels of the command line."""
 
 from typing import TYPE_CHECKING, Final
 

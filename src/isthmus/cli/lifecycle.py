@@ -37,10 +37,15 @@ def up(
             metavar="DIR",
         ),
     ] = None,
+    *,
+    monitoring: Annotated[
+        bool, typer.Option("--monitoring", help="Add Prometheus, Alertmanager and metrics-server.")
+    ] = False,
 ) -> None:
     """Make a cluster on this machine, or repair the one that is there."""
     from isthmus.cli.render import progress
     from isthmus.local import lifecycle
+    from isthmus.local.monitoring import addresses
     from isthmus.local.state import PublishedPort
 
     ports = None if publish is None else [PublishedPort(*_port_pair(text)) for text in publish]
@@ -51,12 +56,15 @@ def up(
             slurm=slurm.value if slurm else None,
             publish=ports,
             given=binaries,
+            monitored=monitoring or None,
             progress=shown,
         )
     workers = f"{made.settings.workers} worker{'s' if made.settings.workers != 1 else ''}"
     typer.echo(f"Cluster {made.settings.name} is up: {workers}, Slurm {made.settings.slurm}.")
     typer.echo("  isthmus kubectl get nodes")
     typer.echo("  export KUBECONFIG=$(isthmus kubeconfig)")
+    for part, address in addresses(made).items():
+        typer.echo(f"  {part}: {address}")
 
 
 def down(

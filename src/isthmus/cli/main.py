@@ -12,6 +12,8 @@ from isthmus.cli import (
     cluster,
     doctor,
     explain,
+    exporter,
+    health,
     images,
     info,
     jail,
@@ -19,7 +21,10 @@ from isthmus.cli import (
     node,
     operator,
     passthrough,
+    rebooter,
+    report,
     sconfig,
+    soperatorchecks,
     version,
 )
 from isthmus.cli.goflags import GoCommand
@@ -58,10 +63,15 @@ app.command()(info.logs)
 app.command()(version.version)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
+app.command()(report.report)
 app.command(cls=GoCommand)(operator.operator)
 app.command(cls=GoCommand)(sconfig.sconfig)
+app.command(cls=GoCommand)(exporter.exporter)
+app.command(cls=GoCommand)(soperatorchecks.soperatorchecks)
+app.command(cls=GoCommand)(rebooter.rebooter)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
+app.add_typer(health.app, name="health")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(jail.app, name="jail")
 app.add_typer(bridge.app, name="bridge")

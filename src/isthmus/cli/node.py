@@ -1,4 +1,4 @@
-"""`isthmus node stop|start|cut|heal NAME`: what happens to machines, on purpose."""
+"""`isthmus node stop|start|reboot|cut|heal NAME`: failures of machines, on purpose."""
 
 from typing import Annotated
 
@@ -6,7 +6,9 @@ import typer
 
 from isthmus.cli.options import Name, chosen
 
-app = typer.Typer(help="Stop, start, disconnect and reconnect nodes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Stop, start, reboot, disconnect and reconnect nodes.", no_args_is_help=True, rich_markup_mode=None
+)
 _Node = Annotated[
     str, typer.Argument(help="The node, such as isthmus-worker2, or worker2 for short.", metavar="NODE")
 ]
@@ -26,6 +28,14 @@ def start(node: _Node, name: Name = None) -> None:
     from isthmus.local import lifecycle
 
     lifecycle.start_node(chosen(name), node)
+
+
+@app.command()
+def reboot(node: _Node, name: Name = None) -> None:
+    """Switch a node off and on again."""
+    from isthmus.local import lifecycle
+
+    lifecycle.reboot_node(chosen(name), node)
 
 
 @app.command()

@@ -31,8 +31,14 @@ def _shown() -> Iterator[Progress]:
         yield live
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as kubectl does."""
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Align columns as kubectl does."""
     widths = [max(len(str(row[column])) for row in (heads, *rows)) for column in range(len(heads))]
     for row in (heads, *rows):
-        typer.echo("   ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        yield "   ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns."""
+    for line in columns(heads, rows):
+        typer.echo(line)

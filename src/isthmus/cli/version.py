@@ -1,4 +1,4 @@
-"""`isthmus version`: which version of what is at work here, for people and for reports of faults."""
+"""`isthmus version`: the versions of all components, for bug reports."""
 
 from isthmus.cli.flags import Json, show_json
 

@@ -35,13 +35,13 @@ class Answer:
         self.head: Head | None = None
         self.complete = False
         self.excess = False
-        """Whether bytes came behind the answer, which nobody asked for."""
+        """Whether bytes followed the response without a request."""
         self._tunnel = tunnel
         self._held = b""
         """Bytes that mean nothing before more of them come: of a head, or of the line before a chunk."""
         self._chunked = False
         self._left: int | None = 0
-        """How much of the body, or of the present chunk, is still to come; None where only the end will tell."""
+        """How much of the body, or of the present chunk, is still to come; None if unknown."""
         self._gap = 0
         """The line end behind the chunk before, which stands in front of the next one's size."""
 

@@ -1,6 +1,6 @@
 """A connection on which one request after the other is answered, and those that rest between requests.
 
-The first answer to a request counts, and a connection that carries a byte nobody asked for is dead: slurmrestd
+The first answer to a request counts, and a connection with a byte that was not requested is dead: slurmrestd
 answers some requests twice, and the second answer must not be taken for that to the next request.
 """
 
@@ -13,6 +13,11 @@ from isthmus.http1.answer import Answer, Head, ProtocolError
 
 LARGEST = 1 << 30
 """No whole answer is longer: 100,000 pods or half a million jobs in full are not."""
+
+_LARGE = 4 << 20
+"""The pieces of longer answers are put together as they come. Otherwise there would be twice as much of a list of
+10,000 jobs in memory, and small pieces are not given back to the system.
+"""
 
 _BREATH = 0.002
 """A stream is read again this many seconds after it last brought something, and not at every byte.
@@ -41,6 +46,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: Answer | None = None
         self._pieces: list[bytes] = []
+        self._gathered: bytearray | None = None
         self._size = 0
         self._whole = False
         """Whether only the end of the answer is worth waking up for."""
@@ -148,9 +154,23 @@ class Connection(asyncio.Protocol):
         if answer.excess or answer.head is None or answer.head.last:
             self.close()
 
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if not self._whole or self._peek or self._size < _LARGE:
+            self._pieces.append(piece)
+            return
+        if self._gathered is None:
+            self._gathered = bytearray(b"".join(self._pieces))
+            self._pieces = []
+        self._gathered += piece
+
     def _take(self) -> bytes:
         pieces, self._pieces = self._pieces, []
+        gathered, self._gathered = self._gathered, None
         self._size = 0
+        if gathered is not None:
+            # Readers of whole answers can do the same with this, and a copy would be as large again.
+            return cast("bytes", gathered)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _resume(self) -> None:
@@ -161,7 +181,7 @@ class Connection(asyncio.Protocol):
     # Waiting
 
     async def _wait(self) -> None:
-        """Wait until something came or went wrong: whoever waits for more than that waits again."""
+        """Wait until data arrives or an error occurs; a caller that needs more waits again."""
         if self._trouble:
             raise self._trouble
         self._waiter = self._loop.create_future()
@@ -181,7 +201,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _expect(self, patience: float | None) -> None:
-        """Fail whoever still waits after so many seconds."""
+        """Fail callers that still wait after so many seconds."""
         if patience is None:
             self._deadline = float("inf")
             return
@@ -202,7 +222,7 @@ class Connection(asyncio.Protocol):
         else:
             self._alarm = self._loop.call_at(self._deadline, self._ring)
 
-    # What asyncio tells us
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or begin again inside of a tunnel."""
@@ -220,8 +240,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         for piece in pieces:
-            self._pieces.append(piece)
-            self._size += len(piece)
+            self._add(piece)
         if not self._whole:
             if answer.head and not self._paused:
                 self._paused = True

@@ -71,7 +71,7 @@ class Secured(asyncio.Protocol, asyncio.Transport):
             self._read()
 
     def eof_received(self) -> bool:
-        """Take an end that the other side did not announce, and that anybody may have made."""
+        """Handle an end of stream that the peer did not announce, and that an attacker may have caused."""
         self._failed = self._failed or ConnectionResetError("the connection was closed")
         return False
 
@@ -81,7 +81,7 @@ class Secured(asyncio.Protocol, asyncio.Transport):
             self._ready.set_exception(
                 error or ConnectionResetError("the connection was closed during the TLS handshake")
             )
-            self._ready.exception()  # known, even if nobody waits any more
+            self._ready.exception()  # retrieved, even if no caller waits any more
         self._above.connection_lost(error)
 
     def _shake_hands(self) -> bool:
@@ -111,7 +111,7 @@ class Secured(asyncio.Protocol, asyncio.Transport):
             pass
         except ssl.SSLError as error:
             self._fail(error)
-        self._flush()  # an answer to the other side's wish for new keys, if it has it
+        self._flush()  # answers the peer's request for new keys, if there was one
         if pieces:
             self._above.data_received(b"".join(pieces))
         if ended and self._below:

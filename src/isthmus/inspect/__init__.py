@@ -1,6 +1,6 @@
-"""What the commands for people look at.
+"""What the command line inspects.
 
-snapshot    both worlds as they are at this moment
+snapshot    Kubernetes and Slurm as they are at this moment
 explain     where one pod stands
 status      the bridge as a whole
 doctor      what is wrong with a Slurm cluster

@@ -1,4 +1,4 @@
-"""How people get into a Slurm cluster: a key of theirs, the address of a login node, and how that one is known."""
+"""Access to a Slurm cluster: the user's key, the address of a login node, and its host key."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from isthmus.domain.operator import partnames, sshdconfig
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube.client import Client
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import Key, ObjectMeta
+from isthmus.model.meta import Key, Object
 from isthmus.model.node import NODES
 from isthmus.model.objects import SECRETS
 from isthmus.model.soperator import SlurmCluster
@@ -46,8 +46,7 @@ class _ServiceSpec(Data, frozen=True):
     ports: tuple[_Port, ...] = ()
 
 
-class _Service(Data, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _Service(Object, frozen=True):
     spec: _ServiceSpec = _ServiceSpec()
     status: _ServiceStatus = _ServiceStatus()
 
@@ -104,7 +103,7 @@ async def _address(
 
 
 async def _host_keys(client: Client, login: Key) -> tuple[str, ...]:
-    """Read the public keys of the login nodes, so that nobody else can pass for one."""
+    """Read the public keys of the login nodes, so that no other host can pass for one."""
     try:
         secret = await client.get(SECRETS, Key(login.namespace, partnames.ssh_host_keys(login.name)))
     except IsthmusError:
@@ -114,7 +113,7 @@ async def _host_keys(client: Client, login: Key) -> tuple[str, ...]:
 
 
 async def free_port(client: Client) -> int:
-    """Take the usual node port if nobody has it; otherwise 0, for any."""
+    """Take the usual node port if it is free; otherwise 0, for any."""
     try:
         services = (await client.list(_SERVICES)).items
     except IsthmusError:

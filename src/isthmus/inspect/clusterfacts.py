@@ -72,7 +72,7 @@ class ClusterReader:
         return found
 
     async def attempt(self, what: str, asking: Awaitable[T]) -> T | None:
-        """Wait for an answer, but not for ever."""
+        """Wait for an answer, but not forever."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await asking
@@ -99,16 +99,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     configs: tuple[ConfigMap, ...]
 
 
-async def find(reading_: ClusterReader) -> Found:
+async def find(reader: ClusterReader) -> Found:
     """List everything at the same time."""
     async with asyncio.TaskGroup() as tasks:
-        clusters = tasks.create_task(reading_.list(soperator.SLURM_CLUSTERS, "SlurmClusters"))
-        nebius = tasks.create_task(reading_.list(soperator.NEBIUS_NODESETS, "NodeSets"))
-        parts = {kind.name: tasks.create_task(reading_.list(kind, f"{kind.name}s")) for kind in _PARTS}
-        pods = tasks.create_task(reading_.list(PODS, "pods", labels=_MANAGED))
-        claims = tasks.create_task(reading_.list(CLAIMS, "volume claims"))
-        warnings = tasks.create_task(reading_.list(EVENTS, "Events", fields="type=Warning"))
-        configs = tasks.create_task(reading_.list(CONFIGMAPS, "ConfigMaps", labels=_MANAGED))
+        clusters = tasks.create_task(reader.list(soperator.SLURM_CLUSTERS, "SlurmClusters"))
+        nebius = tasks.create_task(reader.list(soperator.NEBIUS_NODESETS, "NodeSets"))
+        parts = {kind.name: tasks.create_task(reader.list(kind, f"{kind.name}s")) for kind in _PARTS}
+        pods = tasks.create_task(reader.list(PODS, "pods", labels=_MANAGED))
+        claims = tasks.create_task(reader.list(CLAIMS, "volume claims"))
+        warnings = tasks.create_task(reader.list(EVENTS, "Events", fields="type=Warning"))
+        configs = tasks.create_task(reader.list(CONFIGMAPS, "ConfigMaps", labels=_MANAGED))
     return Found(
         clusters=clusters.result(),
         nebius_nodesets=nebius.result(),
@@ -278,7 +278,7 @@ def _claims(key: Key, cluster: soperator.SlurmCluster | None, found: Found) -> I
 
 
 def _age_of(config: ConfigMap | None, now: float) -> float | None:
-    """Tell for how many seconds the files have been as they are."""
+    """For how many seconds the files have been as they are."""
     changed = config.metadata.annotations.get(names.CHANGED_AT_ANNOTATION, "") if config else ""
     return now - datetime.fromisoformat(changed).timestamp() if changed else None
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain.diagnosis import reading
+from isthmus.domain.diagnosis import probes
 from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, InsideFact, PodFact
 from isthmus.domain.diagnosis.known import stands_in
 from isthmus.domain.operator.manifests import accounting
-from isthmus.errors import IsthmusError
+from isthmus.errors import IsthmusError, Retry
 from isthmus.kube import stream
 from isthmus.kube.client import Client
 from isthmus.model.meta import Key
@@ -49,13 +49,13 @@ async def look_inside(client: Client, cluster: ClusterFacts) -> ClusterFacts:
         ping=told.get("ping"),
         database=database,
         slurmdbd_log=log,
-        nodes=reading.read_nodes(nodes.text) if nodes and nodes.ok else None,
+        nodes=probes.read_nodes(nodes.text) if nodes and nodes.ok else None,
     )
 
 
 async def _inside(client: Client, namespace: str, pod: PodFact, seen: Sequence[str]) -> InsideFact:
     container = _PLACES[pod.component]
-    script = ("sh", "-c", reading.INSIDE, "look", *seen)
+    script = ("sh", "-c", probes.INSIDE, "look", *seen)
     asked = time.time()
     try:
         code, text = await run(client, Key(namespace, pod.name), script, container=container)
@@ -63,7 +63,7 @@ async def _inside(client: Client, namespace: str, pod: PodFact, seen: Sequence[s
         return InsideFact(pod=pod.name, component=pod.component, trouble=error.what)
     if code:
         return InsideFact(pod=pod.name, component=pod.component, trouble=text.strip() or f"exit code {code}")
-    return reading.read_inside(pod.name, pod.component, text, asked=asked, answered=time.time())
+    return probes.read_inside(pod.name, pod.component, text, asked=asked, answered=time.time())
 
 
 async def ask_slurm(client: Client, cluster: ClusterFacts) -> Mapping[str, Answer]:
@@ -73,12 +73,25 @@ async def ask_slurm(client: Client, cluster: ClusterFacts) -> Mapping[str, Answe
         return {}
     pod, container = asker
     words = ["accounting"] if any(part.kind == "Accounting" for part in cluster.parts) else ["none"]
-    script = ("bash", "-c", reading.ASK, "ask", *words)
+    script = ("bash", "-c", probes.ASK, "ask", *words)
     try:
         _, text = await run(client, Key(cluster.key.namespace, pod), script, container=container)
     except IsthmusError:
         return {}
-    return reading.read_answers(text)
+    return probes.read_answers(text)
+
+
+async def in_slurm(client: Client, cluster: ClusterFacts, command: Sequence[str]) -> tuple[int, str]:
+    """Run one of Slurm's commands where there is Slurm: its exit code, and what it printed."""
+    asker = _asker(cluster)
+    if asker is None:
+        raise Retry(
+            f"no login or controller pod of {cluster.key} runs",
+            remedy=f"isthmus cluster status {cluster.key.name} -n {cluster.key.namespace}",
+        )
+    pod, container = asker
+    words = ("sh", "-c", 'exec "$@" 2>&1', "sh", *command)
+    return await run(client, Key(cluster.key.namespace, pod), words, container=container)
 
 
 async def _slurmdbd_log(client: Client, cluster: ClusterFacts) -> str:

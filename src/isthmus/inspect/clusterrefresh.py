@@ -1,6 +1,6 @@
 """Brings the shared root of a running cluster up to another image: what would change is shown first.
 
-Both the plan and the refresh are Jobs, which go on without us; people stay logged in, and jobs run on.
+Both the plan and the refresh are Jobs, which run without us; users stay logged in, and jobs keep running.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.workload import OWN_JOBS, OwnJob
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 
 _PAUSE: Final = 0.3
 
@@ -43,7 +43,7 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
         return self.cluster.metadata.namespace
 
     def manifest(self, action: Literal["plan", "refresh"]) -> dict[str, Any]:
-        """Make one of the Jobs; it goes with the cluster, and is nobody's to look after."""
+        """Create one of the Jobs; it is deleted with the cluster."""
         made = populate.job(self.filling, action, settings=self.settings)
         made["metadata"]["ownerReferences"] = [owner_reference(SLURM_CLUSTERS, self.cluster, controller=False)]
         return made

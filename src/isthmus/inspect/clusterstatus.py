@@ -1,4 +1,4 @@
-"""How a Slurm cluster fares, for people: its parts, its nodes and jobs, the last problems, and what to do next."""
+"""The status of a Slurm cluster: its parts, its nodes and jobs, the last problems, and what to do next."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain.diagnosis import reading as reading_
+from isthmus.domain.diagnosis import probes
 from isthmus.domain.diagnosis.facts import Answer, ClusterFacts, PartFact
 from isthmus.domain.operator.clusterparts.rootstatus import POPULATED
 from isthmus.errors import Terminal
@@ -60,7 +60,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     parts: tuple[PartLine, ...]
     root: str = ""
-    """What is told of the shared root; empty where there is none."""
+    """The state of the shared root; empty where there is none."""
     nodes: Mapping[str, int]
     jobs: Mapping[str, int]
     slurm_answers: bool
@@ -82,10 +82,10 @@ async def find_cluster(client: Client, name: str, *, namespace: str = "") -> Slu
 
 
 async def statuses(client: Client, *, name: str = "", namespace: str = "", now: float) -> tuple[Status, ...]:
-    reading = ClusterReader(client, namespace)
-    found = await clusterfacts.find(reading)
-    if reading.troubles and not found.clusters:
-        what, why = next(iter(reading.troubles.items()))
+    reader = ClusterReader(client, namespace)
+    found = await clusterfacts.find(reader)
+    if reader.troubles and not found.clusters:
+        what, why = next(iter(reader.troubles.items()))
         raise Terminal(f"{what} cannot be read: {why}")
     chosen = [it for it in clusterfacts.clusters_of(found, now=now) if not name or it.key.name == name]
     if name and not chosen:
@@ -114,7 +114,7 @@ async def _status(client: Client, cluster: ClusterFacts, found: Found, *, now: f
         parts=parts,
         root=root.message if own and (root := condition(own.status.conditions, POPULATED)) else "",
         nodes=_node_states(answers.get("nodes")),
-        jobs=reading_.read_jobs(jobs.text) if (jobs := answers.get("jobs")) and jobs.ok else {},
+        jobs=probes.read_jobs(jobs.text) if (jobs := answers.get("jobs")) and jobs.ok else {},
         slurm_answers=bool((ping := answers.get("ping")) and ping.ok),
         problems=problems,
         next_steps=tuple(_next(cluster.key, ready=ready, broken=bool(problems), started=bool(parts))),
@@ -155,7 +155,7 @@ def _node_states(answer: Answer | None) -> dict[str, int]:
     if answer is None or not answer.ok:
         return {}
     counts: Counter[str] = Counter()
-    for node in reading_.read_nodes(answer.text):
+    for node in probes.read_nodes(answer.text):
         states = {state.lower() for state in node.states}
         special = next(
             (it for it in ("invalid_reg", "down", "fail", "not_responding", "drain") if it in states), ""

@@ -7,20 +7,26 @@ from typing import Any, Final
 
 import msgspec
 
+from isthmus import names
 from isthmus.domain.diagnosis import Facts, Finding, diagnose
-from isthmus.domain.diagnosis.facts import KindFact, OperatorFact, ReturnedFact
+from isthmus.domain.diagnosis.facts import CheckFact, KindFact, OperatorFact, ReturnedFact
 from isthmus.errors import Terminal
 from isthmus.inspect import clusterfacts, clusterinside
 from isthmus.inspect.clusterfacts import ClusterReader
 from isthmus.inspect.returned import returned
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
+from isthmus.model.activecheck import ACTIVE_CHECKS, ActiveCheck
 from isthmus.model.base import Kind
+from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS
 from isthmus.model.lease import LEASES, Lease
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES, Node
 from isthmus.operator import crds
 from isthmus.processes.operator import LEASE_LABELS
+
+_CHECKER_LABELS: Final = {names.NAME_LABEL: "soperatorchecks"}
+"""On the Lease of soperatorchecks, whatever the installation is called."""
 
 _DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
     dict[str, Any],
@@ -54,7 +60,11 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
     async with asyncio.TaskGroup() as tasks:
         found = tasks.create_task(clusterfacts.find(reading))
         kinds = tasks.create_task(_kinds(reading))
-        operators = tasks.create_task(_operators(ClusterReader(client), now))
+        operators = tasks.create_task(_leaders(ClusterReader(client), LEASE_LABELS, now))
+        checkers = tasks.create_task(_leaders(ClusterReader(client), _CHECKER_LABELS, now))
+        checks = tasks.create_task(reading.list(ACTIVE_CHECKS, "ActiveChecks"))
+        healths = tasks.create_task(reading.list(NODE_HEALTHS, "NodeHealths"))
+        policies = tasks.create_task(reading.list(HEALTH_POLICIES, "HealthPolicies"))
         nodes = tasks.create_task(reading.list(NODES, "nodes"))
         gone_back = tasks.create_task(
             reading.attempt("Events", returned(client, namespace=namespace, now=now)),
@@ -71,6 +81,10 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         taints=_taints(nodes.result()),
         unready={it.metadata.name: _said_of(it) for it in nodes.result() if not _is_ready(it)},
         returned=tuple(ReturnedFact(pod=it.pod, why=it.why) for it in gone_back.result() or ()),
+        checkers=checkers.result(),
+        checks=tuple(map(check_fact, checks.result())),
+        healths=healths.result(),
+        policies=policies.result(),
         troubles=reading.troubles,
     )
 
@@ -91,7 +105,7 @@ async def _kinds(reading: ClusterReader) -> tuple[KindFact, ...]:
 
 
 def lacking(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
-    """Name the fields that our definition of a kind has and theirs does not."""
+    """The fields that our definition of a kind has and theirs does not."""
     known = {version["name"]: version for version in theirs["spec"]["versions"]}
     for version in ours["spec"]["versions"]:
         there = known.get(version["name"])
@@ -114,9 +128,26 @@ def _missing_fields(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: st
         yield from _missing_fields(ours["items"], theirs["items"], f"{path}[]")
 
 
-async def _operators(reading: ClusterReader, now: float) -> tuple[OperatorFact, ...] | None:
+def check_fact(check: ActiveCheck) -> CheckFact:
+    """Why the last run of a check says nothing: its own error, where no node failed beside it."""
+    status = check.status
+    errors = [it for it in status.nodes if it.result == "Error"]
+    judged = status.passed or any(it.result == "Failed" for it in status.nodes)
+    last = status.slurm_jobs_status
+    error = ""
+    if errors and not judged:
+        error = f"{errors[0].node}: {errors[0].evidence or 'no reason was given'}"
+    elif last.last_run_status == "Error" and not judged:
+        told = last.last_run_error_jobs_and_reasons
+        error = f"job {told[0].job_id}: {told[0].reason}" if told else "its last run ended with an error"
+    return CheckFact(key=check.metadata.key, error=error)
+
+
+async def _leaders(
+    reading: ClusterReader, labels: Mapping[str, str], now: float
+) -> tuple[OperatorFact, ...] | None:
     # Under which name it was installed is not known here.
-    label = ",".join(f"{key}={value}" for key, value in LEASE_LABELS.items())
+    label = ",".join(f"{key}={value}" for key, value in labels.items())
     try:
         leases = await reading.attempt("Leases", reading.client.list(LEASES, labels=label))
     except NotFound:

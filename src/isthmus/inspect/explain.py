@@ -15,7 +15,7 @@ from isthmus.bridge.config import Config
 from isthmus.bridge.scheduler.gang import gang_of, job_options
 from isthmus.domain.bridge import explain, jobstates
 from isthmus.domain.bridge.explain import Facts, Gate, Trouble
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.bridge.placement import Demand
 from isthmus.domain.kube import feasibility, selectors, volumes
 from isthmus.domain.languages import hostlist
@@ -65,7 +65,7 @@ async def explain_pod(snapshot: Snapshot, config: Config, key: Key, *, now: floa
 
 
 async def explain_job(snapshot: Snapshot, config: Config, job_id: int, *, now: float) -> Explanation:
-    """Tell where the pods of a job stand: of one that waits, if there is one."""
+    """Where the pods of a job stand: of one that waits, if there is one."""
     world = snapshot.world
     ours = world.jobs.get(job_id)
     if ours is None and "slurm" not in snapshot.troubles:
@@ -133,7 +133,7 @@ def _managed(world: World, config: Config, namespace: str) -> bool:
 
 
 async def _group(world: World, group: GroupKey, pod: Pod, members: tuple[Pod, ...]) -> _Group:
-    """Ask as the scheduler would, and keep what it would be told."""
+    """Read what the scheduler would read, and keep its errors."""
     owners = Owners(world.kube)
     pods = members or (pod,)
     try:
@@ -157,7 +157,7 @@ def _volumes(world: World, pod: Pod) -> volumes.Volumes:
 
 
 def _nodes(world: World, constraints: feasibility.Constraints, *, blind: bool) -> tuple[int, str]:
-    """Tell how many nodes fit and why others do not: of Slurm's, or of Kubernetes' where Slurm is away."""
+    """How many nodes fit and why others do not: of Slurm's, or of Kubernetes' where Slurm is away."""
     if not blind:
         excluded = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity).excluded(constraints)
         return excluded.feasible, excluded.why

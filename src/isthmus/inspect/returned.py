@@ -1,4 +1,4 @@
-"""Allocations that went back to Slurm because Kubernetes could not use the node: from the Events that tell of them.
+"""Allocations that went back to Slurm because Kubernetes could not use the node, read from their Events.
 
 There should be none. The API server keeps Events for an hour, so this is about the last hour.
 """
@@ -11,7 +11,7 @@ import msgspec
 from isthmus import names
 from isthmus.kube.client import Client
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -31,8 +31,7 @@ class _Series(Data, frozen=True):
     last_observed_time: datetime | None = None
 
 
-class _Event(Data, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class _Event(Object, frozen=True):
     regarding: _About = _About()
     note: str = ""
     event_time: datetime | None = None
@@ -43,7 +42,6 @@ _EVENTS: Final = Kind(_Event, "events.k8s.io/v1", "events", "Event")
 
 
 async def returned(client: Client, *, namespace: str = "", now: float) -> tuple[Returned, ...]:
-    """Read them, the latest first."""
     found = await client.list(_EVENTS, namespace=namespace, fields=f"reason={names.RETURNED_REASON}")
     told = [
         Returned(f"{it.regarding.namespace}/{it.regarding.name}", now - at.timestamp(), it.note)

@@ -1,12 +1,11 @@
-"""Objects of Kubernetes as the commands see them: with what tells why something does not run."""
+"""Kubernetes objects as the commands read them: with the fields that explain why something does not run."""
 
-from datetime import datetime
 from typing import Final
 
 from isthmus import names
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
-from isthmus.model.pod import ContainerState, PodCondition
+from isthmus.model.meta import Object
+from isthmus.model.pod import ContainerStatus, PodStatus
 
 
 class SeenContainer(Data, frozen=True):
@@ -21,26 +20,18 @@ class SeenSpec(Data, frozen=True):
     init_containers: tuple[SeenContainer, ...] = ()
 
 
-class SeenContainerStatus(Data, frozen=True):
-    name: str = ""
-    ready: bool = False
+class SeenContainerStatus(ContainerStatus, frozen=True):
     restart_count: int = 0
-    state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
 
 
-class SeenStatus(Data, frozen=True):
-    phase: str = ""
-    start_time: datetime | None = None
-    conditions: tuple[PodCondition, ...] = ()
+class SeenStatus(PodStatus, frozen=True):
     container_statuses: tuple[SeenContainerStatus, ...] = ()
     init_container_statuses: tuple[SeenContainerStatus, ...] = ()
 
 
-class SeenPod(Data, frozen=True):
-    """A pod with what tells why it does not run."""
+class SeenPod(Object, frozen=True):
+    """A pod with the fields that explain why it does not run."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: SeenSpec = SeenSpec()
     status: SeenStatus = SeenStatus()
 

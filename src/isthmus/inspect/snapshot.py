@@ -1,7 +1,7 @@
-"""Both worlds as they are at this moment, for commands: the `World` of the processes, filled once by lists.
+"""Kubernetes and Slurm as they are at this moment, for commands: the bridge's `World`, filled once by lists.
 
 What cannot be read, because it is away or not allowed, stays empty, and `troubles` says why. So a command shows
-what it can, to an administrator as to somebody who may see one namespace.
+what it can, to an administrator and to a user of one namespace.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
 from isthmus.slurm.client import connect
 
 USUAL_REST_API: Final = "http://slurm-restapi.slurm:6820"
-"""Where slurmrestd is if nobody says: the Service that slurm-operator makes."""
+"""Where slurmrestd is by default: the Service that slurm-operator creates."""
 
 _PATIENCE: Final = 20.0
 
@@ -131,7 +131,7 @@ class _Reading:
 
     @asynccontextmanager
     async def noting(self, what: str) -> AsyncIterator[None]:
-        """Take note of a failure instead of failing."""
+        """Record a failure instead of failing."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 yield

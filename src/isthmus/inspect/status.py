@@ -1,4 +1,4 @@
-"""How the bridge fares as a whole: who leads, whether Slurm answers, what waits, what runs, what is amiss."""
+"""The status of the bridge: who leads, whether Slurm answers, what waits, what runs, what is wrong."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """Nodes by how the two worlds see them; names where somebody may want to look."""
+    """Nodes as both sides see them; with names where a user may want to look."""
 
     kubernetes: int
     slurm: int
@@ -89,7 +89,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def well(self) -> bool:
-        """Whether nothing asks for somebody's attention."""
+        """Whether nothing needs attention."""
         return self.slurm.answers and all(leader.alive for leader in self.leaders) and not self.troubles
 
 
@@ -130,7 +130,7 @@ async def _leaders(world: World, namespace: str, now: float) -> tuple[Leader, ..
 
 
 async def _leases(client: Client, name: str, namespace: str) -> tuple[Lease, ...]:
-    """Find the Leases of this name. Whoever may not list them all reads the one of `namespace`."""
+    """Find the Leases of this name; only in `namespace` if listing all is forbidden."""
     try:
         # In which namespace the bridge runs is not known here, but the names of its Leases are.
         return (await client.list(LEASES, fields=f"metadata.name={name}")).items
@@ -187,7 +187,7 @@ def _nodes(world: World) -> Nodes:
 
 
 def _warnings(world: World, config: Config, pods: list[Pod]) -> Iterator[str]:
-    """Name the namespaces that use Slurm without a policy."""
+    """The namespaces that use Slurm without a policy."""
     concerned = {pod.metadata.namespace for pod in pods} | set(config.managed_namespaces)
     if config.managed_namespace_selector is not None:
         concerned |= {

@@ -6,7 +6,7 @@ transport  connections, time-outs, bounded parallelism, waiting when told to
 errors     what the server answers, as what the caller does next
 client     verbs, subresources, server-side apply
 watch      one watch request as a stream of batches
-informer   list and watch for ever, into a store
+informer   list and watch forever, into a store
 store      objects by key and by index, read without awaiting
 recorder   Events that aggregate
 crd        custom resource definitions from structs (their schemas: structural)

@@ -72,7 +72,7 @@ class Client(Transport):
         """List page by page, undecoded. All pages together are the state at one version.
 
         Where a page begins with the token of the next one, as those of built-in kinds do, that one is asked for at
-        once: the server makes several pages at a time, and goes on while `take` works on one.
+        once: the server prepares several pages at a time, while `take` works on one.
         """
         query = selection(selected) | ({"limit": str(limit)} if limit else {})
         where = collection(kind, selected.get("namespace", ""))
@@ -96,7 +96,7 @@ class Client(Transport):
                 take(await page)
 
     async def _page(self, target: str, token: "asyncio.Future[str]") -> bytes:
-        """Get one page; tell the token of the next one as soon as it is known."""
+        """Get one page; pass on the token of the next one as soon as it is known."""
 
         def peek(beginning: bytes) -> bool:
             head = _HEAD.match(beginning)
@@ -282,7 +282,7 @@ def _next_page(page: bytes) -> str:
     try:
         found = _LIST_META.decode(head[1]) if head else _LIST_TAIL.decode(page).metadata
     except UNREADABLE:
-        return ""  # whoever decodes the page says what is wrong with it
+        return ""  # the decoder of the page says what is wrong with it
     return found.continue_
 
 

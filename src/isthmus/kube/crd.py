@@ -12,7 +12,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.structural import schema
 from isthmus.kube.watch import watch
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import Condition, ObjectMeta, condition
+from isthmus.model.meta import Condition, Object, condition
 
 
 class Column(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Version(Struct, frozen=True):
 
 
 class Conversion(Struct, frozen=True):
-    """The webhook that converts between versions; `ca` (PEM) may be filled in later by whoever made it."""
+    """The webhook that converts between versions; `ca` (PEM) may be filled in later."""
 
     namespace: str
     service: str
@@ -97,10 +97,9 @@ class _CrdStatus(Data, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Definition(Data, frozen=True):
+class Definition(Object, frozen=True):
     """A CustomResourceDefinition, as far as waiting for it needs."""
 
-    metadata: ObjectMeta = ObjectMeta()
     status: _CrdStatus = _CrdStatus()
 
     @property

@@ -68,7 +68,7 @@ class AlreadyExists(ApiError, Terminal):
 
 
 class Forbidden(ApiError, Terminal):
-    """Who we are may not do this, or an admission rule denies it."""
+    """Our identity may not do this, or an admission rule denies it."""
 
 
 class Invalid(ApiError, Terminal):
@@ -80,7 +80,6 @@ class FieldConflict(ApiError, Terminal):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The contested fields."""
         return tuple(cause.field for cause in self.status.causes)
 
 
@@ -167,7 +166,7 @@ _decode_status = msgspec.json.Decoder(Status).decode
 
 
 def readable(request: str) -> str:
-    """Say in words what was asked for: whoever reads a status knows objects, and not paths of an API server."""
+    """Describe a request in words: readers of a status know objects, not paths of an API server."""
     match = _OBJECTS.fullmatch(request)
     if match is None:
         return request

@@ -1,4 +1,4 @@
-"""Lists and watches a kind for ever, so that a store holds what the API server holds.
+"""Lists and watches a kind forever, so that a store holds what the API server holds.
 
       ┌──────────────► list ──► watch ──► ended ──┐
       │                 ▲         ▲               │  resume from the last version
@@ -76,6 +76,8 @@ class Informer(Generic[T]):
         self._clock = clock
         self._streams = streaming
         self._optional = optional
+        self.is_served = not optional
+        """Whether the API server knows the kind, as of the last answer; an `optional` one it may not."""
         self._version = ""
         self._pause = FIRST_PAUSE
         self.contact = Contact(in_touch=False, since=clock(), trouble=_NOT_STARTED)
@@ -161,6 +163,7 @@ class Informer(Generic[T]):
 
     def _replace(self, listed: dict[Key, T], unreadable: dict[Key, str], version: str) -> None:
         self._complain(unreadable)
+        self.is_served = True
         self.store.replace(listed, keep=unreadable)
         unreadable.clear()
         self._version = version
@@ -207,10 +210,11 @@ class Informer(Generic[T]):
         return not self._version and self._streams and isinstance(error, Invalid | Rejected)
 
     async def _do_without(self) -> None:
-        """Hold nothing of a kind that is not served, and look again later. After a watch, only a list tells."""
+        """Hold nothing of a kind that is not served, and look again later. After a watch, only a list shows it."""
         if self._version:
             self._version = ""
             return
+        self.is_served = False
         self.store.replace({})
         self._touch()
         self.synced.set()

@@ -1,6 +1,6 @@
 """Events on objects, for people who run `kubectl describe`: one per thing that happens, however often it happens.
 
-Three dams against a flood. The same note on the same object counts up one Event, which is written at most every
+Three limits against floods. The same note on the same object counts up one Event, which is written at most every
 `REFRESH` seconds. When one reason takes more than `DISTINCT` different notes, the rest share one Event. And an
 object that gets more than `BURST` Events all the same gets one more every `REFILL` seconds; the rest is dropped.
 
@@ -24,8 +24,8 @@ from isthmus.clock import utc_now
 from isthmus.errors import IsthmusError, Retry, Wait
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
-from isthmus.model.base import Data, Kind
-from isthmus.model.meta import HasMeta, Key, ObjectMeta, micro_time
+from isthmus.model.base import Kind
+from isthmus.model.meta import HasMeta, Key, Object, micro_time
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +46,8 @@ _OTHERS = "(and others like it) "
 _V = TypeVar("_V")
 
 
-class Event(Data, frozen=True):
+class Event(Object, frozen=True):
     """An Event, of which we only need to know that it was written."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 EVENTS: Final = Kind(Event, "events.k8s.io/v1", "events", "Event")
@@ -69,7 +67,7 @@ class _Series(Struct):
 
 
 class _Told(Struct):
-    """What was told of one object: Events that it may still get, and the notes of each reason."""
+    """The state of one object: Events that it may still get, and the notes of each reason."""
 
     tokens: float
     refilled_at: float
@@ -84,7 +82,7 @@ class _Told(Struct):
         return True
 
     def shared(self, reason: str, note: str) -> str:
-        """Return the note under which this one goes: its own, or the one that all beyond `DISTINCT` share."""
+        """Return the note of the Event for this one: its own, or the one that all beyond `DISTINCT` share."""
         notes = self.notes.setdefault(reason, set())
         if note in notes or len(notes) < DISTINCT:
             notes.add(note)
@@ -124,7 +122,7 @@ class Recorder:
     def event(
         self, kind: Kind[Any], about: HasMeta, reason: str, note: str, *, warning: bool = False, action: str = ""
     ) -> None:
-        """Tell that something happened to an object. `reason` is one CamelCase word, `note` a sentence."""
+        """Record an Event about an object. `reason` is one CamelCase word, `note` a sentence."""
         meta = about.metadata
         tick = self._clock()
         identity = (kind.api_version, kind.name, meta.namespace, meta.name, meta.uid)
@@ -166,7 +164,7 @@ class Recorder:
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Write what was told, until cancelled."""
+        """Write recorded Events, until cancelled."""
         while True:
             soonest = min((s.due for n in self._pending if (s := self._series.get(n))), default=None)
             wait = None if soonest is None else max(0.0, soonest - self._clock())

@@ -1,4 +1,4 @@
-"""The way to an API server: its address, directly or through a proxy, with TLS end to end."""
+"""The route to an API server: its address, directly or through a proxy, with TLS end to end."""
 
 import asyncio
 import socket
@@ -58,7 +58,7 @@ class Route:
     async def _connect_through(self, proxy: SplitResult, tls: ssl.SSLContext) -> Connection:
         loop = asyncio.get_running_loop()
         host, port = _address(proxy)
-        # The proxy is no part of the cluster: the machine's own authorities vouch for it.
+        # The proxy is not part of the cluster: the machine's own authorities vouch for it.
         outer = ssl.create_default_context() if proxy.scheme == "https" else None
         transport, connection = await loop.create_connection(Connection, host, port, ssl=outer)
         _notice_death(transport)

@@ -7,6 +7,7 @@ the hooks were told always agree. Objects are frozen and are never copied; a cha
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from isthmus import hooks
 from isthmus.model.meta import HasMeta, Key
 
 T = TypeVar("T", bound=HasMeta)
@@ -15,7 +16,7 @@ Index = Callable[[T], Iterable[Hashable]]
 """Which values an object is found under. Must depend on the object alone: it is asked again to unfile it."""
 
 Hook = Callable[[Key, T | None, T | None], None]
-"""Told of each change, right after it: the key, the object before (None: new) and after (None: gone)."""
+"""Called right after each change with the key, the object before (None: new) and after (None: gone)."""
 
 
 class Store(Generic[T]):
@@ -53,11 +54,9 @@ class Store(Generic[T]):
         return self._objects.values()
 
     def by(self, index: str, value: Hashable) -> tuple[T, ...]:
-        """Find the objects that an index files under a value."""
         return tuple(self._filed[index].get(value, {}).values())
 
     def count(self, index: str, value: Hashable) -> int:
-        """Count the objects that an index files under a value."""
         return len(self._filed[index].get(value, ()))
 
     def index_values(self, index: str) -> Collection[Hashable]:
@@ -65,10 +64,10 @@ class Store(Generic[T]):
         return self._filed[index].keys()
 
     def on_change(self, hook: Hook[T]) -> None:
-        """Tell `hook` of each change from now on, and of what is there already."""
+        """Call `hook` for each later change, and now for each object that is there already."""
         self._hooks.append(hook)
         for key, found in list(self._objects.items()):
-            self._tell([hook], key, None, found)
+            hooks.call([hook], self._failed, key, None, found)
 
     def put(self, new: T) -> None:
         """Add or replace an object."""
@@ -78,15 +77,14 @@ class Store(Generic[T]):
         self._objects[key] = new
         if self._indexes:
             self._refile(key, old, new)
-        self._tell(self._hooks, key, old, new)
+        hooks.call(self._hooks, self._failed, key, old, new)
 
     def remove(self, key: Key) -> None:
-        """Remove an object, if it is there."""
         old = self._objects.pop(key, None)
         if old is None:
             return
         self._refile(key, old, None)
-        self._tell(self._hooks, key, old, None)
+        hooks.call(self._hooks, self._failed, key, old, None)
 
     def replace(self, listed: Mapping[Key, T], *, keep: Collection[Key] = ()) -> None:
         """Become exactly these objects, telling the hooks what vanished, changed and appeared meanwhile.
@@ -99,15 +97,6 @@ class Store(Generic[T]):
             old = self._objects.get(key)
             if old is None or old.metadata.resource_version != new.metadata.resource_version:
                 self.put(new)
-
-    def _tell(self, hooks: Iterable[Hook[T]], key: Key, old: T | None, new: T | None) -> None:
-        for hook in hooks:
-            try:
-                hook(key, old, new)
-            except Exception as error:
-                if self._failed is None:
-                    raise
-                self._failed(error)
 
     def _refile(self, key: Key, old: T | None, new: T | None) -> None:
         for name, values_of in self._indexes.items():

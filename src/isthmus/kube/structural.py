@@ -132,7 +132,7 @@ def _struct(info: types.StructType, path: str, above: tuple[type, ...]) -> Schem
         properties[field.encode_name] = written
     required = [field.encode_name for field in info.fields if field.required]
     written = {"type": "object", "properties": properties}
-    # Only a docstring of its own: a subclass without one would tell its base's story.
+    # Only a docstring of its own: a subclass without one would have its base's.
     if doc := cls.__dict__.get("__doc__"):
         written = {"description": inspect.cleandoc(doc)} | written
     return written | ({"required": required} if required else {})
@@ -150,7 +150,7 @@ def _default(field: types.Field, written: Schema) -> Any:
         return value
     if value is msgspec.NODEFAULT or value is msgspec.UNSET or not value:
         return None
-    return msgspec.to_builtins(value)
+    return list(msgspec.to_builtins(value)) if isinstance(value, tuple) else msgspec.to_builtins(value)
 
 
 def _has_default(written: Schema) -> bool:

@@ -1,4 +1,4 @@
-"""How we trust the API server, and how we show it a client certificate."""
+"""TLS to the API server: which authorities are trusted, and our client certificate."""
 
 import ssl
 import tempfile

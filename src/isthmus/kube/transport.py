@@ -1,7 +1,7 @@
 """Requests to the API server: connections, credentials, time-outs, bounded parallelism, and waiting when told to.
 
 Two ways in. `send` is one request and its whole answer; at most `parallel` of them run at once, so a burst of
-thousands queues here instead of in the server. `stream` is a request whose answer goes on; it takes no place among
+thousands queues here instead of in the server. `stream` is a request without an end; it takes no place among
 the others. What goes wrong leaves as an error of `kube.errors`, whichever way it came.
 """
 
@@ -33,7 +33,7 @@ TIMEOUT: Final = 65.0
 PATIENCE: Final = 30.0
 """How long a request waits in all when the server says "later", before its caller has to know."""
 
-_LONGEST_REST = 75.0
+_MAX_IDLE_S = 75.0
 """The API server closes connections that rested for longer than two minutes or so."""
 
 _BEGINNING = 1 << 16
@@ -45,11 +45,11 @@ _GZIP = zlib.MAX_WBITS | 16
 _TROUBLE = (OSError, zlib.error)
 
 Observer = Callable[[str, int, float], None]
-"""Told of every answer: method, HTTP code (0 for none), seconds."""
+"""Called for every response with method, HTTP code (0 for none) and seconds."""
 
 
 class _Identity(NamedTuple):
-    """Who we are at the moment, and the connections on which we are known as that."""
+    """Our current identity, and the connections that use it."""
 
     proof: Mapping[str, str]
     headers: str
@@ -178,7 +178,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(self, target: str, *, silence: float | None, accept: str = JSON) -> AsyncIterator["Stream"]:
-        """Open a GET whose answer goes on; reading it fails after `silence` seconds without a byte."""
+        """Open a GET whose response does not end; reading it fails after `silence` seconds without a byte."""
         renewed = False
         while True:
             identity = await self._identify()
@@ -268,7 +268,7 @@ class Transport:
             if identity:
                 # No request may go over a connection on which we are still known by the old certificate.
                 identity.pool.close()
-            identity = self._identity = _Identity(proof, headers, self._tls, Pool(longest_rest=_LONGEST_REST))
+            identity = self._identity = _Identity(proof, headers, self._tls, Pool(longest_rest=_MAX_IDLE_S))
         return identity
 
     def _rest(self, connection: Connection, identity: _Identity) -> None:
@@ -308,7 +308,7 @@ def _unpacked(peek: Callable[[bytes], bool]) -> Peek:
             try:
                 beginning = zlib.decompressobj(wbits=_GZIP).decompress(beginning, _BEGINNING)
             except zlib.error:
-                return True  # whoever unpacks the whole says so
+                return True  # decompressing the whole reports it
         return peek(beginning)
 
     return look
@@ -322,5 +322,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _by_budget(error: errors.ApiError) -> bool:
-    """Tell a disruption budget's refusal, which may last for hours, from a busy server's."""
+    """Whether a disruption budget refused, which may last for hours, and not a busy server."""
     return any(cause.reason == "DisruptionBudget" for cause in error.status.causes)

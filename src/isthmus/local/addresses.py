@@ -50,7 +50,6 @@ class Addresses:
 
     @property
     def dns_service(self) -> str:
-        """The Service `kube-dns`."""
         return str(self._subnets[4][10])
 
     def pods(self, index: int) -> str:

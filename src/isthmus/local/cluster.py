@@ -28,6 +28,8 @@ from isthmus.local.progress import PlainProgress, Progress
 from isthmus.local.state import Settings
 from isthmus.local.supply import Supply, programs
 
+RESTART = "isthmus.local.restart"
+"""The module that switches a node on again which was rebooted from inside."""
 _NODES_READY_WITHIN = 300
 STEPS = (
     "Boot the nodes",
@@ -86,7 +88,7 @@ class Cluster:
             Node(
                 name=(name := f"{self.settings.name}-{suffix}"),
                 index=index,
-                machine=self._machine(name, self.directory / "nodes" / name),
+                machine=self._machine(name, self.directory / "nodes" / name, restart=self._restart(name)),
                 plane=self.plane,
                 addresses=self.addresses,
                 pause_image=reference("pause"),
@@ -244,6 +246,10 @@ class Cluster:
     def _images_of(self, node: Node) -> Path:
         return node.machine.directory / "images.json"
 
-    def _machine(self, name: str, directory: Path) -> Machine:
+    def _restart(self, node: str) -> tuple[str, ...]:
+        return (sys.executable, "-m", RESTART, self.settings.name, node)
+
+    def _machine(self, name: str, directory: Path, *, restart: tuple[str, ...] = ()) -> Machine:
         group = f"{delegation.group_of(self.settings.name)}/{name}"
-        return Machine(directory, hostname=name, group=group, keep=(self.directory, cache_dir()))
+        keep = (self.directory, cache_dir())
+        return Machine(directory, hostname=name, group=group, keep=keep, restart=restart)

@@ -18,6 +18,7 @@ from isthmus.local.pki import Authority, make_signing_key
 API_PORT = 6443
 _ETCD_PORT = 2379
 _ETCD_PEER_PORT = 2380
+_ETCD_HTTP_PORT = 2381
 _CONTROLLER_MANAGER_PORT = 10257
 _SCHEDULER_PORT = 10259
 
@@ -53,8 +54,13 @@ class ControlPlane:
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd is reached, with a certificate of `etcd_authority`."""
+        """Where etcd is reached by gRPC, with a certificate of `etcd_authority`."""
         return f"https://{self.address}:{_ETCD_PORT}"
+
+    @property
+    def etcd_http_url(self) -> str:
+        """Where etcd tells its health and metrics, with the same certificates."""
+        return f"https://{self.address}:{_ETCD_HTTP_PORT}"
 
     @cached_property
     def authority(self) -> Authority:
@@ -64,12 +70,12 @@ class ControlPlane:
     @cached_property
     def etcd_authority(self) -> Authority:
         """Signs for etcd alone: a certificate of the cluster opens no door there."""
-        return Authority(self.directory / "pki" / "etcd", "ca")
+        return Authority(self.directory / "pki" / "etcd", "ca", common_name="isthmus-etcd-ca")
 
     @cached_property
     def front_proxy_authority(self) -> Authority:
         """Signs for the aggregation layer."""
-        return Authority(self.directory / "pki" / "front-proxy", "ca")
+        return Authority(self.directory / "pki" / "front-proxy", "ca", common_name="isthmus-front-proxy-ca")
 
     @cached_property
     def signing_key(self) -> Path:
@@ -95,7 +101,7 @@ class ControlPlane:
     def etcd(self) -> Part:
         """The store. It does not wait for the disk: what is lost with the machine can be made again."""
         pair = self.etcd_authority.issue("server", "etcd", hosts=(self.address,))
-        health = f"{self.etcd_url}/readyz"
+        health = f"{self.etcd_http_url}/readyz"
         context = self.client_context(self.etcd_authority)
         return Part(
             "etcd",
@@ -103,6 +109,8 @@ class ControlPlane:
                 str(self.binaries["etcd"]),
                 f"--data-dir={self.directory / 'etcd'}",
                 f"--listen-client-urls={self.etcd_url}",
+                # Beside HTTP on one port, gRPC takes a slower path.
+                f"--listen-client-http-urls={self.etcd_http_url}",
                 f"--advertise-client-urls={self.etcd_url}",
                 f"--listen-peer-urls=https://{self.address}:{_ETCD_PEER_PORT}",
                 f"--initial-advertise-peer-urls=https://{self.address}:{_ETCD_PEER_PORT}",

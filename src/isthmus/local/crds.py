@@ -7,6 +7,7 @@ Nothing is compiled for it, so a test that needs only the kinds has them in a se
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,18 +84,15 @@ def _ensure(name: str, progress: Progress) -> Path:
 def _unpacked(definition: Definition, progress: Progress) -> Path:
     """The directory of the module's sources; Go checks them against go.sum."""
     # Go would write into the directory of go.mod, which may be read-only or shared: let it have a copy.
-    workplace = cache_dir() / "crds" / f".{definition.pinned_by}.module"
-    shutil.rmtree(workplace, ignore_errors=True)
-    shutil.copytree(definition.sources, workplace)
-    try:
+    with tempfile.TemporaryDirectory(prefix="isthmus-module-") as workplace:
+        for source in ("go.mod", "go.sum"):
+            shutil.copy(definition.sources / source, workplace)
         said = shell.run(
             [binaries.find_go(progress), "mod", "download", "-json", definition.module],
-            cwd=workplace,
+            cwd=Path(workplace),
             env=binaries.go_environment(),
             remedy=binaries.REGISTRY_REMEDY,
         )
-    finally:
-        shutil.rmtree(workplace, ignore_errors=True)
     directory = Path(json.loads(said)["Dir"])
     if not (directory / definition.file).is_file():
         raise Terminal(

@@ -1,4 +1,4 @@
-"""The machine we stand on: whether it will do, and the Debian packages that it needs."""
+"""The host: whether a local cluster can run on it, and the Debian packages that it needs."""
 
 import os
 import platform

@@ -10,16 +10,18 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import cgroups, delegation, host, network, state, supply, workloads
+from isthmus.local import cgroups, delegation, host, monitoring, network, state, supply, workloads
 from isthmus.local.addresses import MAX_NODES, Addresses
-from isthmus.local.cluster import STEPS, Cluster
+from isthmus.local.cluster import RESTART, STEPS, Cluster
 from isthmus.local.delegation import group_of
 from isthmus.local.images.build import Image
+from isthmus.local.machine import is_alive, watchers_of
 from isthmus.local.paths import cache_dir, state_dir
 from isthmus.local.progress import Progress
 from isthmus.local.state import PublishedPort, Settings
 
 _HALT_WITHIN = 60
+_BUSY_PAUSE_S = 0.2
 _DEFAULT_WORKERS = 3
 _DEFAULT_SLURM = "26.05"
 _SSH = PublishedPort(30022, 30022)
@@ -32,6 +34,7 @@ def up(
     slurm: str | None = None,
     publish: Sequence[PublishedPort] | None = None,
     given: Path | None = None,
+    monitored: bool | None = None,
     progress: Progress,
 ) -> Cluster:
     """Make a cluster, or repair and complete the one that is there. What is None stays as it is."""
@@ -42,11 +45,13 @@ def up(
         settings = _with_ports(settings, old, publish, progress)
         if given:
             settings = _replace(settings, binaries=str(given.resolve()))
+        if monitored is not None:
+            settings = _replace(settings, monitoring=monitored)
         for directory in (state_dir(), cache_dir()):
             host.check_disk(directory)
         host.ensure_packages(progress)
         host.allow_many_watches(progress)
-        progress.plan(*STEPS)
+        progress.plan(*STEPS, *([monitoring.STEP] if settings.monitoring else []))
         ready = supply.prepare(settings, progress)
         if not old:
             _clear(name)  # what an interrupted `down` left is no beginning
@@ -56,6 +61,8 @@ def up(
             cluster.switch.kill("publish")  # to be started anew, with the other ports
         state.save(settings)
         cluster.start(ready, progress)
+        if settings.monitoring:
+            monitoring.install(cluster, progress)
     return cluster
 
 
@@ -64,6 +71,7 @@ def down(name: str, progress: Progress) -> None:
     host.check_root()
     if not (state.directory(name).exists() or cgroups.exists(group_of(name))):
         state.load(name)  # says that it is not there, and which are
+    _end_restarts(name)
     with state.exclusive(name), progress.step(f"Remove the cluster {name}"):
         _unplug_host(name)
         _clear(name)
@@ -80,6 +88,25 @@ def _clear(name: str) -> None:
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists():
         raise Terminal(f"{directory} cannot be removed", remedy=f"see what uses it: fuser -vm {directory}")
+
+
+def _end_restarts(name: str) -> None:
+    """End commands that nobody gave, which switch rebooted nodes on again: they would hold the lock."""
+    pids = {it for it in cgroups.processes(watchers_of(group_of(name))) if _restarts(it)}
+    for pid in pids:
+        _kill(pid)
+    deadline = time.monotonic() + _HALT_WITHIN
+    while any(map(is_alive, pids)):
+        if time.monotonic() > deadline:
+            raise Terminal(f"processes of the cluster do not exit: {sorted(pids)}", remedy="check dmesg")
+        time.sleep(0.01)
+
+
+def _restarts(pid: int) -> bool:
+    try:
+        return RESTART in Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return False
 
 
 def _unplug_host(name: str) -> None:
@@ -101,6 +128,26 @@ def start_node(name: str, node: str) -> None:
     with state.exclusive(name):
         cluster = Cluster.load(name)
         cluster.start_node(cluster.node(node))
+
+
+def reboot_node(name: str, node: str) -> None:
+    """Switch a node off and on again."""
+    with state.exclusive(name):
+        cluster = Cluster.load(name)
+        found = cluster.node(node)
+        found.machine.halt()
+        cluster.start_node(found)
+
+
+def restart_node(name: str, node: str) -> None:
+    """Switch a node on that was rebooted from inside, as soon as no other command works on the cluster."""
+    while name in state.names():
+        try:
+            start_node(name, node)
+        except state.BusyError:
+            time.sleep(_BUSY_PAUSE_S)
+        else:
+            return
 
 
 def cut_node(name: str, node: str) -> None:
@@ -127,7 +174,12 @@ def install_addons(name: str, names: Sequence[str], progress: Progress) -> None:
     """Bring add-ons into a running cluster."""
     addons = workloads.chosen(names)
     with state.exclusive(name):
-        workloads.install(Cluster.load(name), addons, progress)
+        cluster = Cluster.load(name)
+        if kinds := [addon for addon in addons if addon is not workloads.MONITORING]:
+            workloads.install(cluster, kinds, progress)
+        if workloads.MONITORING in addons:
+            state.save(_replace(cluster.settings, monitoring=True))
+            monitoring.install(cluster, progress)
 
 
 def _new(name: str, workers: int | None, slurm: str | None) -> Settings:

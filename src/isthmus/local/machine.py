@@ -3,15 +3,18 @@
     boot    unshare → set up mounts → exec catatonit (which reaps orphans and does nothing else)
     start   nsenter → a daemon, in the machine's namespaces and control group, adopted by its init
     halt    kill init: the kernel ends every process inside and takes mounts and network with them
+    reboot  reboot(2) from inside: the kernel ends all of it likewise, and says so to whoever waits for init
 
 There is no supervisor that could die first. What is running is read from /proc, never remembered: a process is
-known by its id and start time, so a recycled id is not taken for it.
+known by its id and start time, so a recycled id is not taken for it. A shell waits for init, only to switch the
+machine on again when it was rebooted from inside; without it, a machine that reboots stays off.
 """
 
 import os
+import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +84,17 @@ echo "$self" > "$stat"
 exec catatonit -P
 """
 
+# The kernel ends the init of a machine that rebooted by SIGHUP, and unshare ends by the signal by which its child
+# did. Whoever switches the machine on again must not hold the lock of its log, which is our standard input.
+_WATCH = r"""
+groups=$1 again=$2 log=$3
+shift 3
+for procs in $groups; do echo 0 > "$procs" || exit 1; done
+"$@"
+[ $? -eq 129 ] || exit 0
+eval "exec $again" < /dev/null >> "$log" 2>&1
+"""
+
 # A Ctrl-C between the start of a daemon and the note of it would leave one that nobody knows. One that has ended
 # already may be gone from /proc: then there is nothing to note.
 _START = r"""
@@ -116,11 +130,21 @@ class _Process:
 class Machine:
     """One machine, known by its directory; any number of processes may look at it."""
 
-    def __init__(self, directory: Path, *, hostname: str, group: str, keep: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        hostname: str,
+        group: str,
+        keep: tuple[Path, ...] = (),
+        restart: Sequence[str] = (),
+    ) -> None:
+        """`restart` is a command that switches the machine on again when it was rebooted from inside."""
         self.directory = directory
         self.hostname = hostname
         self.group = group
         self._keep = keep
+        self._restart = tuple(restart)
         self._stat = directory / "init.stat"
         self.logs = directory / "logs"
 
@@ -153,13 +177,25 @@ class Machine:
         # The machine outlives us: it must be nobody's child, and no Ctrl-C of ours may reach it. It holds the lock
         # of its log: when that is free, the boot has failed, and all that it had to say is there.
         with files.locked(log) as lock:
-            shell.run(["setsid", "--fork", "unshare", *namespaces, *script], log=log, stdin=lock)
+            words = [*self._watched(), "unshare", *namespaces, *script]
+            shell.run(["setsid", "--fork", *words], log=log, stdin=lock)
         deadline = time.monotonic() + _BOOT_WITHIN
         while not self._has_booted():
             if not files.is_locked(log) or time.monotonic() > deadline:
                 said = log.read_text(errors="replace").strip()
                 raise Terminal(f"{self.hostname} does not boot: {said or 'no reason given'}")
             time.sleep(0.005)
+
+    def _watched(self) -> tuple[str, ...]:
+        """Return the words before a command that is to be watched: for a reboot, if we know what to do then."""
+        if not self._restart:
+            return ()
+        # Beside the machine's own group, which is removed and made anew at each boot.
+        group = watchers_of(self.group.rpartition("/")[0])
+        cgroups.make(group)
+        groups = " ".join(str(path) for path in cgroups.members(group))
+        again, log = shlex.join(self._restart), self.logs / "restart.log"
+        return ("sh", "-c", _WATCH, "watch", groups, again, str(log))
 
     def _has_booted(self) -> bool:
         """Whether the script has come to its end, which is to become the init."""
@@ -257,10 +293,20 @@ class Machine:
 
 
 def _shown_cpus(present: Iterable[int] | None = None) -> tuple[str, str]:
-    """Name the CPUs that a machine shows: those of the host, and how many more there are to be, if any."""
+    """The CPUs that a machine shows: those of the host, and how many more there are to be, if any."""
     real = sorted(present or (int(it.name[3:]) for it in Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
     more = range(real[-1] + 1, real[-1] + 1 + _CPUS - len(real))
     return " ".join(map(str, real)), " ".join(map(str, more))
+
+
+def watchers_of(group: str) -> str:
+    """Name the control group of those who wait for the machines of a group."""
+    return f"{group}/watchers"
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    return _Process.read(Path(f"/proc/{process}/stat")) is not None
 
 
 def root_of(process: int) -> Path:

@@ -87,7 +87,7 @@ def _host_interface(addresses: Addresses) -> str:
 
 
 def _hardware(addresses: Addresses, number: int) -> str:
-    """The same after every boot: neighbours remember it, and would look for the machine in vain for a while."""
+    """The same after every boot: neighbours remember it, and would not find the machine for a while."""
     return f"02:00:00:00:{addresses.slot:02x}:{number:02x}"
 
 

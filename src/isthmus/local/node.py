@@ -52,7 +52,6 @@ class Node:
 
     @property
     def address(self) -> str:
-        """The node's own address."""
         return self.addresses.node(self.index)
 
     @property
@@ -98,7 +97,6 @@ class Node:
         )
 
     def kubelet(self) -> Part:
-        """The node's agent."""
         config = self.plane.user(f"kubelet-{self.name}", f"system:node:{self.name}", groups=("system:nodes",))
         taints = (
             ("--register-with-taints=node-role.kubernetes.io/control-plane=:NoSchedule",)
@@ -187,7 +185,6 @@ class Node:
             "failCgroupV1": False,
             "failSwapOn": False,
             "enforceNodeAllocatable": [],
-            "localStorageCapacityIsolation": False,
             "clusterDomain": "cluster.local",
             "clusterDNS": [self.addresses.dns_service],
             "resolvConf": str(self.machine.directory / "resolv.conf"),

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from isthmus.local import files
-from isthmus.runtime import signing
-from isthmus.runtime.signing import Signed
+from isthmus.runtime import authority
+from isthmus.runtime.authority import Signed
 
 # A local cluster that is older than this is brought up anew; nothing here is meant to be rotated.
 _LIFETIME = dt.timedelta(days=3650)
@@ -34,7 +34,7 @@ def make_signing_key(path: Path) -> Path:
     """Make the key with which the API server signs service account tokens (ES256)."""
     if not path.exists():
         # kube-apiserver derives the public half only from a key in the older notation.
-        write_secret(path, signing.key_pem(signing.new_key(), serialization.PrivateFormat.TraditionalOpenSSL))
+        write_secret(path, authority.key_pem(authority.new_key(), serialization.PrivateFormat.TraditionalOpenSSL))
     return path
 
 
@@ -42,16 +42,18 @@ class Authority:
     """A certificate authority that lives in a directory: made on first use, read again after that.
 
     Several processes may use it at once (`up` and `status`): none sees a key with the certificate of another.
+    A server that trusts several authorities for different things compares a signature with each of the same
+    `common_name`, at every request: authorities of one cluster have names of their own.
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, *, common_name: str = "") -> None:
         self.directory = directory
         self.certificate = directory / f"{name}.crt"
         self.key = directory / f"{name}.key"
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with files.locked(directory):
             if not (self.certificate.exists() and self.key.exists()):
-                made = signing.make_authority(f"isthmus-{name}", **_life())
+                made = authority.make_authority(common_name or f"isthmus-{name}", **_life())
                 _write_pair(Pair(self.certificate, self.key), made)
         loaded = serialization.load_pem_private_key(self.key.read_bytes(), password=None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
@@ -65,7 +67,9 @@ class Authority:
         pair = Pair(self.directory / f"{file_name}.crt", self.directory / f"{file_name}.key")
         with files.locked(self.directory):
             if not (pair.certificate.exists() and pair.key.exists()):
-                made = signing.issue(self._signer, common_name, groups=groups, hosts=hosts, client=True, **_life())
+                made = authority.issue(
+                    self._signer, common_name, groups=groups, hosts=hosts, client=True, **_life()
+                )
                 _write_pair(pair, made)
         return pair
 
@@ -73,8 +77,8 @@ class Authority:
 def _write_pair(pair: Pair, signed: Signed) -> None:
     """Write the key first: a certificate that is there has its key."""
     pair.certificate.unlink(missing_ok=True)
-    write_secret(pair.key, signing.key_pem(signed.key))
-    files.write_whole(pair.certificate, signing.pem(signed.certificate))
+    write_secret(pair.key, authority.key_pem(signed.key))
+    files.write_whole(pair.certificate, authority.pem(signed.certificate))
 
 
 def _life() -> dict[str, dt.datetime]:

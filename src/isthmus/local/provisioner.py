@@ -27,6 +27,7 @@ SHARED = "isthmus.local/shared"
 LOCAL = "isthmus.local/local"
 _PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_HOSTNAME = "kubernetes.io/hostname"
 _MADE_BY = "pv.kubernetes.io/provisioned-by"
 _UID = re.compile(r"[0-9a-f-]{36}")
 
@@ -62,8 +63,10 @@ def volume_for(claim: Claim, directory: Path) -> dict[str, Any]:
             "name": claim.metadata.name,
             "uid": claim.metadata.uid,
         },
-        "hostPath": {"path": str(directory / f"pvc-{claim.metadata.uid}"), "type": "Directory"},
+        # Kubelet measures volumes of this kind (kubelet_volume_stats_*), and not those of the kind hostPath.
+        "local": {"path": str(directory / f"pvc-{claim.metadata.uid}")},
     }
+    where: dict[str, Any] = {"key": _HOSTNAME, "operator": "Exists"}
     if provisioner == LOCAL:
         if set(claim.spec.access_modes) - {"ReadWriteOnce", "ReadWriteOncePod"}:
             raise Terminal(
@@ -76,8 +79,8 @@ def volume_for(claim: Claim, directory: Path) -> dict[str, Any]:
                 f"claim {claim.metadata.key}: no node was chosen for its local volume",
                 remedy="its storage class needs volumeBindingMode: WaitForFirstConsumer",
             )
-        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+        where = {"key": _HOSTNAME, "operator": "In", "values": [node]}
+    spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [where]}]}}
     return {
         "metadata": {"name": f"pvc-{claim.metadata.uid}", "annotations": {_MADE_BY: provisioner}},
         "spec": spec,
@@ -118,7 +121,7 @@ class Provisioner:
         if claim is None or not wants_volume(claim):
             return
         volume = volume_for(claim, self._directory)
-        await asyncio.to_thread(_make_directory, Path(volume["spec"]["hostPath"]["path"]))
+        await asyncio.to_thread(_make_directory, Path(volume["spec"]["local"]["path"]))
         try:
             await self._client.create(VOLUMES, volume)
         except AlreadyExists:
@@ -126,9 +129,12 @@ class Provisioner:
 
     async def _reconcile_volume(self, key: Key) -> None:
         volume = self._volumes.store.get(key)
-        if volume is None or not is_to_be_removed(volume) or volume.spec.host_path is None:
+        if volume is None or not is_to_be_removed(volume):
             return
-        path = Path(volume.spec.host_path.path)
+        source = volume.spec.local or volume.spec.host_path  # what Isthmus 0.2 made
+        if source is None:
+            return
+        path = Path(source.path)
         if path.parent == self._directory and path.name == volume.metadata.name:
             await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
         try:

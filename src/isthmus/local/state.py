@@ -14,6 +14,11 @@ from isthmus.local import files
 from isthmus.local.addresses import MAX_NODES, SLOTS
 from isthmus.local.paths import state_dir
 
+
+class BusyError(Terminal):
+    """Another command works on the cluster."""
+
+
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,28}[a-z0-9])?")
 
 
@@ -33,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
     slurm: str
     publish: tuple[PublishedPort, ...] = ()
     binaries: str | None = None
+    monitoring: bool = False
 
 
 def check_name(name: str) -> str:
@@ -138,7 +144,7 @@ def _lock(path: Path, name: str) -> TextIO:
                 return handle
         except BlockingIOError:
             handle.close()
-            raise Terminal(
+            raise BusyError(
                 f"another isthmus command is busy with the cluster {name!r}", remedy="wait until it has finished"
             ) from None
         except FileNotFoundError:

@@ -18,7 +18,8 @@ from isthmus.local.state import Settings
 
 PROGRAMS = ("etcd", *MODULES["kubernetes"].programs)
 # Images that hold nothing but one of our built programs.
-OF_ONE_PROGRAM = frozenset({"coredns", "jobset", "lws"})
+OF_ONE_PROGRAM = frozenset({"coredns", "jobset", "lws", "metrics-server"})
+MONITORING = ("prometheus", "metrics-server")
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Supply:
     store: store.Store
 
 
-def image_names(slurm: str) -> tuple[str, ...]:
+def image_names(slurm: str, *, monitoring: bool = False) -> tuple[str, ...]:
     """The images that every node of a cluster has from the start."""
-    return ("pause", "coredns", f"slurm-{slurm}", f"login-{slurm}", "mariadb", "isthmus")
+    always = ("pause", "coredns", f"slurm-{slurm}", f"login-{slurm}", "mariadb", "isthmus")
+    return (*always, *MONITORING) if monitoring else always
 
 
 def programs(settings: Settings, progress: Progress) -> dict[str, Path]:
@@ -102,7 +104,8 @@ def prepare(settings: Settings, progress: Progress) -> Supply:
     found: dict[str, Path] = {}
 
     def build_images() -> None:
-        built.extend(images(image_names(settings.slurm), progress, ready=given(settings)))
+        names = image_names(settings.slurm, monitoring=settings.monitoring)
+        built.extend(images(names, progress, ready=given(settings)))
 
     together([lambda: found.update(programs(settings, progress)), build_images])
     return Supply(found, built, store.ensure(built, progress))

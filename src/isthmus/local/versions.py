@@ -19,6 +19,7 @@ _TITLES = {
     "coredns": "CoreDNS",
     "jobset": "JobSet",
     "lws": "LeaderWorkerSet",
+    "prometheus": "Prometheus",
     "podgroup": "PodGroup",
     "slurmctld": "Slurm",
     "mariadb-server": "MariaDB",

@@ -1,4 +1,4 @@
-"""Add-ons that people choose: the real controllers of JobSet and LeaderWorkerSet, and the PodGroup kind."""
+"""Add-ons that people choose: the real controllers of JobSet and LeaderWorkerSet, the PodGroup kind, monitoring."""
 
 import string
 import time
@@ -19,7 +19,10 @@ _READY_WITHIN = 300
 
 @dataclass(frozen=True)
 class Addon:
-    """One add-on: a kind, and with `probe`, an object of that kind, the controller that works on it."""
+    """One add-on: a kind, and with `probe`, an object of that kind, the controller that works on it.
+
+    Monitoring has no kind; `monitoring` installs it.
+    """
 
     name: str
     title: str
@@ -39,12 +42,14 @@ kind: LeaderWorkerSet
 metadata: {{name: isthmus-probe, namespace: default}}
 spec: {{leaderWorkerTemplate: {{size: 1, workerTemplate: {_POD}}}}}
 """
+MONITORING = Addon("monitoring", "Prometheus, Alertmanager, and metrics-server for kubectl top")
 ADDONS = {
     addon.name: addon
     for addon in (
         Addon("jobset", "JobSet 0.11.1: groups of Jobs", probe=_JOBSET),
         Addon("lws", "LeaderWorkerSet 0.8.0: groups of pods with a leader", probe=_LWS),
         Addon("podgroup", "the kind PodGroup of scheduling.x-k8s.io, without any controller"),
+        MONITORING,
     )
 }
 
@@ -58,7 +63,7 @@ def chosen(names: Sequence[str]) -> list[Addon]:
 
 
 def install(cluster: Cluster, addons: Sequence[Addon], progress: Progress) -> None:
-    """Bring add-ons into a running cluster, or up to date there, and wait until they serve."""
+    """Bring add-ons that have kinds into a running cluster, or up to date there, and wait until they serve."""
     given = supply.given(cluster.settings)
     kinds = crds.ensure([addon.name for addon in addons], progress, given=given)
     controllers = [addon for addon in addons if addon.probe]

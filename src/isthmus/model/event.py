@@ -1,9 +1,9 @@
-"""Events, as far as we read what others say in them."""
+"""Events, as far as we read those of others."""
 
 from datetime import datetime
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object
 
 
 class About(Data, frozen=True):
@@ -13,10 +13,9 @@ class About(Data, frozen=True):
     name: str = ""
 
 
-class Event(Data, frozen=True):
-    """What somebody says of an object."""
+class Event(Object, frozen=True):
+    """A report about an object."""
 
-    metadata: ObjectMeta = ObjectMeta()
     involved_object: About = About()
     reason: str = ""
     message: str = ""

@@ -5,7 +5,7 @@ record changes. `meta.micro_time` writes them.
 """
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object
 
 
 class LeaseSpec(Data, frozen=True):
@@ -18,10 +18,7 @@ class LeaseSpec(Data, frozen=True):
     lease_transitions: int | None = None
 
 
-class Lease(Data, frozen=True):
-    """A lease."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Lease(Object, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 

@@ -47,7 +47,6 @@ class ObjectMeta(Data, frozen=True):
     generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
-    deletion_grace_period_seconds: int | None = None
     labels: Mapping[str, str] = EMPTY
     annotations: Mapping[str, str] = EMPTY
     owner_references: tuple[OwnerReference, ...] = ()
@@ -72,16 +71,19 @@ class HasMeta(Protocol):
         """Where its key comes from."""
 
 
-class Partial(Data, frozen=True):
+class Object(Data, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Partial(Object, frozen=True):
     """An object of any kind, of which only the metadata is read."""
 
-    metadata: ObjectMeta = ObjectMeta()
     api_version: str = ""
     kind: str = ""
 
 
 ConditionStatus = Literal["True", "False", "Unknown"]
-"""It holds, it does not, or nobody knows."""
+"""It holds, it does not, or it is not known."""
 
 
 class Condition(Data, frozen=True):

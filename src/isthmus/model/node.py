@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import Condition, ObjectMeta
+from isthmus.model.meta import Condition, Object
 
 
 class Taint(Data, frozen=True):
@@ -31,7 +31,7 @@ class NodeAddress(Data, frozen=True):
 
 
 class NodeStatus(Data, frozen=True):
-    """What the node says of itself; quantities as in `domain.quantity`."""
+    """What the node says of itself; quantities as in `domain.languages.quantity`."""
 
     capacity: Mapping[str, str] = EMPTY
     allocatable: Mapping[str, str] = EMPTY
@@ -39,10 +39,7 @@ class NodeStatus(Data, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
 
 
-class Node(Data, frozen=True):
-    """A node."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Node(Object, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 

@@ -5,21 +5,19 @@ from collections.abc import Mapping
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import Condition, ObjectMeta, Partial
+from isthmus.model.meta import Condition, Object, Partial
 
 
-class ConfigMap(Data, frozen=True):
+class ConfigMap(Object, frozen=True):
     """Texts and bytes by name."""
 
-    metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] = EMPTY
     binary_data: Mapping[str, bytes] = {}
 
 
-class Secret(Data, frozen=True):
+class Secret(Object, frozen=True):
     """Bytes by name, which are never shown."""
 
-    metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, bytes] = {}
     immutable: bool = False
 
@@ -28,25 +26,18 @@ class Secret(Data, frozen=True):
 
 
 class ServicePort(Data, frozen=True):
-    """A port of a Service."""
-
     port: int
     name: str = ""
     node_port: int = 0
 
 
 class ServiceSpec(Data, frozen=True):
-    """Where a Service is."""
-
     cluster_ip: str = field(name="clusterIP", default="")
     type: str = "ClusterIP"
     ports: tuple[ServicePort, ...] = ()
 
 
-class Service(Data, frozen=True):
-    """A Service."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Service(Object, frozen=True):
     spec: ServiceSpec = ServiceSpec()
 
 
@@ -65,14 +56,16 @@ class WorkloadStatus(Data, frozen=True):
     updated_replicas: int = 0
     available_replicas: int = 0
     desired_number_scheduled: int = 0
+    """Of a DaemonSet, which counts by other names: nodes that it is for, and those with a ready and an up-to-date
+    pod."""
     number_ready: int = 0
+    updated_number_scheduled: int = 0
     conditions: tuple[Condition, ...] = ()
 
 
-class Workload(Data, frozen=True):
+class Workload(Object, frozen=True):
     """A StatefulSet, Deployment or DaemonSet."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
 
@@ -87,10 +80,8 @@ class Workload(Data, frozen=True):
         )
 
 
-class Budget(Data, frozen=True):
+class Budget(Object, frozen=True):
     """A PodDisruptionBudget."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 CONFIGMAPS = Kind(ConfigMap, "v1", "configmaps", "ConfigMap")
@@ -103,4 +94,6 @@ SERVICE_ACCOUNTS = Kind(Partial, "v1", "serviceaccounts", "ServiceAccount")
 ROLES = Kind(Partial, "rbac.authorization.k8s.io/v1", "roles", "Role")
 ROLE_BINDINGS = Kind(Partial, "rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
 ENDPOINT_SLICES = Kind(Partial, "discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
+POD_MONITORS = Kind(Partial, "monitoring.coreos.com/v1", "podmonitors", "PodMonitor")
+SERVICE_MONITORS = Kind(Partial, "monitoring.coreos.com/v1", "servicemonitors", "ServiceMonitor")
 BUDGETS = Kind(Budget, "policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")

@@ -6,11 +6,11 @@ from datetime import datetime
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import ConditionStatus, ObjectMeta
+from isthmus.model.meta import ConditionStatus, Object
 
 
 class Resources(Data, frozen=True):
-    """What is asked for, as quantities (`domain.quantity`).
+    """What is asked for, as quantities (`domain.languages.quantity`).
 
     Of containers, limits are not needed: where one stands without a request, the API server makes it the request.
     """
@@ -37,7 +37,7 @@ class Container(Data, frozen=True):
 
 
 class Toleration(Data, frozen=True):
-    """A taint that the pod puts up with; no key means any, no effect means every effect."""
+    """A taint that the pod tolerates; no key means any, no effect means every effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -67,7 +67,7 @@ class NodeSelector(Data, frozen=True):
 
 
 class Preference(Data, frozen=True):
-    """A wish that may go unfulfilled: only that there is one is read."""
+    """A preference; only its presence is read."""
 
 
 class NodeAffinity(Data, frozen=True):
@@ -101,8 +101,6 @@ class PodAffinity(Data, frozen=True):
 
 
 class Affinity(Data, frozen=True):
-    """Where the pod wants to be."""
-
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
@@ -122,8 +120,6 @@ class SchedulingGroup(Data, frozen=True):
 
 
 class ResourceClaimUse(Data, frozen=True):
-    """A device claim of the pod."""
-
     name: str = ""
 
 
@@ -152,8 +148,6 @@ class Volume(Data, frozen=True):
 
 
 class PodSpec(Data, frozen=True):
-    """What is to run, and where it may."""
-
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
@@ -178,7 +172,7 @@ class PodSpec(Data, frozen=True):
 
 
 class PodCondition(Data, frozen=True):
-    """A condition of a pod, without its times: pods have five each, and nobody asks since when."""
+    """A condition of a pod, without its times: pods have five each, and their times are not read."""
 
     type: str
     status: ConditionStatus
@@ -203,8 +197,6 @@ class Waiting(Data, frozen=True):
 
 
 class ContainerState(Data, frozen=True):
-    """Where a container stands."""
-
     terminated: Terminated | None = None
     waiting: Waiting | None = None
 
@@ -219,8 +211,6 @@ class ContainerStatus(Data, frozen=True):
 
 
 class PodStatus(Data, frozen=True):
-    """What became of it."""
-
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -231,10 +221,7 @@ class PodStatus(Data, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Data, frozen=True):
-    """A pod."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Pod(Object, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -249,7 +236,7 @@ class Pod(Data, frozen=True):
 
     @property
     def leaving(self) -> bool:
-        """Whether somebody asked it to go."""
+        """Whether it is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
 

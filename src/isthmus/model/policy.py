@@ -1,6 +1,6 @@
 """Who may ask Slurm for what: the administrator's rules for namespaces and service accounts.
 
-`domain.tenancy` decides by them, `bridge.policies` installs the kind.
+`domain.bridge.tenancy` decides by them, `bridge.policies` installs the kind.
 """
 
 from typing import Annotated

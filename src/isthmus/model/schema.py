@@ -26,7 +26,7 @@ Quantity = Annotated[
         }
     ),
 ]
-"""An amount of a resource: see `domain.quantity`."""
+"""An amount of a resource: see `domain.languages.quantity`."""
 
 FreeForm = Annotated[dict[str, Any], Meta(extra_json_schema={"x-kubernetes-preserve-unknown-fields": True})]
 """An object whose fields are passed on unread, and therefore kept as they are."""

@@ -20,7 +20,14 @@ _Name = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z
 _Port = Annotated[int, Meta(ge=1, le=65535)]
 _Text = Annotated[str, Meta(max_length=262144)]
 _Duration = Annotated[str, Meta(max_length=64, pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))*$")]
-_ScrapeDuration = Annotated[str, Meta(max_length=64, pattern=r"^([0-9]+(ms|[smhdwy]))*$")]
+ScrapeDuration = Annotated[
+    str,
+    Meta(
+        max_length=64,
+        pattern=r"^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$",
+    ),
+]
+"""As Prometheus writes durations: the larger unit first."""
 Conditions = Annotated[tuple[Condition, ...], keyed_by("type")]
 
 
@@ -76,8 +83,8 @@ class MetricsEndpoint(Data, frozen=True):
     """A path that is scraped."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^/[^\s]*$")]
-    interval: _ScrapeDuration = ""
-    scrape_timeout: _ScrapeDuration = ""
+    interval: ScrapeDuration = ""
+    scrape_timeout: ScrapeDuration = ""
 
 
 class ServiceMonitor(Data, frozen=True):
@@ -86,9 +93,11 @@ class ServiceMonitor(Data, frozen=True):
     enabled: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    interval: _ScrapeDuration = ""
-    scrape_timeout: _ScrapeDuration = ""
+    interval: ScrapeDuration = ""
+    scrape_timeout: ScrapeDuration = ""
     endpoints: tuple[MetricsEndpoint, ...] = ()
+    metric_relabelings: tuple[FreeForm, ...] = ()
+    """Of every endpoint (ours)."""
 
 
 class MetricsSpec(Data, frozen=True):

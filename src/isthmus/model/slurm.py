@@ -133,6 +133,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     state_reason: str = ""
     state_description: str | None = None
     user_name: str | None = None
+    user_id: int | None = None
+    mail_user: str | None = None
     account: str | None = None
     partition: str | None = None
     qos: str | None = None
@@ -140,12 +142,16 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     nodes: str | None = None
     scheduled_nodes: str | None = None
     excluded_nodes: str | None = None
+    failed_node: str | None = None
+    """The one whose failure ended the job."""
     comment: str | None = None
     admin_comment: str | None = None
     mcs_label: str | None = None
     flags: tuple[str, ...] = ()
     array_job_id: Number = NOTHING
     array_task_id: Number = NOTHING
+    array_tasks: str | None = msgspec.field(name="array_task_string", default=None)
+    """Of an array: the tasks that have not begun and share this record, such as `3-20%2`."""
     het_job_id: Number = NOTHING
     """Of a component of a heterogeneous job: the id of its leader, which is the first component."""
     het_job_offset: Number = NOTHING
@@ -159,6 +165,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     eligible_time: Number = NOTHING
     preempt_time: Number = NOTHING
     suspend_time: Number = NOTHING
+    """When it was suspended or resumed last."""
+    ran_before_suspension: Number = msgspec.field(name="pre_sus_time", default=NOTHING)
+    """For how many seconds it ran before that."""
     deadline: Number = NOTHING
     """Times are seconds since 1970, and 0 where there is none."""
     tasks: Number = NOTHING
@@ -186,8 +195,13 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     resources: JobResources | None = msgspec.field(name="job_resources", default=None)
 
     @property
+    def listed_id(self) -> int:
+        """The id by which `jobs/state` lists it: its own, or that of the leader of a heterogeneous job."""
+        return int(self.het_job_id.value or self.job_id)
+
+    @property
     def queue_id(self) -> int:
-        """The id by which `jobs/state` and `job/ID` know it: that of its array or heterogeneous job, if any."""
+        """The id of the whole: of its array or heterogeneous job, if any."""
         return int(self.array_job_id.value or self.het_job_id.value or self.job_id)
 
     @property
@@ -273,15 +287,7 @@ class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The second since 1970 before which the job does not start. A change to 1 (0 changes nothing) lets it go."""
     deadline: int | None = None
     """The second since 1970 by which the job has to be over."""
-    prefer: str | None = None
-    """Constraints that Slurm fulfils if it costs no waiting."""
-    distribution: str | None = None
-    contiguous: bool | None = None
-    threads_per_core: int | None = None
-    time_minimum: Number | None = None
     requeue: bool | None = None
-    kill_on_node_fail: bool | None = None
-    """False lets a job go on with the nodes that are left."""
     extra: str | None = None
     standard_output: str | None = None
     standard_error: str | None = None
@@ -304,6 +310,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     alloc_cpus: int = 0
     real_memory: int = 0
     alloc_memory: int = 0
+    specialized_memory: int = 0
+    """What is kept for the operating system, in MiB."""
     free_mem: Number = NOTHING
     cpu_load: int | None = None
     features: tuple[str, ...] = ()
@@ -313,6 +321,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     partitions: tuple[str, ...] = ()
     comment: str = ""
     extra: str = ""
+    instance_id: str = ""
+    """What the cloud calls the machine."""
     mcs_label: str = ""
     tres: str = ""
     tres_used: str | None = None
@@ -347,8 +357,6 @@ class PartitionMaximums(msgspec.Struct, frozen=True, gc=False):
 
 
 class Partition(msgspec.Struct, frozen=True, gc=False):
-    """A partition."""
-
     name: str
     nodes: PartitionNodes = PartitionNodes()
     partition: PartitionState = PartitionState()
@@ -424,8 +432,46 @@ class RpcCount(msgspec.Struct, frozen=True, gc=False):
     total_time: int = 0
 
 
+class RpcUser(msgspec.Struct, frozen=True, gc=False):
+    """How often one user asked slurmctld, and how long it worked on that, in microseconds."""
+
+    user: str = ""
+    user_id: int = 0
+    count: int = 0
+    total_time: int = 0
+
+
+class PendingRpc(msgspec.Struct, frozen=True, gc=False):
+    """Requests of one kind that slurmctld has yet to send."""
+
+    message_type: str = ""
+    count: int = 0
+
+
+class CycleExits(msgspec.Struct, frozen=True, gc=False):
+    """Why cycles of the main scheduler ended, and how often."""
+
+    end_job_queue: int = 0
+    default_queue_depth: int = 0
+    max_job_start: int = 0
+    max_rpc_cnt: int = 0
+    max_sched_time: int = 0
+    licenses: int = 0
+
+
+class BackfillExits(msgspec.Struct, frozen=True, gc=False):
+    """Why cycles of the backfill scheduler ended, and how often."""
+
+    end_job_queue: int = 0
+    bf_max_job_start: int = 0
+    bf_max_job_test: int = 0
+    bf_max_time: int = 0
+    bf_node_space_size: int = 0
+    state_changed: int = 0
+
+
 class Statistics(msgspec.Struct, frozen=True, gc=False):
-    """How slurmctld feels."""
+    """What slurmctld counts, and since when. Durations are in microseconds."""
 
     now: Number = msgspec.field(name="req_time", default=NOTHING)
     """The time on its clock."""
@@ -433,6 +479,10 @@ class Statistics(msgspec.Struct, frozen=True, gc=False):
     """When it began to count: at its start, anew when it is reconfigured and at midnight; 0 until it has begun."""
     server_thread_count: int = 0
     agent_queue_size: int = 0
+    agent_count: int = 0
+    agent_thread_count: int = 0
+    dbd_agent_queue_size: int = 0
+    gettimeofday_latency: int = 0
     jobs_submitted: int = 0
     jobs_started: int = 0
     jobs_completed: int = 0
@@ -440,11 +490,70 @@ class Statistics(msgspec.Struct, frozen=True, gc=False):
     jobs_failed: int = 0
     jobs_pending: int = 0
     jobs_running: int = 0
+    job_states_ts: Number = NOTHING
     schedule_cycle_last: int = 0
+    schedule_cycle_max: int = 0
     schedule_cycle_mean: int = 0
+    schedule_cycle_mean_depth: int = 0
+    schedule_cycle_per_minute: int = 0
     schedule_cycle_depth: int = 0
-    bf_cycle_last: int = 0
-    bf_cycle_mean: int = 0
-    bf_last_depth: int = 0
+    schedule_cycle_sum: int = 0
+    schedule_cycle_total: int = 0
+    schedule_queue_length: int = 0
+    schedule_exit: CycleExits = CycleExits()
+    bf_active: bool = False
     bf_backfilled_jobs: int = 0
+    bf_last_backfilled_jobs: int = 0
+    bf_backfilled_het_jobs: int = 0
+    bf_cycle_counter: int = 0
+    bf_cycle_last: int = 0
+    bf_cycle_max: int = 0
+    bf_cycle_mean: int = 0
+    bf_cycle_sum: int = 0
+    bf_depth_mean: int = 0
+    bf_depth_mean_try: int = 0
+    bf_depth_sum: int = 0
+    bf_depth_try_sum: int = 0
+    bf_last_depth: int = 0
+    bf_last_depth_try: int = 0
+    bf_queue_len: int = 0
+    bf_queue_len_mean: int = 0
+    bf_queue_len_sum: int = 0
+    bf_table_size: int = 0
+    bf_table_size_mean: int = 0
+    bf_table_size_sum: int = 0
+    bf_when_last_cycle: Number = NOTHING
+    bf_exit: BackfillExits = BackfillExits()
     rpcs_by_message_type: tuple[RpcCount, ...] = ()
+    rpcs_by_user: tuple[RpcUser, ...] = ()
+    pending_rpcs: tuple[PendingRpc, ...] = ()
+
+
+class License(msgspec.Struct, frozen=True, gc=False):
+    """A licence that jobs can ask for."""
+
+    name: str = msgspec.field(name="LicenseName", default="")
+    total: int = msgspec.field(name="Total", default=0)
+    used: int = msgspec.field(name="Used", default=0)
+    reserved: int = msgspec.field(name="Reserved", default=0)
+
+
+class FairShare(msgspec.Struct, frozen=True, gc=False):
+    """How far an association is from its share."""
+
+    factor: Number = NOTHING
+    level: Number = NOTHING
+
+
+class Share(msgspec.Struct, frozen=True, gc=False):
+    """What a user or an account is entitled to, and has used."""
+
+    name: str = ""
+    parent: str = ""
+    """For a user, the account."""
+    partition: str = ""
+    shares_normalized: Number = NOTHING
+    effective_usage: Number = NOTHING
+    usage_normalized: Number = NOTHING
+    fairshare: FairShare = FairShare()
+    type: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """A whole Slurm cluster in one custom resource, and its worker sets: the kinds of slurm.nebius.ai.
 
 Fields are those of soperator, so its manifests are taken as they are, except that almost all of them may be left
-out; fields that are ours say so. `domain.clusterparts` makes the parts (model.slinky) from them. `INERT` names what
-is known but has no effect yet: whoever sets such a field is warned.
+out; fields that are ours say so. `domain.operator.clusterparts` makes the parts (`model.slinky`) from them. `INERT`
+names fields that are known but have no effect yet: users who set one are warned.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -12,7 +12,15 @@ from msgspec import Meta, field
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, rules
-from isthmus.model.slinky import ClaimRetention, Conditions, Draining, DrainPolicy, LocalReference, Users
+from isthmus.model.slinky import (
+    ClaimRetention,
+    Conditions,
+    Draining,
+    DrainPolicy,
+    LocalReference,
+    ScrapeDuration,
+    Users,
+)
 
 GROUP = "slurm.nebius.ai"
 
@@ -23,6 +31,7 @@ _Weight = Annotated[int, Meta(ge=0, le=32767)]
 _Port = Annotated[int, Meta(ge=0, le=65535)]
 _Size = Annotated[int, Meta(ge=0, le=65533)]
 _Duration = Annotated[str, Meta(max_length=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|[smhdwy]))*$")]
+_GoDuration = Annotated[str, Meta(max_length=32, pattern=r"^([0-9]+(\.[0-9]+)?(ms|[smh]))*$")]
 _YesNo = Literal["yes", "no"]
 _PullPolicy = Literal["Always", "Never", "IfNotPresent"]
 _ProcMount = Literal["Default", "Unmasked"]
@@ -55,13 +64,16 @@ class NodeVolume(Data, frozen=True):
     volume_claim_template_spec: FreeForm | None = None
 
 
-class NodeVolumeMount(Data, frozen=True):
-    """A volume, and where it is mounted."""
-
+class _VolumeMount(Data, frozen=True):
     name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     mount_path: Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^/[^\n\r:]*$")]
     sub_path: Annotated[str, Meta(max_length=4096, pattern=r"^[^\n\r]*$")] = ""
     read_only: bool = False
+
+
+class NodeVolumeMount(_VolumeMount, frozen=True):
+    """A volume, and where it is mounted."""
+
     volume_source_name: str | None = None
     volume_claim_template_spec: FreeForm | None = None
 
@@ -129,9 +141,13 @@ class _WithSssd(_Placed, frozen=True):
 class OpenMetricsServiceMonitor(Data, frozen=True):
     """How Prometheus is told to scrape slurmctld."""
 
-    interval: _Duration = "30s"
-    scrape_timeout: _Duration = "28s"
+    interval: ScrapeDuration = "30s"
+    scrape_timeout: ScrapeDuration = ""
+    """28s where it is empty, or the interval if that is shorter."""
     endpoints: tuple[Literal["jobs", "jobs-users-accts", "nodes", "partitions", "scheduler"], ...] = ()
+    """All five where it is empty."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of the ServiceMonitor: those by which your Prometheus selects it (ours)."""
 
 
 class OpenMetrics(Data, frozen=True):
@@ -338,20 +354,43 @@ class RestNode(_Placed, frozen=True):
     rest: NodeContainer = NodeContainer()
 
 
+class PodMonitorConfig(Data, frozen=True):
+    """How Prometheus is told to scrape the exporter."""
+
+    job_label: Annotated[str, Meta(max_length=317)] = "slurm-exporter"
+    """The label of the pod whose value Prometheus takes for the job; without such a label it is the PodMonitor."""
+    interval: ScrapeDuration = "30s"
+    scrape_timeout: ScrapeDuration = ""
+    """20s where it is empty, or the interval if that is shorter."""
+    relabel_config: tuple[FreeForm, ...] = ()
+    metric_relabel_configs: tuple[FreeForm, ...] = ()
+    """After the one of ours, which drops the labels pod, instance and container: series outlive a pod."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of the PodMonitor: those by which your Prometheus selects it (ours)."""
+
+
 class ExporterNode(_Placed, frozen=True):
-    """Metrics of Slurm."""
+    """The exporter, which serves metrics of Slurm to Prometheus."""
 
     enabled: bool = False
-    pod_monitor_config: FreeForm | None = None
+    pod_monitor_config: PodMonitorConfig | None = None
     exporter: FreeForm | None = None
+    """Deprecated."""
     munge: FreeForm | None = None
+    """Deprecated."""
     volumes: FreeForm | None = None
+    """Deprecated."""
     exporter_container: NodeContainer | None = None
-    collection_interval: _Duration = ""
+    collection_interval: _GoDuration = ""
+    """How often it reads what slurmctld does not announce; 30s where it is empty."""
     max_collector_inflight: Annotated[int, Meta(ge=1, le=1024)] | None = None
     job_source: Literal["controller", "accounting"] | None = None
-    accounting_jobs_lookback: _Duration = ""
+    accounting_jobs_lookback: _GoDuration = ""
+    """With jobSource accounting: how far back jobs are read; 1h where it is empty."""
     service_account_name: _Name = ""
+    """An account of yours, with which it may read labels of Kubernetes nodes; its own has no rights."""
+    data_volume: NodeVolume = NodeVolume()
+    """Where it keeps counters and the usage of jobs. Without one, they are lost with the pod (ours)."""
 
 
 class SlurmNodes(Data, frozen=True):
@@ -559,13 +598,9 @@ class ContainerSecurity(Data, frozen=True):
     proc_mount: _ProcMount | None = None
 
 
-class SetVolumeMount(Data, frozen=True):
+class SetVolumeMount(_VolumeMount, frozen=True):
     """A volume, where it is mounted, and what it is: a volume source, or a claim that is made for each pod."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
-    mount_path: Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^/[^\n\r:]*$")]
-    sub_path: Annotated[str, Meta(max_length=4096, pattern=r"^[^\n\r]*$")] = ""
-    read_only: bool = False
     volume_source: FreeForm | None = None
     volume_claim_template_spec: FreeForm | None = None
 
@@ -733,13 +768,15 @@ INERT: Final = frozenset(
         "slurmNodes.accounting.size",
         "slurmNodes.accounting.slurmdbd.securityLimitsConfig",
         "slurmNodes.controller.munge",
-        "slurmNodes.controller.openMetrics.serviceMonitor",
         "slurmNodes.controller.slurmctld.securityLimitsConfig",
         "slurmNodes.controller.sssd",
         "slurmNodes.controller.sssdConfSecretRefName",
         "slurmNodes.controller.sssdDebugLevel",
         "slurmNodes.controller.sssdLdapCAConfigMapRefName",
-        "slurmNodes.exporter",
+        "slurmNodes.exporter.exporter",
+        "slurmNodes.exporter.exporterContainer.securityLimitsConfig",
+        "slurmNodes.exporter.munge",
+        "slurmNodes.exporter.volumes",
         "slurmNodes.login.munge",
         "slurmNodes.login.sshd.securityLimitsConfig",
         "slurmNodes.login.sshdConfigMapRefName",

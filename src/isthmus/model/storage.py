@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import field
 
 from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object, ObjectMeta
 from isthmus.model.pod import NodeSelector, Resources
 
 
@@ -25,20 +25,9 @@ class ClaimStatus(Data, frozen=True):
     phase: str = ""
 
 
-class Claim(Data, frozen=True):
-    """A PersistentVolumeClaim."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Claim(Object, frozen=True):
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
-
-
-class ClaimRef(Data, frozen=True):
-    """The claim that has, or had, a volume."""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
 
 
 class LocalPath(Data, frozen=True):
@@ -54,13 +43,10 @@ class VolumeNodeAffinity(Data, frozen=True):
 
 
 class VolumeSpec(Data, frozen=True):
-    """What the volume is."""
-
     storage_class_name: str = ""
     capacity: Mapping[str, str] = EMPTY
     access_modes: tuple[str, ...] = ()
     reclaim_policy: str = field(name="persistentVolumeReclaimPolicy", default="Retain")
-    claim_ref: ClaimRef | None = None
     host_path: LocalPath | None = None
     local: LocalPath | None = None
     node_affinity: VolumeNodeAffinity | None = None
@@ -72,10 +58,7 @@ class VolumeStatus(Data, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(Data, frozen=True):
-    """A PersistentVolume."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class PersistentVolume(Object, frozen=True):
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from msgspec import field
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import Condition, ObjectMeta, Partial, condition
+from isthmus.model.meta import Condition, Object, Partial, condition
 
 
 class ScaleSpec(Data, frozen=True):
-    """How many are wanted."""
-
     replicas: int = 0
 
 
@@ -22,10 +21,9 @@ class ScaleStatus(Data, frozen=True):
     selector: str = ""
 
 
-class Scale(Data, frozen=True):
+class Scale(Object, frozen=True):
     """The size of any workload that has one."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()
 
@@ -35,7 +33,6 @@ class JobSpec(Data, frozen=True):
 
     parallelism: int = 1
     completions: int | None = None
-    completion_mode: str = "NonIndexed"
     active_deadline_seconds: int = 0
 
 
@@ -46,10 +43,9 @@ class JobStatus(Data, frozen=True):
     failed: int = 0
 
 
-class Job(Data, frozen=True):
+class Job(Object, frozen=True):
     """A Job of Kubernetes; Slurm's is `model.slurm.Job`."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
@@ -59,13 +55,13 @@ class OwnJobStatus(Data, frozen=True):
 
     failed: int = 0
     conditions: tuple[Condition, ...] = ()
+    start_time: datetime | None = None
     completion_time: datetime | None = None
 
 
-class OwnJob(Data, frozen=True):
+class OwnJob(Object, frozen=True):
     """A Job that we made ourselves, with how it ended."""
 
-    metadata: ObjectMeta = ObjectMeta()
     status: OwnJobStatus = OwnJobStatus()
 
     @property
@@ -80,9 +76,36 @@ class OwnJob(Data, frozen=True):
         return found is not None and found.status == "True"
 
 
-class JobTemplate(Data, frozen=True):
-    """What each Job of a ReplicatedJob is."""
+class CheckJobSpec(Data, frozen=True):
+    """How long a run may take, and who runs it: Kubernetes, if nobody is named."""
 
+    active_deadline_seconds: int = 0
+    managed_by: str = ""
+    suspend: bool = False
+
+
+class CheckJob(OwnJob, frozen=True):
+    """A Job that runs an ActiveCheck."""
+
+    spec: CheckJobSpec = CheckJobSpec()
+
+
+class CronJobSpec(Data, frozen=True):
+    job_template: Mapping[str, Any] = field(default_factory=dict)
+    """As it is, to make Jobs from it."""
+
+
+class CronJobStatus(Data, frozen=True):
+    last_schedule_time: datetime | None = None
+    last_successful_time: datetime | None = None
+
+
+class CronJob(Object, frozen=True):
+    spec: CronJobSpec = CronJobSpec()
+    status: CronJobStatus = CronJobStatus()
+
+
+class JobTemplate(Data, frozen=True):
     spec: JobSpec = JobSpec()
 
 
@@ -103,15 +126,10 @@ class ReplicatedJob(Data, frozen=True):
 
 
 class JobSetSpec(Data, frozen=True):
-    """The Jobs of a JobSet."""
-
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
 
 
-class JobSet(Data, frozen=True):
-    """A JobSet."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class JobSet(Object, frozen=True):
     spec: JobSetSpec = JobSetSpec()
 
 
@@ -119,14 +137,11 @@ class PodGroupSpec(Data, frozen=True):
     """How many members must start together."""
 
     min_member: int = 0
-    min_resources: Mapping[str, str] = field(default_factory=dict)
-    schedule_timeout_seconds: int = 0
 
 
-class PodGroup(Data, frozen=True):
+class PodGroup(Object, frozen=True):
     """A PodGroup of scheduler-plugins (`scheduling.x-k8s.io`)."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
 
 
@@ -146,7 +161,6 @@ class WorkloadRef(Data, frozen=True):
     """Where the template of a built-in PodGroup stands."""
 
     workload_name: str = ""
-    pod_group_template_name: str = ""
 
 
 class TemplateRef(Data, frozen=True):
@@ -162,10 +176,9 @@ class BuiltinPodGroupSpec(Data, frozen=True):
     pod_group_template_ref: TemplateRef | None = None
 
 
-class BuiltinPodGroup(Data, frozen=True):
+class BuiltinPodGroup(Object, frozen=True):
     """A PodGroup of Kubernetes itself (`scheduling.k8s.io`)."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: BuiltinPodGroupSpec = BuiltinPodGroupSpec()
 
 
@@ -182,10 +195,7 @@ class LeaderWorkerSetSpec(Data, frozen=True):
     startup_policy: str = "LeaderCreated"
 
 
-class LeaderWorkerSet(Data, frozen=True):
-    """A LeaderWorkerSet."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class LeaderWorkerSet(Object, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
@@ -206,10 +216,9 @@ class RayClusterSpec(Data, frozen=True):
     enable_in_tree_autoscaling: bool = False
 
 
-class RayCluster(Data, frozen=True):
+class RayCluster(Object, frozen=True):
     """A RayCluster of KubeRay, by itself or made by a RayJob or RayService."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: RayClusterSpec = RayClusterSpec()
 
 
@@ -239,10 +248,9 @@ class MPIJobSpec(Data, frozen=True):
     run_policy: RunPolicy = RunPolicy()
 
 
-class MPIJob(Data, frozen=True):
+class MPIJob(Object, frozen=True):
     """An MPIJob of the MPI Operator."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: MPIJobSpec = MPIJobSpec()
 
 
@@ -253,10 +261,9 @@ class PyTorchJobSpec(Data, frozen=True):
     run_policy: RunPolicy = RunPolicy()
 
 
-class PyTorchJob(Data, frozen=True):
+class PyTorchJob(Object, frozen=True):
     """A PyTorchJob of the Training Operator."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: PyTorchJobSpec = PyTorchJobSpec()
 
 
@@ -267,16 +274,15 @@ class VolcanoJobSpec(Data, frozen=True):
     tasks: tuple[ReplicaSpec, ...] = ()
 
 
-class VolcanoJob(Data, frozen=True):
-    """A Job of Volcano."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class VolcanoJob(Object, frozen=True):
     spec: VolcanoJobSpec = VolcanoJobSpec()
 
 
 SCALES = Kind(Scale, "autoscaling/v1", "scales", "Scale")
 JOBS = Kind(Job, "batch/v1", "jobs", "Job")
 OWN_JOBS = Kind(OwnJob, "batch/v1", "jobs", "Job")
+CHECK_JOBS = Kind(CheckJob, "batch/v1", "jobs", "Job")
+CRON_JOBS = Kind(CronJob, "batch/v1", "cronjobs", "CronJob")
 JOBSETS = Kind(JobSet, "jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
 POD_GROUPS = Kind(PodGroup, "scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
 BUILTIN_POD_GROUPS = Kind(BuiltinPodGroup, "scheduling.k8s.io/v1alpha2", "podgroups", "PodGroup")

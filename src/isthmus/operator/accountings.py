@@ -3,7 +3,7 @@
     keys, password, configuration ──► Secret ──► StatefulSet of slurmdbd ──► StatefulSet of MariaDB
     users of every Controller that names it ──► accounts in slurmdbd (`AccountUsers`)
 
-slurmdbd reads everything when it starts, so it is started anew when any of it changes; meanwhile slurmctld keeps
+slurmdbd reads everything when it starts, so it is restarted when any of it changes; meanwhile slurmctld keeps
 what it has to tell.
 """
 
@@ -25,7 +25,7 @@ from isthmus.model.slinky import ACCOUNTINGS, Accounting, KeyReference
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts, refusals
 from isthmus.operator.accountusers import AccountUsers
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
 from isthmus.runtime.manager import Worker
@@ -81,7 +81,7 @@ class AccountingSync(KindSync[Accounting]):
             self.controller.queue.add(key, after=PATIENCE)
 
     async def _make(self, accounting: Accounting) -> Trouble:
-        """Make everything; tell what is wrong or missing."""
+        """Apply everything; return what is wrong or missing."""
         world = self._world
         owners = (owner_reference(ACCOUNTINGS, accounting),)
         apply = self._applier.apply
@@ -104,17 +104,17 @@ class AccountingSync(KindSync[Accounting]):
         if manifests.is_embedded(accounting):
             version = self._password_version(accounting)
             manifest = database.statefulset(accounting, settings=world.settings, password_version=version)
-            asked = database.wishes(accounting, settings=world.settings, password_version=version)
-            await self._workloads.apply(STATEFULSETS, manifest, wishes=asked, owners=owners)
+            asked = database.inputs(accounting, settings=world.settings, password_version=version)
+            await self._workloads.apply(STATEFULSETS, manifest, inputs=asked, owners=owners)
         manifest = manifests.statefulset(
             accounting, settings=world.settings, files=wanted.files, hash_=wanted.hash_
         )
-        asked = manifests.wishes(accounting, settings=world.settings, hash_=wanted.hash_)
-        await self._workloads.apply(STATEFULSETS, manifest, wishes=asked, owners=owners)
+        asked = manifests.inputs(accounting, settings=world.settings, hash_=wanted.hash_)
+        await self._workloads.apply(STATEFULSETS, manifest, inputs=asked, owners=owners)
         return await self._trouble(accounting)
 
     async def _trouble(self, accounting: Accounting) -> Trouble:
-        """Say which of the two daemons is not ready, and why; slurmdbd waits for its database."""
+        """Which of the two daemons is not ready, and why; slurmdbd waits for its database."""
         meta, world = accounting.metadata, self._world
         if manifests.is_embedded(accounting):
             workload = world.statefulsets.get(Key(meta.namespace, partnames.database(meta.name)))
@@ -127,7 +127,7 @@ class AccountingSync(KindSync[Accounting]):
         return await parts.trouble_of_set(world.kube, "slurmdbd", workload, pods, now=self._now())
 
     async def _let_go(self, accounting: Accounting) -> None:
-        """Remove what was made before somebody else ran slurmdbd; the volume of the database stays."""
+        """Remove our slurmdbd after a change to an external one; the volume of the database stays."""
         meta, world = accounting.metadata, self._world
         for name in (partnames.accounting(meta.name), partnames.database(meta.name)):
             key = Key(meta.namespace, name)
@@ -152,7 +152,7 @@ class AccountingSync(KindSync[Accounting]):
         reference = manifests.password_reference(accounting)
         password = self._secret(accounting, reference, "passwordKeyRef")
         manifests.checked_password(password, where=f"key {reference.key!r} of Secret {reference.name}")
-        # The key is random and long, so that nobody finds out the password from the hash.
+        # The key is random and long, so that the hash does not reveal the password.
         contents = {name: content.hex() for name, content in files.items()}
         return _Wanted(files, common.hash_of(meta.uid, secret.hex(), password.hex(), contents))
 
@@ -176,14 +176,14 @@ class AccountingSync(KindSync[Accounting]):
         return found.data[reference.key].encode()
 
     def _password_version(self, accounting: Accounting) -> str:
-        """Tell passwords apart without telling anything about them."""
+        """Distinguishes passwords without revealing them."""
         meta = accounting.metadata
-        # By its name alone: one that somebody made, or brought back from a backup, need not look like ours.
+        # By its name alone: one that was restored from a backup need not look like ours.
         asker = Asker(self.controller.queue.add, meta.key)
         found = self._world.references.secret(Key(meta.namespace, partnames.database(meta.name)), asker)
         if found is None:
             raise Wait("the password of the database has not been read yet", after=1.0)
-        # A label on it is no reason to restart anything. The password is random, so its hash gives nothing away.
+        # A new label must not restart anything. The password is random, so its hash gives nothing away.
         return hash_of(found.metadata.uid, found.data)
 
     def _key_sets(self, accounting: Accounting) -> Iterator[KeySet]:

@@ -1,7 +1,7 @@
 """Makes the users of each cluster known to its slurmdbd, so that their jobs are charged to an account.
 
-Only ever adds: whoever an administrator gave an account keeps it, and nobody is removed. Asks slurmdbd once for
-each change of the users, and when Slurm is reached anew.
+It only adds: users with an account keep it, and none is removed. Asks slurmdbd once for
+each change of the users, and when Slurm is reached again.
 """
 
 from typing import Final

@@ -174,7 +174,7 @@ def _beyond_defaults(value: Object, schema: Object) -> Object:
 
 
 def _kept_full(annotations: dict[str, str]) -> Object:
-    """Take out what a short object carries along. It is our own writing: whoever spoils it would lose settings."""
+    """Take out what a short object carries along. We wrote it: a user who changes it would lose settings."""
     if not (text := annotations.pop(KEPT_FULL, "")):
         return {}
     kept = _object(text)
@@ -187,7 +187,7 @@ def _kept_full(annotations: dict[str, str]) -> Object:
 
 
 def _kept_short(annotations: dict[str, str]) -> Object:
-    """Take out what a full object carries along; anybody may have written it there, and it must not stop a list."""
+    """Take out what a full object carries along; any user may have written it, and it must not break a list."""
     kept = _object(annotations.get(KEPT_SHORT, "")) or {}
     if not _is_place(kept.get(_PLACE, 0)) or not isinstance(kept.get("serviceName", ""), str):
         kept = {}

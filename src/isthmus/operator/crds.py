@@ -12,7 +12,15 @@ from isthmus import names
 from isthmus.kube import crd
 from isthmus.kube.client import Client
 from isthmus.kube.crd import Column, Conversion, ScalePaths, Version
-from isthmus.model import jailedconfig, slinky, slinkyalpha, soperator
+from isthmus.model import (
+    activecheck,
+    health,
+    jailedconfig,
+    nodeconfigurator,
+    slinky,
+    slinkyalpha,
+    soperator,
+)
 from isthmus.model.base import Kind
 from isthmus.model.schema import Rule
 
@@ -115,6 +123,34 @@ _JAILED_CONFIG = (
     ),
 )
 
+_NODE_HEALTH = (
+    Column("Node", ".spec.node", description="Name in Slurm"),
+    Column("Cluster", ".spec.cluster", description="SlurmCluster or Controller"),
+    Column("Phase", ".status.phase", description="What is done about it"),
+    Column("Finding", ".status.findings[0].check", description="What was found first"),
+    Column("Since", ".status.since", type="date", description="Time in this phase"),
+    _AGE,
+    Column("Machine", ".status.machine", description="Kubernetes node", priority=1),
+    Column("Message", ".status.message", description="Why, and what comes next", priority=1),
+)
+_HEALTH_POLICY = (
+    Column("Cluster", ".spec.slurmClusterRefName", description="The cluster that it is for; all if empty"),
+    Column("Mode", ".spec.mode", description="Whether it acts, or only shows what it would do"),
+    Column("Paused", ".spec.paused", type="boolean", description="Whether nothing new is begun"),
+    Column("Held", ".status.held", type="integer", description="Number of nodes out of use"),
+    _AGE,
+    _WHY,
+)
+_ACTIVE_CHECK = tuple(
+    Column(it.title, it.path, type=it.type, description=it.description) for it in activecheck.COLUMNS
+)
+_NODE_CONFIGURATOR = (
+    Column("Desired", ".status.desired", type="integer", description="Machines that it is for"),
+    Column("Ready", ".status.ready", type="integer", description="Machines on which its pod is ready"),
+    _AGE,
+    _WHY,
+)
+
 
 def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]:
     """Make the definition of every kind, for `install` and for the chart."""
@@ -150,11 +186,15 @@ def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]
             scale=ScalePaths(selector=".status.labelSelector"),
         ),
         _definition(jailedconfig.JAILED_CONFIGS, _JAILED_CONFIG),
+        _definition(activecheck.ACTIVE_CHECKS, _ACTIVE_CHECK),
+        _definition(nodeconfigurator.NODE_CONFIGURATORS, _NODE_CONFIGURATOR),
+        _definition(health.NODE_HEALTHS, _NODE_HEALTH, short=("nh",)),
+        _definition(health.HEALTH_POLICIES, _HEALTH_POLICY, short=("hp",)),
     ]
 
 
 def converted() -> list[str]:
-    """Name the definitions whose objects a webhook converts."""
+    """The definitions whose objects a webhook converts."""
     return [f"{kind.plural}.{kind.group}" for kind in (slinky.LOGINSETS, slinky.NODESETS)]
 
 

@@ -1,4 +1,4 @@
-"""Makes the keys by which clients know a login node again."""
+"""Creates the SSH host keys of login nodes."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -24,10 +24,10 @@ from isthmus.errors import IsthmusError, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Condition, HasMeta, Key, condition
-from isthmus.operator.applying import Applier
-from isthmus.operator.reporting import Reporter
-from isthmus.operator.slurmctld.delivering import is_ready
+from isthmus.operator.applier import Applier
+from isthmus.operator.slurmctld.delivery import is_ready
 from isthmus.operator.slurms import Slurm
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -42,8 +42,8 @@ log = structlog.get_logger()
 _WORKERS: Final = 4
 _REQUEUE_S: Final = 1.0
 _SETTLE: Final = 0.5
-"""Seconds without a further change after which Slurm is told; one apply may change several ConfigMaps."""
-_SETTLE_MOST: Final = 3.0
+"""Seconds without a further change after which Slurm is reconfigured; one apply may change several ConfigMaps."""
+_MAX_SETTLE: Final = 3.0
 
 
 class _Noticed(msgspec.Struct, frozen=True):
@@ -115,14 +115,14 @@ class JailedConfigSync:
             raise Wait("Kubernetes does not answer", after=_REQUEUE_S)
         if not self._is_there(cluster):
             for config in configs:
-                # What was told stays told: the cluster may be back in a moment.
+                # The status stays: the cluster may be back in a moment.
                 await self._tell(config, updates.kept(config, _no_cluster(cluster)))
             return
         memory = self._memories.setdefault(cluster, _Memory())
         start = self._has_settled(cluster, configs, memory)
         seen = await self._seen(cluster, configs, memory)
         plan = updates.plan(configs, seen, start=start)
-        # Written down before Slurm is told: see `updates`.
+        # Written before Slurm is reconfigured: see `updates`.
         for config in configs:
             if told := plan.told.get(config.metadata.name):
                 await self._tell(config, told)
@@ -144,7 +144,7 @@ class JailedConfigSync:
         known = memory.noticed
         if known is None or known.due != due:
             known = memory.noticed = _Noticed(due, known.first if known else now, now)
-        wait = min(known.last + _SETTLE, known.first + _SETTLE_MOST) - now
+        wait = min(known.last + _SETTLE, known.first + _MAX_SETTLE) - now
         if wait > 0:
             self.controller.queue.add(cluster, after=wait)
         return wait <= 0
@@ -189,11 +189,11 @@ class JailedConfigSync:
 
     def _timeout(self, cluster: Key) -> float:
         found = self._world.clusters.get(cluster)
-        wish = found.spec.s_config_controller if found else None
-        if wish is None or not wish.reconfigure_wait_timeout:
+        asked = found.spec.s_config_controller if found else None
+        if asked is None or not asked.reconfigure_wait_timeout:
             return updates.TIMEOUT
         with suppress(gotime.GoTimeError):
-            return gotime.parse_duration(wish.reconfigure_wait_timeout)
+            return gotime.parse_duration(asked.reconfigure_wait_timeout)
         return updates.TIMEOUT
 
     async def _reconfigure(self, cluster: Key, memory: _Memory) -> None:
@@ -207,7 +207,7 @@ class JailedConfigSync:
         try:
             await slurm.reconfigure(now=memory.told_at)
         except IsthmusError as error:
-            # Told in the status at the next look, which follows soon.
+            # Written into the status by the next pass, which follows soon.
             memory.refusal = error.what
             log.warning("Slurm did not reread its configuration", error=error.what)
             return
@@ -220,7 +220,7 @@ class JailedConfigSync:
         await self._status.tell(config, fields, [told.completed])
 
     def _record(self, config: JailedConfig, told: updates.Told) -> None:
-        """Record for people what they wait for, or should look at."""
+        """Write Events about what users wait for, or should look at."""
         before, now = condition(config.status.conditions, updates.COMPLETED), told.completed
         if before is not None and (before.status, before.reason) == (now.status, now.reason):
             return

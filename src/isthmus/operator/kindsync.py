@@ -20,8 +20,8 @@ from isthmus.model.objects import Workload
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.model.slinky import LoginSet, RestApi
 from isthmus.operator import parts, refusals
-from isthmus.operator.applying import Applier
-from isthmus.operator.reporting import Reported, Reporter
+from isthmus.operator.applier import Applier
+from isthmus.operator.statuswriter import Reported, Reporter
 from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
@@ -68,8 +68,7 @@ class KindSync(Generic[R]):
         return (self.controller,)
 
     @abstractmethod
-    async def reconcile(self, key: Key) -> None:
-        """Reconcile one object."""
+    async def reconcile(self, key: Key) -> None: ...
 
 
 class PodsSync(KindSync[P]):
@@ -99,7 +98,7 @@ class PodsSync(KindSync[P]):
 
     @abstractmethod
     async def _make(self, part: P, controller: ControllerPart) -> Trouble:
-        """Make everything; tell what is wrong or missing."""
+        """Apply everything; return what is wrong or missing."""
 
     async def _refresh_files(self, part: P, controller: ControllerPart) -> None:
         """Bring the files of running pods up to date, where they do not wait for a restart."""

@@ -1,4 +1,4 @@
-"""LoginSets: each becomes pods that people log in to."""
+"""LoginSets: each becomes pods that users log in to."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -15,7 +15,7 @@ from isthmus.model.pod import PODS
 from isthmus.model.slinky import LOGINSETS, LoginSet, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import PodsSync, Tools
 from isthmus.operator.sshds import Sshds
 from isthmus.operator.world import World
@@ -55,8 +55,8 @@ class LoginSetSync(PodsSync[LoginSet]):
             found = parts.no_keys(controller)
             return Trouble(wrong or found.wrong, found.missing)
         manifest = login.statefulset(loginset, controller, settings=world.settings)
-        wishes = login.wishes(loginset, controller, settings=world.settings)
-        await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
+        inputs = login.inputs(loginset, controller, settings=world.settings)
+        await self._workloads.apply(STATEFULSETS, manifest, inputs=inputs, owners=owners)
         pods = world.pods.by("part", ("login", meta.key))
         workload = self._workload(loginset)
         found = await parts.trouble_of_set(world.kube, "login", workload, pods, now=self._now())

@@ -1,41 +1,103 @@
-"""What Prometheus is told of clusters: read from the caches when it asks, so it costs nothing in between."""
+"""Gauges of clusters, read from the caches when Prometheus scrapes, so that they cost nothing in between."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from isthmus import names
-from isthmus.domain.kube.conditions import READY, holds
-from isthmus.model.slinky import NodeSetStatus
-from isthmus.names import MetricName
+from isthmus.domain.kube.conditions import DEGRADED, READY, holds
+from isthmus.domain.operator import partnames
+from isthmus.model.meta import Key
+from isthmus.model.slinky import Controller, NodeSet, Token
+from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
 
 
-class Figures(Collector):
-    """The figures of all worlds of a process."""
+class ClusterMetrics(Collector):
+    """The clusters of all worlds of a process."""
 
     def __init__(self, worlds: Sequence[World]) -> None:
         self._worlds = worlds
 
     def collect(self) -> Iterable[Metric]:
-        nodes = _gauge(names.OPERATOR_NODES, "namespace", "nodeset", "state")
-        slurm = _gauge(names.OPERATOR_SLURM, "namespace", "controller")
-        tokens = _gauge(names.TOKEN_EXPIRY, "namespace", "token")
-        ready = _gauge(names.OPERATOR_READY, "kind", "namespace", "name")
+        families = _Families()
         for world in self._worlds:
             for nodeset in world.nodesets.values():
-                for state, count in _counts(nodeset.status).items():
-                    nodes.add_metric([*nodeset.metadata.key, state], count)
-            for key in world.controllers:
-                slurm.add_metric(list(key), float(world.slurms.in_touch(key)))
+                families.add_nodeset(nodeset)
+            for controller in world.controllers.values():
+                families.add_controller(controller, world)
             for token in world.tokens.values():
-                if token.status.expires_at:
-                    tokens.add_metric(list(token.metadata.key), token.status.expires_at.timestamp())
+                families.add_token(token)
             for kind, found in _everything(world):
-                ready.add_metric([kind, *found.metadata.key], float(holds(found.status.conditions, READY)))
-        return nodes, slurm, tokens, ready
+                families.add_conditions(kind, found)
+        return families.made.values()
+
+
+class _Families:
+    """All families of one scrape."""
+
+    def __init__(self) -> None:
+        labels = {
+            names.OPERATOR_NODES: ("namespace", "nodeset", "state"),
+            names.ROLLOUT_PODS: ("namespace", "nodeset", "state"),
+            names.OPERATOR_SLURM: ("namespace", "controller"),
+            names.ACTIVE_CONTROLLER: ("namespace", "controller", "pod"),
+            names.CONFIG_APPLIED: ("namespace", "controller"),
+            names.CONFIG_CHANGED: ("namespace", "controller"),
+            names.TOKEN_ISSUED: ("namespace", "token"),
+            names.TOKEN_EXPIRY: ("namespace", "token"),
+            names.OPERATOR_READY: ("kind", "namespace", "name"),
+            names.OPERATOR_DEGRADED: ("kind", "namespace", "name"),
+        }
+        self.made = {it: GaugeMetricFamily(it.name, it.help, labels=of) for it, of in labels.items()}
+
+    def _add(self, family: names.MetricName, labels: Iterable[str], value: float) -> None:
+        self.made[family].add_metric(list(labels), value)
+
+    def add_nodeset(self, nodeset: NodeSet) -> None:
+        key, status = nodeset.metadata.key, nodeset.status
+        counts = {
+            "desired": status.desired,
+            "ready": status.ready_replicas,
+            "updated": status.updated_replicas,
+            "idle": status.slurm_idle,
+            "allocated": status.slurm_allocated,
+            "draining": status.slurm_drain,
+            "down": status.slurm_down,
+        }
+        for state, count in counts.items():
+            self._add(names.OPERATOR_NODES, (*key, state), count)
+        updated = status.updated_replicas
+        self._add(names.ROLLOUT_PODS, (*key, "updated"), updated)
+        self._add(names.ROLLOUT_PODS, (*key, "outdated"), max(0, status.replicas - updated))
+
+    def add_controller(self, controller: Controller, world: World) -> None:
+        key, status = controller.metadata.key, controller.status
+        self._add(names.OPERATOR_SLURM, key, float(world.slurms.in_touch(key)))
+        self._add(names.CONFIG_APPLIED, key, float(holds(status.conditions, CONFIG_APPLIED)))
+        files = world.configmaps.get(Key(key.namespace, partnames.config(key.name)))
+        changed = files.metadata.annotations.get(names.CHANGED_AT_ANNOTATION, "") if files else ""
+        with suppress(ValueError):  # somebody else may have written there
+            self._add(names.CONFIG_CHANGED, key, datetime.fromisoformat(changed).timestamp())
+        if status.active:
+            pods = () if controller.spec.external else partnames.controller_pods(controller)
+            for pod in dict.fromkeys((*pods, status.active)):
+                self._add(names.ACTIVE_CONTROLLER, (*key, pod), float(pod == status.active))
+
+    def add_token(self, token: Token) -> None:
+        if token.status.issued_at:
+            self._add(names.TOKEN_ISSUED, token.metadata.key, token.status.issued_at.timestamp())
+        if token.status.expires_at:
+            self._add(names.TOKEN_EXPIRY, token.metadata.key, token.status.expires_at.timestamp())
+
+    def add_conditions(self, kind: str, found: Any) -> None:
+        labels = (kind, *found.metadata.key)
+        self._add(names.OPERATOR_READY, labels, float(holds(found.status.conditions, READY)))
+        self._add(names.OPERATOR_DEGRADED, labels, float(holds(found.status.conditions, DEGRADED)))
 
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
@@ -49,19 +111,3 @@ def _everything(world: World) -> Iterator[tuple[str, Any]]:
         "Token": world.tokens,
     }
     return ((kind, found) for kind, store in kinds.items() for found in store.values())
-
-
-def _counts(status: NodeSetStatus) -> dict[str, int]:
-    return {
-        "desired": status.desired,
-        "ready": status.ready_replicas,
-        "updated": status.updated_replicas,
-        "idle": status.slurm_idle,
-        "allocated": status.slurm_allocated,
-        "draining": status.slurm_drain,
-        "down": status.slurm_down,
-    }
-
-
-def _gauge(metric: MetricName, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(metric.name, metric.help, labels=labels)

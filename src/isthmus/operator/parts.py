@@ -1,4 +1,4 @@
-"""What the controllers of a cluster's smaller parts have in common: what wakes them, and how their pods are."""
+"""What the controllers of a cluster's smaller parts share: what wakes them, and the state of their pods."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,7 +20,7 @@ from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import STATEFULSETS, Workload
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import Controller
-from isthmus.operator.reporting import Reported
+from isthmus.operator.statuswriter import Reported
 
 _AGAIN_S: Final = 10.0
 """Seconds between two attempts to have refused pods created."""
@@ -62,7 +62,7 @@ def trouble(
     now: datetime | None = None,
     refusal: str = "",
 ) -> Trouble:
-    """Say what keeps a workload from being as it should be; nothing if it is.
+    """What keeps a workload from being as it should be; nothing if it is.
 
     `refusal` is why its pods are not created, where it does not say so itself, as a Deployment does.
     """
@@ -84,12 +84,12 @@ def trouble(
 async def trouble_of_set(
     kube: Client, what: str, workload: Workload | None, pods: Iterable[Pod], *, now: datetime
 ) -> Trouble:
-    """Say it of a StatefulSet, which tells in Events alone why its pods are not created."""
+    """The same for a StatefulSet, which reports only in Events why its pods are not created."""
     there = tuple(pods)
     refusal = ""
     if workload is not None and sum(not it.leaving for it in there) < workload.spec.replicas:
         meta = workload.metadata
-        # Whoever may not read them, or not now, is told as much as was told without.
+        # If they cannot be read, the report is the same as without them.
         with suppress(IsthmusError):
             said = await kube.list(EVENTS, namespace=meta.namespace, fields=f"involvedObject.uid={meta.uid}")
             refusal = uncreated(said.items)
@@ -116,7 +116,7 @@ async def try_again(
 
 
 def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:
-    """Say that the Controller of a part is not there; whoever waits for it is woken when it comes."""
+    """Report that the Controller of a part does not exist; its creation wakes the part."""
     namespace = part.metadata.namespace
     what = f"there is no Controller {name} in namespace {namespace}"
     if not name:
@@ -125,7 +125,7 @@ def no_controller(name: str, part: HasMeta, *, now: datetime) -> Trouble:
 
 
 def no_keys(controller: Controller) -> Trouble:
-    """Say that the keys are not there that pods mount, and whether anybody has to do something about it."""
+    """Report that the keys that pods mount do not exist, and whether a user has to act."""
     name = controller.metadata.name
     if controller.spec.external and controller.spec.slurm_key_ref is None:
         return Trouble(
@@ -136,7 +136,7 @@ def no_keys(controller: Controller) -> Trouble:
 
 
 def tell(recorder: Recorder, kind: Kind[Any], about: Reported, held: Iterable[Condition]) -> None:
-    """Record what has changed for people: that something needs attention, or that all is well now."""
+    """Write Events about changes: that something needs attention, or that all is well now."""
     before = about.status.conditions
     now = {it.type: it for it in held}
     degraded, ready = now[DEGRADED], now[READY]

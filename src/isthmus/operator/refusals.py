@@ -1,7 +1,7 @@
 """What Kubernetes refuses stands in the status of the object that it was done for, and is tried again.
 
-A refusal that no repetition helps against (`Terminal`) needs somebody: the object is Degraded, with the reason and
-an Event. What was in the way may go without a word to us, such as a quota or somebody else's Service, so it is
+A refusal that no repetition helps against (`Terminal`) needs a user: the object is Degraded, with the reason and
+an Event. What was in the way may go without a word to us, such as a quota or another's Service, so it is
 tried again every few seconds.
 """
 
@@ -20,8 +20,8 @@ from isthmus.kube.store import Store
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.operator import parts
-from isthmus.operator.applying import Foreign, ReferenceMissing
-from isthmus.operator.reporting import Reported, Reporter
+from isthmus.operator.applier import Foreign, ReferenceMissing
+from isthmus.operator.statuswriter import Reported, Reporter
 from isthmus.runtime.controller import leaves, most_urgent
 
 log = structlog.get_logger()
@@ -35,15 +35,15 @@ AGAIN_S: Final = 10.0
 
 
 def again(error: IsthmusError) -> Wait | None:
-    """Make what to raise once a refusal has been told; None if what was wrong wakes us when it changes."""
+    """What to raise once a refusal has been reported; None if a change of its cause wakes us."""
     return Wait(error.what, after=AGAIN_S) if isinstance(error, ApiError | Foreign) else None
 
 
 async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:
-    """Make something; tell what is wrong with it, and what to raise when that has been told.
+    """Apply something; return what is wrong with it, and what to raise after reporting that.
 
     The API server answers some mistakes in pod templates as if the fault were its own: those are told, too, and
-    tried again; and so are a port that somebody else has, and an object that is referred to and is missing.
+    tried again; and so are a port that is in use, and an object that is referred to and is missing.
     """
     try:
         return await making, None
@@ -56,7 +56,7 @@ async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None
 def told(
     kind: Kind[T], there: Store[T], reconcile: Reconcile, *, reporter: Reporter, recorder: Recorder
 ) -> Reconcile:
-    """Make a reconcile function that tells in the status of its object what it was refused."""
+    """Wrap a reconcile function so that refusals are written into the status of its object."""
     races: set[Key] = set()
 
     async def reconcile_and_tell(key: Key) -> None:
@@ -67,7 +67,7 @@ def told(
             if not refused:
                 raise
             if key not in races and all(isinstance(it, NotFound | AlreadyExists) for it in refused):
-                # Somebody was faster. What a second look meets, too, is more than that.
+                # Another writer was faster. What the second attempt meets, too, is more than that.
                 races.add(key)
                 raise Retry(str(refused[0])) from error
             races.discard(key)
@@ -84,7 +84,7 @@ def told(
 
 
 async def _tell(kind: Kind[T], about: T, wrong: str, *, reporter: Reporter, recorder: Recorder) -> None:
-    """Say that something is wrong; what was told before of anything else stays."""
+    """Report that something is wrong; other conditions stay."""
     before: dict[str, Any] = msgspec.to_builtins(about.status)
     fields = {name: value for name, value in before.items() if name not in {"conditions", "observedGeneration"}}
     summary = conditions.summary(wrong=wrong, settled="")

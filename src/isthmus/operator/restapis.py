@@ -1,4 +1,4 @@
-"""RestApis: each becomes slurmrestd, through which everybody, the operator too, asks Slurm."""
+"""RestApis: each becomes slurmrestd, through which all clients, the operator included, reach Slurm."""
 
 from typing import Unpack
 
@@ -10,7 +10,7 @@ from isthmus.model.objects import DEPLOYMENTS, SERVICES, ConfigMap, Workload
 from isthmus.model.slinky import RESTAPIS, RestApi
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import PodsSync, Tools
 from isthmus.operator.world import World
 
@@ -35,8 +35,8 @@ class RestApiSync(PodsSync[RestApi]):
         if config is None:
             return Trouble(missing=f"the configuration of Controller {name} does not exist yet")
         manifest = manifests.deployment(restapi, controller, settings=world.settings, files=config.data)
-        wishes = manifests.wishes(restapi, controller, settings=world.settings, files=config.data)
-        await self._workloads.apply(DEPLOYMENTS, manifest, wishes=wishes, owners=owners)
+        inputs = manifests.inputs(restapi, controller, settings=world.settings, files=config.data)
+        await self._workloads.apply(DEPLOYMENTS, manifest, inputs=inputs, owners=owners)
         pods = world.pods.by("part", ("restapi", meta.key))
         workload = self._workload(restapi)
         found = parts.trouble("slurmrestd", workload, pods, now=self._now())

@@ -1,10 +1,10 @@
 """The Slurm of each Controller: how it is reached, its nodes, and whether it answers.
 
 slurmrestd is found through the RestApis that name the Controller, all of them, so any may be away. Tokens are
-minted from the cluster's key for the user `slurm`. When either changes, the connection is made anew and the nodes
+minted from the cluster's key for the user `slurm`. When either changes, the connection is recreated and the nodes
 are read again; what was known is not kept, because it may have been another cluster's.
 
-Nobody may take "out of touch" for an answer: `of` gives None, or something whose `in_touch` is false.
+"Out of touch" is not an answer: `of` gives None, or something whose `in_touch` is false.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Slurm:
         self.accounting = Accounting(client.calls)
         self.watch = NodeWatch(client)
         self.asked_at = 0.0
-        """When we last told slurmctld to read its files again, in seconds since 1970."""
+        """When we last reconfigured slurmctld, in seconds since 1970."""
 
     @property
     def nodes(self) -> Store[str, Node]:
@@ -92,7 +92,7 @@ class _Following:
 
 
 Listener = Callable[[Key, str | None], None]
-"""Is told the Controller, and the node that changed; None when contact, or everything, did."""
+"""Called with the Controller and the node that changed; None if contact, or everything, did."""
 
 
 class Slurms:
@@ -109,7 +109,7 @@ class Slurms:
         self._restart_listeners: list[Callable[[Key], None]] = []
 
     def of(self, controller: Key) -> Slurm | None:
-        """Give the Slurm of a Controller; None while there is no way to it."""
+        """The Slurm of a Controller; None while there is no way to it."""
         followed = self._followed.get(controller)
         return followed.slurm if followed else None
 
@@ -118,18 +118,18 @@ class Slurms:
         return slurm is not None and slurm.in_touch
 
     def trouble(self, controller: Key) -> str:
-        """Say why a Slurm cannot be asked; empty if it can."""
+        """Why a Slurm cannot be asked; empty if it can."""
         slurm = self.of(controller)
         if slurm is not None:
             return "" if slurm.in_touch else f"Slurm does not answer: {slurm.trouble}"
         return self._why_not.get(controller, "Slurm has not answered yet")
 
     def on_change(self, listener: Listener) -> None:
-        """Tell this of nodes that change, and of contact that is lost or found."""
+        """Call this when a node changes, or contact is lost or found."""
         self._listeners.append(listener)
 
     def on_restart(self, listener: Callable[[Key], None]) -> None:
-        """Tell this when a slurmctld has been restarted or has taken another configuration."""
+        """Call this when a slurmctld has been restarted or has loaded another configuration."""
         self._restart_listeners.append(listener)
 
     def follow(self, controller: Key, address: Address | None, *, why_not: str = "") -> None:
@@ -211,7 +211,7 @@ def urls(restapis: Mapping[Key, RestApi], addresses: Mapping[Key, str]) -> tuple
 
 
 def why_unreachable(controller: Controller, restapis: int) -> str:
-    """Say what is missing before a Slurm can be asked."""
+    """What is missing before a Slurm can be asked."""
     if not restapis:
         name = controller.metadata.name
         return (

@@ -1,4 +1,4 @@
-"""Makes what an sshd needs, of login nodes and of workers alike."""
+"""Creates what an sshd needs, for login nodes and workers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from isthmus.model.meta import Key, ObjectMeta
 from isthmus.model.objects import CONFIGMAPS, SECRETS
 from isthmus.names import COMPONENT_LABEL
 from isthmus.operator import hostkeys
-from isthmus.operator.applying import Applier
+from isthmus.operator.applier import Applier
 from isthmus.operator.world import World
 
 
@@ -29,7 +29,7 @@ class Sshds:
         self._applier = applier
 
     async def make_host_keys(self, meta: ObjectMeta, marks: Mapping[str, str]) -> None:
-        """Make the host keys once: whoever logged in before remembers them. They stay when their owner goes."""
+        """Create the host keys once: clients remember them. They stay when their owner is deleted."""
         there = self._world.secrets
         if Key(meta.namespace, partnames.ssh_host_keys(meta.name)) in there:
             return

@@ -1,6 +1,6 @@
 """Tokens: each becomes a Secret with a JSON Web Token, replaced before it expires and when its key changes.
 
-The Secret belongs to the Token and goes with it. One that somebody else made is never written to.
+The Secret belongs to the Token and is deleted with it. A Secret of others is never written to.
 """
 
 import time
@@ -20,7 +20,7 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import SECRETS, Secret
 from isthmus.model.slinky import TOKENS, Token
 from isthmus.operator import parts
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
 from isthmus.runtime.references import Asker
@@ -56,7 +56,7 @@ class TokenSync(KindSync[Token]):
             self.controller.queue.add(key, after=issued.expires - self._clock() + 0.1)
 
     async def _make(self, token: Token) -> tuple[Issued | None, Trouble]:
-        """See to it that there is a good token; tell which holds, and what is wrong."""
+        """Make sure that there is a valid token; return it, and what is wrong."""
         lifetime = tokens.lifetime_of(token)
         key, trouble = self._key(token)
         if not key:

@@ -1,4 +1,4 @@
-"""Answers what the API server asks about our kinds: may this be, and how is it written in the other version.
+"""The operator's webhooks: validation of our kinds, and conversion between their versions.
 
     /validate   custom resources that are created, or whose specification changes
     /drain      deletion in the foreground of those that are drained first
@@ -47,7 +47,7 @@ _BY_NAME: Final = {(kind.group, kind.version, kind.name): kind for kind in KINDS
 
 
 class Webhook:
-    """All webhooks, as `routes`. A process puts them up like this.
+    """All webhooks, as `routes`. A process serves them like this.
 
         webhook = Webhook(client, metrics)
         keeper = registration.certificates(client, place, metrics=metrics)
@@ -66,7 +66,7 @@ class Webhook:
         ]
 
     async def validate(self, request: AdmissionRequest) -> Admission:
-        """Say whether an object could be made to work; refuses with everything that is wrong with it."""
+        """Whether an object could be made to work; refuses with everything that is wrong with it."""
         kind = _BY_NAME.get((request.kind.group, request.kind.version, request.kind.kind))
         if kind is None or request.operation not in {"CREATE", "UPDATE"} or request.sub_resource:
             return Admission()
@@ -82,11 +82,10 @@ class Webhook:
         return Admission(warnings=found.warnings)
 
     async def drain(self, request: AdmissionRequest) -> Admission:
-        """Delete by our own order what somebody wants to delete in the foreground.
+        """Start our own deletion of an object that a user deletes in the foreground, and refuse the request.
 
-        That order begins with what belongs to the object: Kubernetes would delete its pods at once, with whatever
-        runs on them, and what is needed to drain them. No finalizer of ours keeps it from doing so. What is wished
-        for is that all is gone in the end; so that is begun here, and the request itself goes no further.
+        Foreground deletion begins with dependents: Kubernetes would delete the pods at once, with their jobs and
+        what is needed to drain them, and no finalizer of ours prevents that.
         """
         kind = _BY_NAME.get((request.kind.group, request.kind.version, request.kind.kind))
         if kind not in DRAINED_FIRST or request.operation != "DELETE":

@@ -1,9 +1,9 @@
-"""Makes StatefulSets and Deployments, whose pods are made anew when users want something else, and only then.
+"""Applies StatefulSets and Deployments, whose pods are recreated only when their specification changes.
 
-A new version of the operator may make pods otherwise than the last one did: another script, another probe. That is
-no reason to end anybody's session or daemon. So a workload carries a hash of what was wished for and a hash of what
-was made of it. As long as the wishes are the same, the pod template that is there stays; everything else, such as
-the number of pods, is as it should be. With the next wish the pods are made in the new way.
+A new version of the operator may render pods differently than the last one did: another script, another probe. That
+is no reason to end a session or restart a daemon. So a workload carries a hash of the inputs of its pods and a hash
+of the rendered template. While the inputs are the same, the current pod template stays; everything else, such as
+the number of pods, is updated. With the next change of inputs the pods get the new template.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from isthmus.kube.client import path
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.objects import Workload
-from isthmus.operator.applying import Applier
+from isthmus.operator.applier import Applier
 from isthmus.operator.world import World
 
 
@@ -49,14 +49,14 @@ class Workloads:
         kind: Kind[Workload],
         manifest: Mapping[str, Any],
         *,
-        wishes: object,
+        inputs: object,
         owners: tuple[Mapping[str, Any], ...],
     ) -> None:
-        """Make a workload so; `wishes` is all that its pods follow from, but for our own ways."""
+        """Apply a workload; `inputs` is all that its pods depend on except our own code."""
         there = self._stores[kind.name]
         meta, spec = manifest["metadata"], manifest["spec"]
         key = Key(meta["namespace"], meta["name"])
-        hashes = Hashes(spec=hash_of(wishes), template=hash_of(spec["template"]))
+        hashes = Hashes(spec=hash_of(inputs), template=hash_of(spec["template"]))
         found = there.get(key)
         held = hashes_on(found.metadata.annotations) if found is not None else None
         if found is not None and held is not None and made_otherwise(held, hashes):
@@ -84,5 +84,5 @@ def hashes_on(annotations: Mapping[str, str]) -> Hashes | None:
 
 
 def made_otherwise(held: Hashes, wanted: Hashes) -> bool:
-    """Whether a workload is of the same specification, and another version of the operator made its template."""
+    """Whether a workload has the same inputs, and another version of the operator rendered its template."""
     return held.spec == wanted.spec and held.template != wanted.template

@@ -19,16 +19,19 @@ from isthmus.model.base import Kind
 from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import NODES
+from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
 from isthmus.model.objects import (
     BUDGETS,
     CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    POD_MONITORS,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    SERVICE_MONITORS,
     SERVICES,
     STATEFULSETS,
     Service,
@@ -58,7 +61,8 @@ T = TypeVar("T", bound=HasMeta)
 
 _COMPONENTS: Final = "controller,worker,login,accounting,restapi,database,token,jail,sconfigcontroller"
 # Pods of slurm-operator count, too: a NodeSet that moves over to us has some.
-_OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
+_PODS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
+_OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS},exporter)"
 _MADE_BY_US: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{_OURS}"
 """Other products have components of these names as well, and what is in their Secrets is none of our business."""
 
@@ -76,12 +80,11 @@ class Part(HasMeta, Protocol):
     """A custom resource that belongs to a Controller."""
 
     @property
-    def spec(self) -> _OfController:
-        """Where the Controller is named."""
+    def spec(self) -> _OfController: ...
 
 
 def cluster_ip(service: Service) -> str | None:
-    """Tell where a Service is; None while it has no address of its own."""
+    """Where a Service is; None while it has no address of its own."""
     address = service.spec.cluster_ip
     return None if address in {"", "None"} else f"[{address}]" if ":" in address else address
 
@@ -104,24 +107,31 @@ class World:
         self.rest_address = rest_address
         self._informers: dict[str, Informer[Any]] = {}
 
+        owned: dict[str, Index[Any]] = {"owner": _owners}
         of_controller: dict[str, Index[Any]] = {"controller": _controller_keys}
         self.controllers = self._follow(CONTROLLERS)
         self.nodesets: Store[NodeSet] = self._follow(NODESETS, indexes=of_controller)
         self.loginsets: Store[LoginSet] = self._follow(LOGINSETS, indexes=of_controller)
         self.restapis: Store[RestApi] = self._follow(RESTAPIS, indexes=of_controller)
         self.accountings = self._follow(ACCOUNTINGS)
-        self.tokens = self._follow(TOKENS)
+        self.tokens = self._follow(TOKENS, indexes=owned)
         self.clusters = self._follow(SLURM_CLUSTERS)
         self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
         self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
+        self.node_configurators = self._follow(NODE_CONFIGURATORS)
 
-        owned: dict[str, Index[Any]] = {"owner": _owners}
         self.pods: Store[Pod] = self._follow(
-            PODS, labels=_OURS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes, "part": _parts}
+            PODS, labels=_PODS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes, "part": _parts}
+        )
+        # Everybody has exporters, some on each node.
+        exporters = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL}=exporter"
+        self.exporter_pods: Store[Pod] = self._follow(
+            PODS, labels=exporters, indexes={"part": _parts}, title="pods of exporters"
         )
         self.statefulsets = self._follow(STATEFULSETS, labels=_OURS, indexes=owned)
         self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
-        self.daemonsets = self._follow(DAEMONSETS, labels=_OURS, indexes=owned)
+        on_machines = f"{names.COMPONENT_LABEL} in ({_COMPONENTS},node-configurator)"
+        self.daemonsets = self._follow(DAEMONSETS, labels=on_machines, indexes=owned)
         self.services = self._follow(SERVICES, labels=_OURS, indexes=owned)
         # Kubernetes gives the labels of a Service to the slices that it makes itself.
         by_us = f"{names.SLICE_MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
@@ -133,17 +143,31 @@ class World:
         self.service_accounts = self._follow(SERVICE_ACCOUNTS, labels=_OURS, indexes=owned)
         self.roles = self._follow(ROLES, labels=_OURS, indexes=owned)
         self.role_bindings = self._follow(ROLE_BINDINGS, labels=_OURS, indexes=owned)
+        self.pod_monitors = self._follow(POD_MONITORS, labels=_OURS, indexes=owned, optional=True)
+        self.service_monitors = self._follow(SERVICE_MONITORS, labels=_OURS, indexes=owned, optional=True)
         self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
         self.kube_nodes = self._follow(NODES)
 
         self.references = References(kube)
         self.slurms = Slurms(metrics)
 
-    def _follow(self, kind: Kind[T], *, labels: str = "", indexes: dict[str, Index[Any]] | None = None) -> Store[T]:
+    def _follow(
+        self,
+        kind: Kind[T],
+        *,
+        labels: str = "",
+        indexes: dict[str, Index[Any]] | None = None,
+        optional: bool = False,
+        title: str = "",
+    ) -> Store[T]:
         namespace = self.namespace if kind.namespaced else ""
-        informer = Informer(self.kube, kind, indexes=indexes, namespace=namespace, labels=labels)
-        self._informers[f"{kind.plural} of {kind.group}" if kind.group else kind.plural] = informer
+        informer = Informer(self.kube, kind, indexes=indexes, optional=optional, namespace=namespace, labels=labels)
+        self._informers[title or _title(kind)] = informer
         return informer.store
+
+    def serves(self, kind: Kind[Any]) -> bool:
+        """Whether the API server knows a kind that somebody else installs, such as PodMonitors."""
+        return self._informers[_title(kind)].is_served
 
     def register(self, manager: _Manager) -> None:
         """Let a manager keep the caches up to date, and count them as part of its readiness."""
@@ -158,7 +182,7 @@ class World:
         return all(it.contact.in_touch for it in self._informers.values())
 
     def controller_key(self, part: Part) -> Key | None:
-        """Tell which Controller a part belongs to. One that names none belongs to the only one of its namespace."""
+        """Which Controller a part belongs to. One that names none belongs to the only one of its namespace."""
         namespace, name = part.metadata.namespace, part.spec.controller_ref.name
         if name:
             return Key(namespace, name)
@@ -174,6 +198,10 @@ class World:
         named = self.nodesets.by("controller", controller)
         unnamed = self.nodesets.by("controller", Key(controller.namespace, ""))
         return (*named, *(it for it in unnamed if self.controller_key(it) == controller))
+
+
+def _title(kind: Kind[Any]) -> str:
+    return f"{kind.plural} of {kind.group}" if kind.group else kind.plural
 
 
 def _controller_keys(part: Part) -> tuple[Hashable, ...]:

@@ -18,6 +18,7 @@ import structlog
 
 from isthmus.bridge.admission import registration
 from isthmus.bridge.admission.webhook import Admission, Caches, OwnCaches
+from isthmus.bridge.cache.metrics import WorldMetrics
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.nodes.sync import NodeSync
@@ -94,9 +95,9 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         await _serve(stack, manager, config, options, metrics)
         world, completer = None, None
         if parts - {"admission"}:
-            calls = metrics.client("slurmrestd")
+            calls, source = metrics.client("slurmrestd"), tokens(config, environ)
             slurm = await stack.enter_async_context(
-                connect(config.slurm_rest_api, tokens(config, environ), tls=tls(config), observe=calls)
+                connect(config.slurm_rest_api, source, tls=tls(config), observe=calls)
             )
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
             world = World(
@@ -106,6 +107,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
                 scheduler_name=config.scheduler_name,
                 without_policy=config.without_policy,
             )
+            WorldMetrics(world, source, metrics)
             if config.slurm_completer:
                 completer = await stack.enter_async_context(
                     completion.connect(
@@ -136,7 +138,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
 
 
 def lease_of(parts: frozenset[Part], config: Config) -> str:
-    """Name the Lease by which one process of several leads. Whoever schedules uses the scheduler's."""
+    """Name of the Lease by which one process of several leads. A process that schedules uses the scheduler's."""
     return config.scheduler_name if "scheduler" in parts else CONTROLLERS_ELECTION
 
 
@@ -195,7 +197,7 @@ def _admit(
 
 
 def _tolerate_absence_of_slurm(manager: Manager) -> None:
-    """Stay ready without Slurm, or the API server would find nobody who admits pods."""
+    """Stay ready without Slurm, or the API server would find no webhook that admits pods."""
     look = manager.checks["slurm"]
 
     def check() -> Check:

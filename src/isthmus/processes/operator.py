@@ -2,7 +2,7 @@
 
     health and metrics ─► caches ─► webhooks and connections to every Slurm everywhere, the rest in the leader
 
-A cluster whose Slurm does not answer holds up nobody: its nodes are left as they are, and the process stays ready.
+A cluster whose Slurm does not answer delays no other: its nodes stay as they are, and the process stays ready.
 """
 
 import os
@@ -23,16 +23,17 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.operator import registration
 from isthmus.operator.accountings import AccountingSync
-from isthmus.operator.applying import Applier
+from isthmus.operator.applier import Applier
 from isthmus.operator.clusters.sync import ClusterSync, NebiusNodeSetSync
+from isthmus.operator.connections import SlurmReach
 from isthmus.operator.jailedconfigs import JailedConfigSync
 from isthmus.operator.loginsets import LoginSetSync
-from isthmus.operator.metrics import Figures
+from isthmus.operator.metrics import ClusterMetrics
+from isthmus.operator.nodeconfigurators import NodeConfiguratorSync
 from isthmus.operator.nodesets.sync import NodeSetSync
-from isthmus.operator.reaching import SlurmReach
-from isthmus.operator.reporting import Reporter
 from isthmus.operator.restapis import RestApiSync
 from isthmus.operator.slurmctld import ControllerSync
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.tokens import TokenSync
 from isthmus.operator.webhook import Webhook
 from isthmus.operator.world import World
@@ -56,6 +57,7 @@ PARTS: Final = (
     ClusterSync,
     NebiusNodeSetSync,
     JailedConfigSync,
+    NodeConfiguratorSync,
 )
 LEASE_LABELS: Final = {names.NAME_LABEL: "isthmus-operator"}
 """On the Lease of an operator, whatever the installation is called."""
@@ -81,7 +83,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Run until SIGTERM."""
     metrics = Metrics()
     kube = kube_config.load(options.kubeconfig, environ=environ)
     async with AsyncExitStack() as stack:
@@ -100,7 +101,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
             World(client, options.settings, namespace=namespace, metrics=metrics)
             for namespace in options.namespaces or ("",)
         ]
-        metrics.registry.register(Figures(worlds))
+        metrics.registry.register(ClusterMetrics(worlds))
         for world in worlds:
             world.register(manager)
             for worker in SlurmReach(world, metrics).workers:
@@ -140,7 +141,7 @@ def _answer(manager: Manager, client: Client, options: Options, *, namespace: st
 
 
 def cgroup_here() -> Literal["v2", "none"]:
-    """Find out whether Slurm can use control groups: the nodes are taken to be like the one that we run on."""
+    """Whether Slurm can use control groups: the nodes are taken to be like the one that we run on."""
     return "v2" if _UNIFIED.exists() else "none"
 
 

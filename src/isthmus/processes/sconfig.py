@@ -37,8 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Run until SIGTERM."""
-    os.umask(0o022)  # directories that are made on the way can be entered by everybody
+    os.umask(0o022)  # new directories can be entered by all users
     metrics = Metrics()
     kube = kube_config.load(options.kubeconfig, environ=environ)
     async with AsyncExitStack() as stack:

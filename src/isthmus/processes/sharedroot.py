@@ -1,4 +1,4 @@
-"""What `isthmus jail` does, told to people and to Kubernetes while it is done."""
+"""Runs the actions of `isthmus jail`, with progress for users and for Kubernetes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain.sharedroot.planning import Summary
+from isthmus.domain.sharedroot.plans import Summary
 from isthmus.domain.sharedroot.space import readable
 from isthmus.errors import IsthmusError
-from isthmus.sharedroot import looking, running
-from isthmus.sharedroot.looking import Status, Verified
-from isthmus.sharedroot.running import Done, Progress
+from isthmus.sharedroot import inspection, operations
+from isthmus.sharedroot.inspection import Status, Verified
+from isthmus.sharedroot.operations import Done, Progress
 from isthmus.sharedroot.statedirectory import Ready
 
 # Kubernetes shows what is in there when a container has failed.
@@ -24,7 +24,7 @@ _TELL_EVERY: Final = 2.0
 def populate(source: str, root: str, *, image: str, say: Callable[[str], None], clock: Callable[[], float]) -> None:
     """Fill a root, or say that it is filled."""
     begun = clock()
-    done = running.populate(source, root, image=image, now=_now(), tell=_telling(say, clock))
+    done = operations.populate(source, root, image=image, now=_now(), tell=_telling(say, clock))
     tell_kubernetes(done if isinstance(done, Ready) else done.ready)
     if isinstance(done, Ready):
         for line in _already(done, image):
@@ -46,7 +46,7 @@ def refresh(
 ) -> None:
     begun = clock()
     wanted = frozenset(path.strip("/") for path in restored)
-    done = running.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock), restored=wanted)
+    done = operations.refresh(source, root, image=image, now=_now(), tell=_telling(say, clock), restored=wanted)
     tell_kubernetes(done.ready)
     for line in _notes(done):
         say(line)
@@ -54,7 +54,7 @@ def refresh(
 
 
 def plan(source: str, root: str) -> Summary:
-    return running.plan(source, root)
+    return operations.plan(source, root)
 
 
 def plan_lines(summary: Summary, *, all_paths: bool) -> Iterator[str]:
@@ -83,7 +83,7 @@ def verify(root: str, *, say: Callable[[str], None], clock: Callable[[], float])
             told = clock()
             say(f"{done:,} of {total:,} paths")
 
-    return looking.verify(root, told=tell)
+    return inspection.verify(root, told=tell)
 
 
 def verified_lines(found: Verified, *, all_paths: bool) -> Iterator[str]:
@@ -100,7 +100,7 @@ def verified_lines(found: Verified, *, all_paths: bool) -> Iterator[str]:
 
 
 def status(root: str) -> Status:
-    return looking.status(root)
+    return inspection.status(root)
 
 
 def status_lines(found: Status) -> Iterator[str]:
@@ -117,7 +117,7 @@ def status_lines(found: Status) -> Iterator[str]:
 
 
 def tell_kubernetes(told: IsthmusError | Ready) -> None:
-    """Leave what is wrong, or what is in the root now, where Kubernetes and the operator look, if this is a pod."""
+    """Write the result, or what is wrong, to the termination message of this pod, if it is one."""
     if isinstance(told, Ready):
         text = msgspec.json.encode(told).decode()
     else:

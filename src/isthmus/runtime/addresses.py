@@ -23,7 +23,7 @@ _FOREVER: Final = timedelta(days=3650)
 
 
 class Address(NamedTuple):
-    """Where to listen; an empty host stands for all of them."""
+    """Where to listen; an empty host means all."""
 
     host: str
     port: int
@@ -70,7 +70,7 @@ def check(address: Address | None) -> None:
 
 
 def own_certificate() -> ssl.SSLContext:
-    """Make a certificate that lives as long as the process, for scrapers that want encryption and trust anybody."""
+    """Make a certificate that lives as long as the process, for scrapers that encrypt and do not verify."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     material = renew(

@@ -14,10 +14,10 @@ Why there are never two leaders. A claim is stored only if the lease still has t
 so claims form one sequence. A leader counts from the moment *before* it sent its claim; a follower counts from the
 moment *after* it received that claim's result, and waits longer (`duration` > `deadline`). So whatever the network
 does to the requests in between, a leader has been off for `duration - deadline` seconds, enough to stop its work,
-before anyone can follow it. Nobody compares clocks: each side measures a length of time by a clock of its own that
+before anyone can follow it. Clocks are not compared: each side measures a length of time by a clock of its own that
 only needs to run at the right speed. The times written into the Lease are for people.
 
-If somebody deletes the Lease, its holder makes it again and goes on. Another who knew it and is faster holds it,
+If somebody deletes the Lease, its holder recreates it and continues. Another who knew it and is faster holds it,
 but leads only after its duration. One who never saw the Lease takes it for new and leads at once.
 """
 
@@ -27,7 +27,7 @@ from isthmus.errors import Terminal
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """How long, in seconds, things take; the same for all candidates of an election."""
+    """The timing of an election, in seconds; the same for all candidates."""
 
     duration: int = 15
     """How long followers wait without seeing a change before they claim."""
@@ -158,7 +158,7 @@ class Candidate:
         self._next_at = now
 
     def failed(self, now: float) -> None:
-        """Take in that a request failed, and that nobody knows whether it was carried out."""
+        """Record that a request failed, and that its effect is not known."""
         self._known = False
         self._next_at = now + self.terms.interval
 
@@ -168,7 +168,7 @@ class Candidate:
         if not self._known or self._absent or self._record is None or self._record.holder != self.identity:
             return None
         if now < self.leads_from:
-            return None  # Another may still lead: whoever comes next must wait, as we did.
+            return None  # Another may still lead: the next candidate must wait, as we did.
         return Claim(
             version=self._record.version, holder="", transitions=self._record.transitions, taken_over=False
         )

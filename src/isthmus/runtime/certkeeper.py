@@ -1,4 +1,4 @@
-"""Keeps the certificates of a webhook server in order, for ever and without anybody's help.
+"""Creates and renews the certificates of a webhook server.
 
     Secret ◄── made and renewed by whichever replica is first; the others take what it made
       ├──► the listener of this process: connections from now on are shown the new certificate
@@ -24,8 +24,8 @@ from isthmus.errors import IsthmusError, Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Conflict, NotFound
 from isthmus.kube.informer import Contact
-from isthmus.model.base import EMPTY, Data, Kind
-from isthmus.model.meta import Key, ObjectMeta
+from isthmus.model.base import EMPTY, Kind
+from isthmus.model.meta import Key, Object
 from isthmus.runtime.certs import Lives, Material, expiry, renew
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import Target, trust
@@ -37,10 +37,9 @@ _INTERVAL_IN_TROUBLE = 1.0
 _ATTEMPTS = 5
 
 
-class Secret(Data, frozen=True):
+class Secret(Object, frozen=True):
     """A Secret; values are base64."""
 
-    metadata: ObjectMeta = ObjectMeta()
     data: Mapping[str, str] = EMPTY
 
     def __repr__(self) -> str:
@@ -166,7 +165,7 @@ class CertificateKeeper:
 
 
 def show(context: ssl.SSLContext, material: Material) -> None:
-    """Show a certificate on connections from now on; those that are open go on with the old one."""
+    """Show a certificate on connections from now on; open ones keep the old one."""
     # OpenSSL reads files only. This one is in memory, so the key touches no disk and none need be writable.
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:

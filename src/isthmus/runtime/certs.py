@@ -1,4 +1,4 @@
-"""Certificates of our own: an authority, what it signs for our servers, and when each is made anew.
+"""Certificates of our own: an authority, what it signs for our servers, and when each is recreated.
 
 Everything is decided by what is there and what time it is, so any replica may decide, at any moment, and comes to
 the same result. A new authority goes through three stages:
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from isthmus.errors import Terminal
-from isthmus.runtime import signing
+from isthmus.runtime import authority
 
 # A certificate holds from an hour before it was made, for clients whose clocks are behind.
 _SKEW = timedelta(hours=1)
@@ -71,8 +71,8 @@ def renew(material: Material | None, names: Sequence[str], *, now: datetime, liv
     # Keys older than the one that signs are of no more use, and what is gone cannot be stolen.
     signers = signers[: signers.index(signer) + 1]
 
-    bundle = b"".join(signing.pem(found.certificate) for found in authorities)
-    keys = b"".join(signing.key_pem(found.key) for found in signers if found.key)
+    bundle = b"".join(authority.pem(found.certificate) for found in authorities)
+    keys = b"".join(authority.key_pem(found.key) for found in signers if found.key)
     if material and _still_good(material, names, signer, now=now, lives=lives):
         if (material.bundle, material.authority_keys) == (bundle, keys):
             return material
@@ -87,7 +87,7 @@ def expiry(chain: bytes) -> datetime:
 
 
 def _authorities(material: Material | None) -> Iterator[_Authority]:
-    """Read the authorities, newest first. What cannot be read counts as absent, and is made anew."""
+    """Read the authorities, newest first. What cannot be read counts as absent, and is recreated."""
     if material is None:
         return
     try:
@@ -104,7 +104,7 @@ def _authorities(material: Material | None) -> Iterator[_Authority]:
 def _still_good(
     material: Material, names: Sequence[str], signer: _Authority, *, now: datetime, lives: Lives
 ) -> bool:
-    """Whether servers can go on showing what they show."""
+    """Whether servers can keep their certificate."""
     try:
         shown = x509.load_pem_x509_certificate(material.chain)
         key = serialization.load_pem_private_key(material.key, password=None)
@@ -114,13 +114,13 @@ def _still_good(
         return False
     return (
         key.public_key() == shown.public_key()
-        and list(alternatives) == signing.alternatives(names)
+        and list(alternatives) == authority.alternatives(names)
         and shown.not_valid_after_utc - now >= lives.serving * _RENEW_BELOW
     )
 
 
 def _make_authority(now: datetime, lives: Lives) -> _Authority:
-    made = signing.make_authority(
+    made = authority.make_authority(
         f"isthmus {now:%Y-%m-%d %H:%M:%S}", begins=now - _SKEW, ends=now + lives.authority
     )
     return _Authority(made.certificate, made.key)
@@ -129,10 +129,10 @@ def _make_authority(now: datetime, lives: Lives) -> _Authority:
 def _make_serving(signer: _Authority, names: Sequence[str], *, now: datetime, lives: Lives) -> tuple[bytes, bytes]:
     if signer.key is None:
         raise Terminal("the certificate authority has no key to sign with")
-    by = signing.Signed(signer.certificate, signer.key)
+    by = authority.Signed(signer.certificate, signer.key)
     ends = min(now + lives.serving, signer.ends)
-    made = signing.issue(by, names[0], hosts=names, begins=now - _SKEW, ends=ends)
-    return signing.pem(made.certificate), signing.key_pem(made.key)
+    made = authority.issue(by, names[0], hosts=names, begins=now - _SKEW, ends=ends)
+    return authority.pem(made.certificate), authority.key_pem(made.key)
 
 
 def _split_keys(text: bytes) -> Iterator[ec.EllipticCurvePrivateKey]:

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 class Controller(Generic[KeyT]):
     """Calls `reconcile` for the keys of its queue, never twice at a time for one key.
 
-    `limit` bounds one reconcile: a call that hangs would hold its key and its worker for ever.
+    `limit` bounds one reconcile: a call that hangs would hold its key and its worker forever.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Controller(Generic[KeyT]):
         try:
             async with asyncio.timeout(self._limit):
                 # In a task of its own: before Python 3.13 a task group that fails in there may swallow our
-                # cancellation, or leave one behind that nobody asked for. Here they are counted right.
+                # cancellation, or leave one behind that was not requested. Here they are counted right.
                 await asyncio.ensure_future(self._reconcile(key))
         except asyncio.CancelledError as error:
             if is_cancelled():
@@ -97,7 +97,7 @@ class Controller(Generic[KeyT]):
         except Exception as error:
             if is_cancelled():  # The reconcile failed at that moment, and its failure is what we heard of.
                 raise asyncio.CancelledError from error
-            self._failed(key, error)  # The one place where everything is caught, so that others go on.
+            self._failed(key, error)  # The one place where everything is caught, so that other keys are processed.
         else:
             self.queue.forget(key)
             self._metrics.results["success"].inc()

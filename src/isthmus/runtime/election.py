@@ -94,7 +94,7 @@ class Election:
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Campaign, and do the work whenever we lead, until it once ends by itself.
 
-        If leadership is lost the work is cancelled, and begun anew when it is won back.
+        If leadership is lost the work is cancelled, and begun again when it is won back.
         """
         while not self._withdrawn.is_set():
             if not self.leads():
@@ -105,7 +105,7 @@ class Election:
             await self._give_back()  # Won after we withdrew.
 
     def withdraw(self) -> None:
-        """Campaign no more. Work that is under way goes on until it ends."""
+        """Stop campaigning. Work that is under way continues until it ends."""
         self._withdrawn.set()
 
     async def _reign(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
@@ -142,7 +142,7 @@ class Election:
             self._set_fuse()
 
     async def _step(self, *, until: asyncio.Event) -> None:
-        """Do the next thing that is to be done; a rest ends early when `until` is set."""
+        """Take the next step; a rest ends early when `until` is set."""
         now = clock()
         step = self._candidate.plan(now)
         if not isinstance(step, Rest):

@@ -5,7 +5,7 @@
 
 Servers come first, so that probes and metrics answer while caches fill, and go last. Caches are kept warm in every
 replica, so a new leader starts to work at once. On SIGTERM or SIGINT the process ends in order; work that is not
-done within the grace time is cancelled. If anything that should run for ever ends with an error, the process does.
+done within the grace time is cancelled. If anything that should run forever ends with an error, the process does.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from isthmus.runtime.health import Check, Checks
 
 log = structlog.get_logger()
 
-# A connection that breaks and is made again is no reason to send requests elsewhere.
+# A connection that breaks and is made again does not justify sending requests elsewhere.
 _TOLERATED_SILENCE = 10.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -32,24 +32,21 @@ class Contact(Protocol):
     """Whether a cache is being kept up to date, since when, and if not, why not."""
 
     @property
-    def in_touch(self) -> bool:
-        """Whether it is."""
+    def in_touch(self) -> bool: ...
 
     @property
     def since(self) -> float:
         """Since when, by `time.monotonic`."""
 
     @property
-    def trouble(self) -> str:
-        """Why not."""
+    def trouble(self) -> str: ...
 
 
 class Cache(Protocol):
     """Something that is kept up to date while it runs: an informer, a poller, certificates."""
 
     @property
-    def contact(self) -> Contact:
-        """Whether it is up to date."""
+    def contact(self) -> Contact: ...
 
     @property
     def synced(self) -> asyncio.Event | Callable[[], Awaitable[None]]:

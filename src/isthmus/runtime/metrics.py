@@ -5,7 +5,7 @@ that costs a third per count, and every series stands at 0 from the start, so th
 before the first error happens. Big families (a sample per node or per job) do not go through here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from prometheus_client import (
@@ -17,10 +17,14 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from isthmus import names
+from isthmus.errors import Retry, Terminal, Wait
 from isthmus.names import MetricName
+from isthmus.runtime.bounded import Bounded, Family
 
 # From a tenth of a millisecond, which is what a key costs on an idle loop, to far beyond what anybody should wait.
 _QUEUE_BUCKETS = (0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 1800)
@@ -28,6 +32,9 @@ _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _WAIT_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
 
 RECONCILE_RESULTS = ("success", "requeue_after", "error")
+_ERROR_CLASSES = {Retry: "retry", Wait: "wait", Terminal: "terminal"}
+_OF_POD = ("namespace", "account", "kind")
+_OF_NODESET = ("namespace", "nodeset", "cause")
 
 
 class QueueMetrics(msgspec.Struct, frozen=True):
@@ -66,13 +73,57 @@ class WebhookMetrics(msgspec.Struct, frozen=True):
 
 
 class SchedulingMetrics(msgspec.Struct, frozen=True):
-    """The series of the bridge's scheduler."""
+    """The series of the bridge's scheduler; `wait` and `returned` by namespace, account and kind."""
 
-    placement: Histogram
+    wait: Bounded[Histogram]
+    bind: Histogram
     steps: Callable[[str], Histogram]
     decisions: Callable[[str], Counter]
-    waiting: Gauge
-    returned: Counter
+    submit_errors: Mapping[str, Counter]
+    waiting: Bounded[Gauge]
+    """By namespace."""
+    returned: Bounded[Counter]
+
+    def submit_failed(self, error: Exception) -> None:
+        """Count a submission that failed with one of our errors."""
+        found = next((name for kind, name in _ERROR_CLASSES.items() if isinstance(error, kind)), None)
+        if found:
+            self.submit_errors[found].inc()
+
+
+class PodMetrics(msgspec.Struct, frozen=True):
+    """The series of the bridge's pod controller, by namespace, account and kind; `evicted` by reason, too."""
+
+    started: Bounded[Counter]
+    evicted: Bounded[Counter]
+
+
+class NodeSetMetrics(msgspec.Struct, frozen=True):
+    """The series of the NodeSet controller, by namespace, NodeSet and cause."""
+
+    drains: Bounded[Counter]
+    replaced: Bounded[Counter]
+
+
+Readings = Iterable[tuple[tuple[str, ...], float]]
+"""Samples: the values of their labels, and their own."""
+
+
+class _ReadGauge(Collector):
+    def __init__(self, metric: MetricName, labels: tuple[str, ...], read: Callable[[], Readings]) -> None:
+        self._metric = metric
+        self._labels = labels
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        """Name the family, so that two of one name are refused, without reading it."""
+        return [GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._labels)]
+
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self._metric.name, self._metric.help, labels=self._labels)
+        for labels, value in self._read():
+            family.add_metric(labels, value)
+        return [family]
 
 
 class Metrics:
@@ -109,12 +160,26 @@ class Metrics:
         self._requests = self._counter(names.CLIENT_REQUESTS, "code", "host", "method")
         self._request_seconds = self._histogram(names.CLIENT_SECONDS, "host", "verb", buckets=_CALL_BUCKETS)
 
-        self._placement_seconds = self._histogram(names.PLACEMENT_SECONDS, buckets=_WAIT_BUCKETS)
+        self._folded = self._gauge(names.FOLDED, "family")
+        self._pod_wait = self.bounded(
+            names.POD_WAIT, self._histogram(names.POD_WAIT, *_OF_POD, buckets=_WAIT_BUCKETS)
+        )
+        self._bind_seconds = self._histogram(names.BIND_SECONDS, buckets=_CALL_BUCKETS)
+        self._started = self.bounded(names.PODS_STARTED, self._counter(names.PODS_STARTED, *_OF_POD))
+        self._evicted = self.bounded(
+            names.PODS_EVICTED, self._counter(names.PODS_EVICTED, *_OF_POD, "reason"), kept=2
+        )
+        self._returned = self.bounded(names.RETURNED, self._counter(names.RETURNED, *_OF_POD))
         self._step_seconds = self._histogram(names.STEP_SECONDS, "step", buckets=_CALL_BUCKETS)
         self._decisions = self._counter(names.DECISIONS, "step")
-        self._waiting_groups = self._gauge(names.WAITING_GROUPS)
-        self._returned = self._counter(names.RETURNED)
+        self._submit_errors = self._counter(names.SUBMIT_ERRORS, "class")
+        self._waiting_groups = self.bounded(
+            names.WAITING_GROUPS, self._gauge(names.WAITING_GROUPS, "namespace"), kept=0
+        )
         self._node_actions = self._counter(names.NODE_ACTIONS, "action")
+
+        self._drains = self.bounded(names.DRAINS, self._counter(names.DRAINS, *_OF_NODESET))
+        self._replaced = self.bounded(names.PODS_REPLACED, self._counter(names.PODS_REPLACED, *_OF_NODESET))
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
     def queue(self, name: str) -> QueueMetrics:
@@ -157,12 +222,30 @@ class Metrics:
     def scheduling(self) -> SchedulingMetrics:
         """Bind the series of the bridge's scheduler."""
         return SchedulingMetrics(
-            placement=self._placement_seconds,
+            wait=self._pod_wait,
+            bind=self._bind_seconds,
             steps=self._step_seconds.labels,
             decisions=self._decisions.labels,
+            submit_errors={name: self._submit_errors.labels(name) for name in _ERROR_CLASSES.values()},
             waiting=self._waiting_groups,
             returned=self._returned,
         )
+
+    def pods(self) -> PodMetrics:
+        """Bind the series of the bridge's pod controller."""
+        return PodMetrics(started=self._started, evicted=self._evicted)
+
+    def nodesets(self) -> NodeSetMetrics:
+        """Bind the series of the NodeSet controller."""
+        return NodeSetMetrics(drains=self._drains, replaced=self._replaced)
+
+    def read(self, metric: MetricName, read: Callable[[], Readings], *labels: str) -> None:
+        """Add a gauge whose samples are read when it is scraped, and that may have none."""
+        self.registry.register(_ReadGauge(metric, labels, read))
+
+    def bounded(self, metric: MetricName, family: Family, *, kept: int = 1) -> Bounded[Family]:
+        """Bound the label sets of a family whose labels come from users."""
+        return Bounded(family, kept=kept, folded=self._folded.labels(metric.name))
 
     def leading(self, name: str) -> Gauge:
         """Bind the series that says whether this process leads."""

@@ -9,7 +9,7 @@
         finally:
             queue.done(key)
 
-The invariants of `backlog` hold. Keys are dropped, not worked off, when the queue is closed: whoever starts next
+The invariants of `backlog` hold. Keys are dropped, not worked off, when the queue is closed: the next process
 finds what is to be done by looking at the world, so a queue holds nothing worth saving.
 """
 
@@ -43,7 +43,7 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Pace:
-    """How fast keys are retried in all: `per_second`, after a burst that goes through at once."""
+    """How fast keys are retried in all: `per_second`, after a burst that is not delayed."""
 
     def __init__(self, *, per_second: float = 50.0, burst: int = 200) -> None:
         self._interval = 1.0 / per_second

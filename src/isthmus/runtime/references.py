@@ -22,14 +22,14 @@ T = TypeVar("T", bound=HasMeta)
 
 
 class Asker(NamedTuple):
-    """Who wants to know: what to call, usually a queue's `add`, with which key."""
+    """The user of a reference: what to call, usually a queue's `add`, with which key."""
 
     wake: Callable[[Key], object]
     key: Key
 
 
 _REQUEUE_S: Final = 5.0
-"""When to look again if nobody is woken: an object that cannot be read for now."""
+"""Seconds until an object that cannot be read is tried again."""
 
 
 class NotReadYet(Wait):
@@ -71,6 +71,10 @@ class References:
 
     def configmap(self, key: Key, asker: Asker) -> ConfigMap | None:
         return self._find(CONFIGMAPS, key, asker)
+
+    def find(self, kind: Kind[T], key: Key, asker: Asker) -> T | None:
+        """Find an object of any kind."""
+        return self._find(kind, key, asker)
 
     def _find(self, kind: Kind[T], key: Key, asker: Asker) -> T | None:
         known = self._known.get((kind, key))

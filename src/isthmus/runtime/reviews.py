@@ -1,6 +1,6 @@
-"""What the API server asks webhooks, as typed functions: may this object in, and how is it written in that version.
+"""Reviews that the API server sends to webhooks, as typed functions: admission and conversion.
 
-Both run in front of every write to the objects that they are registered for. An error that nobody foresaw is left
+Both run in front of every write to the objects that they are registered for. An unexpected error is left
 to the server, which answers 500; what happens then is the registration's `failurePolicy`.
 """
 
@@ -31,7 +31,7 @@ class UserInfo(Data, frozen=True):
 
 
 class AdmissionRequest(Data, frozen=True):
-    """A write that waits for our word. `object` is what it would leave, `old_object` what is there."""
+    """A write to be admitted. `object` is the new state, `old_object` the current one."""
 
     uid: str
     operation: str
@@ -45,7 +45,7 @@ class AdmissionRequest(Data, frozen=True):
     dry_run: bool = False
 
     def read(self, type_: type[T]) -> T:
-        """Read the object, or on deletion the one that is about to go."""
+        """Read the object, or on deletion the one to be deleted."""
         return msgspec.json.decode(self.object if self.operation != "DELETE" else self.old_object, type=type_)
 
     def read_old(self, type_: type[T]) -> T:
@@ -54,7 +54,7 @@ class AdmissionRequest(Data, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """Our word: allowed, perhaps changed by a JSON patch, perhaps with warnings that kubectl prints."""
+    """The response: allowed, perhaps with a JSON patch, perhaps with warnings that kubectl prints."""
 
     patch: Sequence[Mapping[str, Any]] = ()
     warnings: Sequence[str] = ()

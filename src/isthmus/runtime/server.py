@@ -25,7 +25,7 @@ ADMISSION_LIMIT = 7 << 20
 CONVERSION_LIMIT = 128 << 20
 
 _BODY_WITHIN = 15.0
-# The longest `timeoutSeconds` that a webhook can be registered with: nobody waits for an answer after that.
+# The longest `timeoutSeconds` that a webhook can be registered with: the API server does not wait longer.
 _ANSWER_WITHIN = 30.0
 _CLOSE_WITHIN = 5.0
 # What is left of a body that was refused is read for so long, so that its sender gets to see the answer.
@@ -35,7 +35,7 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 def health_routes(checks: Checks) -> list[web.RouteDef]:
-    """Serve /healthz, which says that the process lives, and /readyz, which says whether it can work."""
+    """Serve /healthz and /livez, which say that the process lives, and /readyz: whether it can work."""
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -46,7 +46,7 @@ def health_routes(checks: Checks) -> list[web.RouteDef]:
             text=text, status=web.HTTPOk.status_code if ok else web.HTTPServiceUnavailable.status_code
         )
 
-    return [web.get("/healthz", healthz), web.get("/readyz", readyz)]
+    return [web.get("/healthz", healthz), web.get("/livez", healthz), web.get("/readyz", readyz)]
 
 
 def metrics_routes(metrics: Metrics) -> list[web.RouteDef]:

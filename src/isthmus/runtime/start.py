@@ -1,4 +1,4 @@
-"""Waits for what must be known before a process can be put together, however long that takes.
+"""Waits for what a process has to know before it can start, however long that takes.
 
 `/readyz` tells meanwhile what is missing, and SIGTERM ends the process as it does later.
 """
@@ -17,7 +17,7 @@ from isthmus.runtime.manager import Manager
 log = structlog.get_logger()
 
 _PAUSE_FIRST: Final = 0.2
-_PAUSE_MOST: Final = 5.0
+_MAX_PAUSE_S: Final = 5.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class _Question(Generic[T]):
                     log.warning("cannot start yet", waiting_for=self._what, error=str(error))
                 self._trouble = error.what
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _PAUSE_MOST)
+                pause = min(2 * pause, _MAX_PAUSE_S)
             else:
                 self._trouble = ""
                 return found

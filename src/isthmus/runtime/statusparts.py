@@ -1,6 +1,6 @@
 """One process's part of a status that several write: its own fields and conditions, by server-side apply.
 
-Conditions are told apart by their types, so nobody undoes what another one said. Sent when it says something new.
+Conditions are told apart by their types, so no writer undoes another's. Sent when it says something new.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,7 @@ class StatusPart(Generic[T]):
         self._made: dict[Key, T] = {}
 
     async def tell(self, about: T, fields: Mapping[str, object], held: Iterable[Condition]) -> T:
-        """Say what holds now; empty fields are left out. Return the object as it is then."""
+        """Write fields and conditions; empty fields are left out. Return the object as it is then."""
         meta, before = about.metadata, about.status
         told = list(held)
         types = {it.type for it in told}

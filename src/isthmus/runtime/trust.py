@@ -1,6 +1,6 @@
-"""Tells the API server which authority to trust when it calls our webhooks.
+"""Configures which authority the API server trusts when it calls our webhooks.
 
-Whoever installs a webhook configuration or a CRD leaves its `caBundle` empty; it is filled in here, and put right
+Webhook configurations and CRDs are installed with an empty `caBundle`; it is filled in here, and corrected
 whenever it changes.
 """
 
@@ -13,7 +13,7 @@ import structlog
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object
 
 log = structlog.get_logger()
 
@@ -31,10 +31,9 @@ class Webhook(Data, frozen=True):
     client_config: ClientConfig = ClientConfig()
 
 
-class WebhookConfiguration(Data, frozen=True):
+class WebhookConfiguration(Object, frozen=True):
     """A validating or mutating webhook configuration."""
 
-    metadata: ObjectMeta = ObjectMeta()
     webhooks: tuple[Webhook, ...] = ()
 
 
@@ -57,10 +56,7 @@ class DefinitionSpec(Data, frozen=True):
     conversion: Conversion = Conversion()
 
 
-class Definition(Data, frozen=True):
-    """A custom resource definition."""
-
-    metadata: ObjectMeta = ObjectMeta()
+class Definition(Object, frozen=True):
     spec: DefinitionSpec = DefinitionSpec()
 
 
@@ -106,7 +102,7 @@ def _corrections(found: WebhookConfiguration | Definition, bundle: str) -> Itera
     if isinstance(found, WebhookConfiguration):
         for position, webhook in enumerate(found.webhooks):
             if webhook.client_config.ca_bundle != bundle:
-                # Positions shift when somebody edits the list meanwhile: the name makes sure.
+                # Positions shift when the list is edited meanwhile: the name makes sure.
                 yield {"op": "test", "path": f"/webhooks/{position}/name", "value": webhook.name}
                 yield {"op": "add", "path": f"/webhooks/{position}/clientConfig/caBundle", "value": bundle}
         return

@@ -11,7 +11,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.kube import conditions
-from isthmus.domain.languages.wording import some
+from isthmus.domain.languages.prose import some
 from isthmus.domain.operator.jailedconfigs import files
 from isthmus.domain.operator.jailedconfigs.files import File
 from isthmus.domain.operator.jailedconfigs.updates import WRITTEN
@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 _UNFILLED: Final = 0.5
 _AGAIN: Final = 60.0
-"""Seconds after which files are compared again: somebody may have changed or removed them on the volume."""
+"""Seconds after which files are compared again: users may have changed or removed them on the volume."""
 
 _SHOWN: Final = 5
 
@@ -54,12 +54,12 @@ class ConfigWriter:
         )
         self.references = References(client)
         self._status = StatusPart(client, JAILED_CONFIGS, manager=names.WRITER_FIELD_MANAGER)
-        # One worker: who may write a file is decided by who is older, and not by who is quicker.
+        # One worker: the older JailedConfig may write a file, not the faster one.
         self.controller: Controller[Group] = Controller("jailedconfigs", self.reconcile, metrics=metrics, workers=1)
         self.informer.store.on_change(self._changed)
 
     async def reconcile(self, group: Group) -> None:
-        """Write the files of one group, and tell how that went."""
+        """Write the files of one group, and report the result."""
         members = [self._status.newest(it) for it in files.members(self.informer.store.values(), group)]
         if not members:
             return
@@ -100,7 +100,7 @@ class ConfigWriter:
         return files.files_of(config, found)
 
     async def _tell(self, config: JailedConfig, held: Condition, made: tuple[File, ...] = ()) -> None:
-        """Tell how it is; without new files, what lay there before still does."""
+        """Write the status; without new files, the previous ones are still there."""
         there = {"filesHash": config.status.files_hash, "files": config.status.files}
         if made:
             there = {"filesHash": files.hash_of(made), "files": [it.path for it in made]}

@@ -162,7 +162,7 @@ class _Staged:
     def stage(self) -> None:
         """Write the file, to the disk, beside its place."""
         file = self._place.file
-        # Nobody reads it before it is whole and has the mode it is to have.
+        # It is not visible before it is complete and has its mode.
         opened = os.open(self._new, _CREATE, 0o600, dir_fd=self._directory)
         with os.fdopen(opened, "wb") as written:
             written.write(file.content)
@@ -250,7 +250,7 @@ def _in_the_way(names: tuple[str, ...], mode: int, above: int, *, wanted: str) -
 
 
 def _told(error: OSError) -> IsthmusError:
-    """Say what the file system said, and what to do about it."""
+    """What the file system said, and what to do about it."""
     what = f"cannot write to the shared root: {os.strerror(error.errno or errno.EIO)}"
     if error.filename:
         what += f" ({error.filename})"

@@ -1,7 +1,7 @@
-"""One at a time: who works on a root holds its lock, wherever he runs.
+"""The lock of a shared root: one run at a time, on any machine.
 
 flock decides on one machine, and on network file systems that pass it on. Some do not, and then two machines hold
-it at once. So the holder also writes who he is, and touches the file again and again; who gets the lock while
+it at once. So the holder also writes its name, and touches the file again and again; a run that gets the lock while
 another machine's name is in it watches for a while whether that one is alive.
 """
 
@@ -50,7 +50,7 @@ def held(
     host: str = "",
     pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Callable[[], None]]:
-    """Hold the lock in an open directory. Gives a function that raises Retry once somebody else took it over."""
+    """Hold the lock in an open directory. Gives a function that raises Retry once another run took it over."""
     us = Holder(host or socket.gethostname(), os.getpid(), doing, since, secrets.token_hex(8))
     descriptor = os.open(_LOCK, _OPEN, 0o600, dir_fd=directory)
     try:
@@ -73,7 +73,7 @@ def held(
                         return
                     os.utime(descriptor)
                 except OSError:
-                    continue  # the storage is away: so is the work, and both go on when it is back
+                    continue  # the storage is away: the work waits, too, until it is back
 
         beating = threading.Thread(target=beat, name="lock", daemon=True)
         beating.start()
@@ -89,7 +89,7 @@ def held(
 
 
 def holder(directory: int) -> Holder | None:
-    """Say who holds the lock; None if nobody does."""
+    """Who holds the lock; None if nobody does."""
     try:
         descriptor = os.open(_LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def holder(directory: int) -> Holder | None:
 
 
 def _take(descriptor: int, pause: Callable[[float], object]) -> None:
-    """Take the lock, or say who has it: he writes his name after he took it, and removes it before he lets go."""
+    """Take the lock, or return its holder. A name is written after taking it, and removed before releasing it."""
     waited = 0.0
     while True:
         try:
@@ -136,7 +136,7 @@ def _busy(other: Holder) -> Retry:
 
 
 def _look(directory: int) -> tuple[Holder, int]:
-    """Read who is in the lock, and when he last touched it. Opened anew: so network file systems ask the server."""
+    """Read who holds the lock, and since when. Opened again, so network file systems ask the server."""
     descriptor = os.open(_LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     try:
         return _holder(descriptor), os.fstat(descriptor).st_mtime_ns

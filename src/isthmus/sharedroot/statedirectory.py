@@ -1,4 +1,4 @@
-"""What we keep in the root about the root, in `.isthmus`: who can read it knows what is ours.
+"""The state that we keep in the root, in `.isthmus`: it says what is ours.
 
 lock       who works on the root at this moment
 staging/   files that are not whole yet, or not yet known to be
@@ -54,7 +54,7 @@ class StateDirectory:
         with cls.found(top) as own:
             status = os.fstat(own.descriptor)
             if (status.st_uid, status.st_mode & 0o7777) != (os.geteuid(), 0o755):
-                # Made by somebody else, who could exchange what is in it.
+                # Made by another user, who could exchange its content.
                 os.fchown(own.descriptor, os.geteuid(), os.getegid())
                 os.fchmod(own.descriptor, 0o755)
             yield own
@@ -67,7 +67,7 @@ class StateDirectory:
             descriptor = os.open(OWN, _DIRECTORY, dir_fd=top)
         except NotADirectoryError as error:
             raise Terminal(
-                f"{OWN} in the root is not a directory, or is a symbolic link that somebody created",
+                f"{OWN} in the root is not a directory, or is a symbolic link that someone created",
                 remedy=f"check it, and move {OWN} away",
             ) from error
         try:
@@ -137,7 +137,6 @@ class StateDirectory:
         os.fsync(self.descriptor)
 
     def forget(self, name: str) -> None:
-        """Remove a file, if it is there."""
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self.descriptor)
 

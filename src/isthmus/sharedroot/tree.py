@@ -1,8 +1,8 @@
 """A tree of files, walked so that no symbolic link leads out of it.
 
 No path of several components is ever given to the kernel: every directory is opened from the one above it, and a
-link in its place is refused. So nothing outside is read or written, whatever somebody has put into the tree, and
-whatever he exchanges meanwhile.
+link in its place is refused. So nothing outside is read or written, whatever users have put into the tree, and
+whatever they exchange meanwhile.
 """
 
 import errno
@@ -20,7 +20,7 @@ import msgspec
 from isthmus.domain.sharedroot.entry import Entry, kind_of
 
 OWN: Final = ".isthmus"
-"""The directory in the root where we keep what we know; it is no part of any image."""
+"""The directory in the root where we keep what we know; it is not part of any image."""
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A fifo or device that took a file's place since we looked must not hold us.
@@ -60,7 +60,7 @@ class Tree:
 
     @contextmanager
     def directory(self, path: str) -> Iterator[int]:
-        """Open a directory below; raises OSError if it is not there, or something on the way is no directory."""
+        """Open a directory below; raises OSError if it is not there, or something on the way is not a directory."""
         here = os.dup(self._top)
         try:
             for part in path.split("/") if path else ():
@@ -74,7 +74,7 @@ class Tree:
     def walk(self) -> Iterator[Entry]:
         """Yield everything that can be copied, directories before what is in them; files are not read.
 
-        What is mounted below is no part of it: a directory is empty then, and a file, such as the /etc/hosts of a
+        What is mounted below is not part of it: a directory is empty then, and a file, such as the /etc/hosts of a
         running container, is left out.
         """
         device = os.fstat(self._top).st_dev

@@ -1,12 +1,16 @@
-"""The calls to slurmdbd: who may use what, and jobs that are long gone."""
+"""The calls to slurmdbd: associations, and jobs that have left slurmctld."""
 
 from collections.abc import Collection, Iterable
 from urllib.parse import urlencode
 
+from isthmus.model.slurm import ENDED
 from isthmus.model.slurmdb import Association, Cluster, PastJob
 from isthmus.slurm.calls import Answer, Calls, in_query
 
 _PLUGIN = "slurmdb"
+_OVER = (*sorted(ENDED), "REQUEUED")
+"""The states of runs that are over in the accounts."""
+
 _LONG_PATIENCE = 120.0
 """The database may have to look through years."""
 
@@ -24,20 +28,29 @@ class _Clusters(Answer, frozen=True):
 
 
 class Accounting:
-    """Slurm, as far as slurmdbd goes."""
+    """The calls to slurmdbd."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     async def jobs(
-        self, *, since: int | None = None, until: int | None = None, names: Iterable[str] = ()
+        self,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        names: Iterable[str] = (),
+        ended: bool = False,
     ) -> tuple[PastJob, ...]:
-        """Read the jobs of a span of time, by default of today, with these names or all; in seconds since 1970."""
-        query = {
-            **({"start_time": in_query(since)} if since is not None else {}),
-            **({"end_time": in_query(until)} if until is not None else {}),
-            **({"job_name": ",".join(names)} if names else {}),
-        }
+        """Read the jobs of a span of time, by default of today, with these names or all; in seconds since 1970.
+
+        With `ended`, only runs that ended within the span, which needs both ends of it.
+        """
+        query = [
+            *([("start_time", in_query(since))] if since is not None else []),
+            *([("end_time", in_query(until))] if until is not None else []),
+            *([("job_name", ",".join(names))] if names else []),
+            *([("state", state) for state in _OVER] if ended else []),
+        ]
         path = f"jobs/?{urlencode(query)}" if query else "jobs/"
         answer = await self._calls.call(
             "GET", path, _PastJobs, what="reading the accounted jobs", plugin=_PLUGIN, patience=_LONG_PATIENCE

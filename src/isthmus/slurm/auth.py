@@ -33,11 +33,10 @@ class TokenError(Terminal):
 class TokenSource(Protocol):
     """Where tokens come from. Asked before every request, so it keeps what it has while that is good."""
 
-    def token(self) -> str:
-        """Give a token that is good now."""
+    def token(self) -> str: ...
 
     def renew(self) -> bool:
-        """Forget the token because slurmrestd refused it; tell whether asking again can give another."""
+        """Forget the token because slurmrestd refused it; return whether there may be another."""
 
 
 class MintedTokens:
@@ -76,7 +75,7 @@ class MintedTokens:
 
 
 class FileToken:
-    """A token that somebody else writes into a file and replaces before it expires."""
+    """A token in a file, which another process replaces before it expires."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -133,6 +132,15 @@ def mint(key: bytes, *, user: str, now: float, lifetime: float) -> str:
     """Sign a token."""
     issued = int(now)
     return jwt.encode({"iat": issued, "exp": issued + int(lifetime), "sun": user}, key, algorithm="HS256")
+
+
+def expiry(token: str) -> float | None:
+    """Read when a token expires, in seconds since 1970; None if it does not say, or is not a JSON Web Token."""
+    try:
+        found = jwt.decode(token, options={"verify_signature": False}).get("exp")
+    except jwt.InvalidTokenError:
+        return None
+    return float(found) if isinstance(found, int | float) else None
 
 
 def read_key(path: Path) -> bytes:

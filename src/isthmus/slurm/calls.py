@@ -38,7 +38,7 @@ class How(TypedDict):
     plugin: NotRequired[str]
     """`slurm` unless given, or `slurmdb`."""
     tolerate: NotRequired[Collection[int]]
-    """Error numbers that are no errors to this caller."""
+    """Error numbers that this caller does not treat as errors."""
 
 
 class Calls:
@@ -51,7 +51,7 @@ class Calls:
         self._decoders: dict[type[Answer], Callable[[bytes], Any]] = {}
 
     async def server(self) -> Server:
-        """Tell what we talk to; asked once, and again when the server has become another."""
+        """What we talk to; asked once, and again when the server has become another."""
         if self._server is None:
             async with self._negotiating:
                 if self._server is None:

@@ -1,7 +1,7 @@
 """The calls to slurmctld, one method each.
 
 Methods return what Slurm answered or raise what `errors` makes of it; none repeats a request by itself, except that
-reading goes on with the next slurmrestd and that `submit` makes sure of exactly one job.
+reading continues with the next slurmrestd and that `submit` makes sure of exactly one job.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from isthmus.model.slurm import (
     Job,
     JobRequest,
     JobState,
+    License,
     Node,
     NodeChange,
     Number,
@@ -29,6 +30,7 @@ from isthmus.model.slurm import (
     Ping,
     Reservation,
     ReservationRequest,
+    Share,
     Statistics,
 )
 from isthmus.slurm.auth import TokenSource
@@ -113,6 +115,18 @@ class _Reservations(Answer, frozen=True):
     reservations: tuple[Reservation, ...] = ()
 
 
+class _Licenses(Answer, frozen=True):
+    licenses: tuple[License, ...] | None = None
+
+
+class _ShareList(msgspec.Struct, frozen=True):
+    shares: tuple[Share, ...] | None = None
+
+
+class _Shares(Answer, frozen=True):
+    shares: _ShareList = _ShareList()
+
+
 class _Portion(msgspec.Struct, frozen=True):
     node: str
 
@@ -150,7 +164,7 @@ async def connect(
 
 
 class Client:
-    """Slurm, as far as slurmctld goes."""
+    """The calls to slurmctld."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -164,8 +178,17 @@ class Client:
         return (await self.calls.call("GET", "ping/", _Pings, what="pinging slurmctld")).pings
 
     async def diagnose(self) -> Statistics:
-        """Ask slurmctld how it feels."""
+        """Read slurmctld's statistics."""
         return (await self.calls.call("GET", "diag/", _Diagnosis, what="reading the statistics")).statistics
+
+    async def licenses(self) -> tuple[License, ...]:
+        what = "reading the licences"
+        return present((await self.calls.call("GET", "licenses/", _Licenses, what=what)).licenses, what=what)
+
+    async def shares(self) -> tuple[Share, ...]:
+        """Read the fair share of every association; nothing where Slurm has no accounting."""
+        answer = await self.calls.call("GET", "shares", _Shares, what="reading the fair shares")
+        return answer.shares.shares or ()
 
     async def reconfigure(self) -> None:
         """Let slurmctld and the nodes read their configuration again."""
@@ -238,12 +261,12 @@ class Client:
         self._submitter.note_newest(job_id)
 
     def forget_submission(self, key: str) -> None:
-        """Take note that `submit` will not be called again with this key, even if it failed the last time."""
+        """Record that `submit` will not be called again with this key, even if it failed the last time."""
         self._submitter.forget(key)
 
     @property
     def doubtful_submissions(self) -> int:
-        """How many keys are waiting for another `submit`, since nobody knows what became of the last one."""
+        """How many keys are waiting for another `submit`, since the effect of the last one is not known."""
         return self._submitter.doubts
 
     async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
@@ -277,7 +300,7 @@ class Client:
             async with TaskGroup() as group:
                 reads = [group.create_task(read(job_id)) for job_id in ids]
         except* IsthmusError as failures:
-            # One stands for all: they have one cause, and callers decide by the class.
+            # One is enough: they have one cause, and callers decide by the class.
             raise _first(failures) from None
         return [job for finished in reads for job in finished.result()]
 
@@ -306,8 +329,8 @@ class Client:
                 f"{what} failed: Slurm does not support this signal", remedy=f"use {', '.join(sorted(_SIGNALS))}"
             )
         # BATCH_JOB would be for the shell alone, which heeds a signal only after its present command.
-        wishes = {"signal": signal, "flags": "FULL_JOB" if batch else None}
-        query = urlencode({name: wish for name, wish in wishes.items() if wish})
+        parameters = {"signal": signal, "flags": "FULL_JOB" if batch else None}
+        query = urlencode({name: value for name, value in parameters.items() if value})
         path = f"job/{job_id:d}?{query}" if query else f"job/{job_id:d}"
         answer = await self.calls.call("DELETE", path, _Signalled, what=what)
         # This call reports its failures in a place of its own, under a status of success.
@@ -340,7 +363,7 @@ class Client:
     async def node(self, name: str) -> Node:
         """Read one node.
 
-        Its counts, and so MIXED, are as of the last time that somebody listed all nodes; flags are of this moment.
+        Its counts, and so MIXED, are as of the last list of all nodes; flags are of this moment.
         """
         what = f"reading node {name}"
         # A node that does not exist is reported as "no error" and no node.

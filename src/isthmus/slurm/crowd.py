@@ -1,11 +1,11 @@
-"""What a poller does differently where Slurm has tens of thousands of jobs, most of them somebody else's.
+"""What a poller does differently where Slurm has tens of thousands of jobs, most of them not ours.
 
 slurmrestd takes two milliseconds to write out the full record of a job, and frees a long list in quadratic time: a
 list of 10,000 states takes a second, one of 100,000 minutes. So above `MANY`
 
     states     are asked for by id, some hundred at a time: those of interest over and over, all others in turn, and
                after the newest of them those that may have come since
-    details    are read one by one, the newest first, while everything else goes on
+    details    are read one by one, the newest first, in the background
 
 A job can only have been submitted for something after that was made. So who knows all jobs since then need not wait
 for the rest (`knows_since`).
@@ -46,7 +46,7 @@ class Unread:
         self._ids = dict.fromkeys(sorted(ids, key=lambda it: it + JOB_IDS * (wrapped and it < JOB_IDS // 2)))
 
     def take(self, count: int, *, among: Collection[int]) -> set[int]:
-        """Take the newest of them that are among others, too; whoever is not needs no reading any more."""
+        """Take the newest of them that are also among `others`; the rest need no reading any more."""
         taken: set[int] = set()
         while self._ids and len(taken) < count:
             job_id, _ = self._ids.popitem()
@@ -68,7 +68,7 @@ class Unread:
         self._read_back_to = min([self._read_back_to, *(it for it in submitted if it)])
 
     def all_read(self) -> None:
-        """Take note that nothing is left of what was there in the beginning."""
+        """Record that nothing is left of what was there in the beginning."""
         self._read_back_to = _ALL_KNOWN
 
     def knows_since(self, moment: float) -> bool:
@@ -92,7 +92,7 @@ class Sweep:
         return not self._slices
 
     def begin(self, ids: Iterable[int]) -> None:
-        """Begin anew; what may have come since is asked about first."""
+        """Begin again; what may have come since is asked about first."""
         self._slices = [*reversed(slices(ids)), self.ahead()]
 
     def take(self) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ class Sweep:
         return self._slices.pop()
 
     def ahead(self) -> tuple[int, ...]:
-        """Name the ids that Slurm gives next."""
+        """The ids that Slurm gives next."""
         return tuple((self.newest + number) % JOB_IDS for number in range(1, SLICE + 1))
 
     def go_on(self) -> None:

@@ -65,7 +65,7 @@ class NotNow(Wait):
 
 
 class Unauthorized(Terminal):
-    """The token is wrong, expired or of nobody."""
+    """The token is wrong, expired or of an unknown user."""
 
 
 class Denied(Terminal):
@@ -102,7 +102,7 @@ class _Meaning(NamedTuple):
 
 
 _WAIT_SECONDS = 5.0
-"""For how long Slurm's temporary refusals are worth waiting before anybody asks again."""
+"""Seconds to wait after a temporary refusal of Slurm."""
 
 _HOW_TO_BE_KNOWN = (
     "check that the token is signed with the cluster's jwt.key, is not expired and names a user it knows"
@@ -168,7 +168,7 @@ _BY_STATUS: dict[int, _Meaning] = {
 
 
 def failure(what: str, *, status: int, problems: Iterable[Problem]) -> IsthmusError | None:
-    """Make the error that an answer stands for, or None if it stands for success.
+    """Make the error of a response, or None if it succeeded.
 
     `what` says what was asked for, such as "cancelling job 7". The first problem with a known number decides; the
     HTTP status only when Slurm itself gave no reason that we know.

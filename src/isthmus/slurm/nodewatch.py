@@ -1,10 +1,10 @@
-"""The nodes of a Slurm cluster as a change stream, for who needs no jobs.
+"""The nodes of a Slurm cluster as a change stream, for callers that need no jobs.
 
 A list of nodes costs next to nothing while none changed, so one question every two seconds is enough. Who
 has just changed something calls `hurry`, and is told within a quarter of a second.
 
-`as_of` tells when the latest successful reading began. Whoever has drained a node decides by a state that was read
-after that: until then the node may have begun a job that nobody has told us of.
+`as_of` is when the latest successful reading began. A caller that drained a node decides by a state that was read
+after that: until then the node may have begun a job that we do not know.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _QUICK: Final = 0.25
 _HURRY_SECONDS: Final = 10.0
 _RESTARTS_PAUSE: Final = 6.0
 _BACKOFF_FIRST: Final = 0.2
-_BACKOFF_MOST: Final = 5.0
+_MAX_BACKOFF_S: Final = 5.0
 _PATIENCE: Final = 15.0
 """A little more than slurmrestd waits for slurmctld before it gives up with an error of its own."""
 
@@ -126,7 +126,7 @@ class NodeWatch:
                 # Another one may answer next: ask before it has run for so long that it looks like the old one.
                 self._restarts_due = 0.0
                 await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, _BACKOFF_MOST)
+                backoff = min(2 * backoff, _MAX_BACKOFF_S)
                 continue
             self._note("")
             backoff = _BACKOFF_FIRST

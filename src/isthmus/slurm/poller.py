@@ -24,7 +24,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -46,20 +46,20 @@ _REST = 1 / 2
 """The shortest pause, as a part of the time that the answer before it took."""
 
 _SLICE = SLICE
-"""So many of the jobs that somebody waits for are asked about at a time, by their ids.
+"""Jobs in `waiting` that are polled at a time, by their ids.
 
 A change that just missed a list of 10,000 jobs would wait for the rest of that list and for all of the next one. In
 slices it waits for one round, and slurmrestd needs 7 µs for a job that is asked for, but 16 µs where it lists all.
 """
 
 _ALL_SHARE = 20
-"""While somebody waits, all jobs are listed for no more than one part in so many of the time."""
+"""While jobs are waited for, the list of all jobs takes at most one part in so many of the time."""
 
 _ALL_LATEST = 10.0
 """But a list of all that took long because Slurm was away is not put off for longer than this."""
 
 _BACKOFF_FIRST = 0.2
-_BACKOFF_MOST = 5.0
+_MAX_BACKOFF_S = 5.0
 _CENSUS_PATIENCE = 1800.0
 _CENSUS_PAUSE = 30.0
 """A list of very many states takes minutes; one that failed is asked for again after a pause."""
@@ -74,7 +74,7 @@ _BULK_SHARE = 4
 _BATCH = 32
 _STRANGERS = 8
 _STRANGERS_PAUSE = 0.25
-"""Jobs that were never read and that nobody waits for, perhaps another's, are read so many at a time, no sooner:
+"""Jobs that were never read and are not waited for, perhaps others', are read so many at a time, no sooner:
 1,000 jobs a minute that others submit cost 17 calls a second, and none of them comes before one that is known.
 """
 
@@ -94,7 +94,7 @@ _NODES_PAUSE = 0.5
 """Nodes come as a list of all, and change with every job that starts: twice a second is enough of that."""
 
 _NODES_IDLE = 1.0
-"""And once a second if nobody waits, unless everything else is asked for still less often."""
+"""And once a second if no job is waited for, unless everything else is read still less often."""
 
 _NODES_PAUSE_EACH = 0.001
 _NODES_LATEST = 5.0
@@ -113,10 +113,9 @@ _log = logging.getLogger(__name__)
 
 
 class RecordReader(Protocol):
-    """Reads full records of jobs: the client itself, or somebody who knows a part of them already."""
+    """Reads full records of jobs: the client itself, or a reader that knows a part of them already."""
 
-    async def jobs(self) -> Collection[Job]:
-        """Read all jobs."""
+    async def jobs(self) -> Collection[Job]: ...
 
     async def details(self, ids: Iterable[int]) -> Collection[Job]:
         """Read these jobs; those that are gone are left out."""
@@ -134,6 +133,8 @@ class Poller:
         quick: float = _QUICK,
         idle: float = _IDLE,
         refresh: float | None = _REFRESH,
+        nodes_idle: float | None = None,
+        rounds: float | None = _ROUND_OF_MANY,
         claimed: Callable[[], Collection[int]] = tuple,
         slim: Callable[[Job], Job] = lambda job: job,
         records: RecordReader | None = None,
@@ -146,7 +147,9 @@ class Poller:
         Pauses grow with the time that an answer takes, so that a slow Slurm is left alone for a good part of it.
 
         Every `refresh` seconds (None: never) one of the wanted jobs that have not begun is read again, each in its
-        turn: its reason, priority and expected start change while its state does not.
+        turn: its reason, priority and expected start change while its state does not. Where very many wait, all are
+        read by one list, every `rounds` seconds (None: never, all have their turns). Nodes are asked about every
+        `nodes_idle` seconds, where that is given: while none changed, this costs Slurm next to nothing.
 
         Jobs that are `claimed` are read before others after a start. `records` reads full records instead of the
         client. Of a record, what `slim` makes of it is kept.
@@ -163,10 +166,13 @@ class Poller:
         self._wants = wants
         self._claimed = claimed
         self._slim = slim
-        self._quick = quick
-        self._idle = idle
+        self._quick, self._idle, self._rounds = quick, idle, rounds
+        self._nodes_idle = max(idle, _NODES_IDLE) if nodes_idle is None else nodes_idle
+        self._as_of: dict[str, float] = {}
         self._clock = clock
         self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
+        self.heard_at: float | None = None
+        """When Slurm answered last, by the clock; None if it never did."""
         self._contact_hooks: list[Callable[[Contact], None]] = []
         self._restart_hooks: list[Callable[[], None]] = []
         self._restarts = Restarts()
@@ -182,7 +188,7 @@ class Poller:
         self._unread = Unread()
         self._sweep = Sweep()
         self._decode_states = msgspec.json.Decoder(list[JobState]).decode
-        # A job id stands for several entries and records when it is an array's.
+        # The job id of an array has several entries and records.
         self._entries: Counter[int] = Counter()
         self._records: dict[int, tuple[int, ...]] = {}
         self._stale: set[int] = set()
@@ -204,6 +210,10 @@ class Poller:
         """Whether Slurm answers at the moment."""
         return self._contact
 
+    def as_of(self, loop: Literal["states", "nodes"]) -> float | None:
+        """When the latest successful question about states or nodes began, by the clock; None before the first."""
+        return self._as_of.get(loop)
+
     def on_contact(self, hook: Callable[[Contact], None]) -> None:
         """Call this whenever contact is lost or found again."""
         self._contact_hooks.append(hook)
@@ -216,6 +226,11 @@ class Poller:
         """Wait until states, details and nodes have been read once."""
         for event in self._read_once.values():
             await event.wait()
+
+    @property
+    def has_read(self) -> bool:
+        """Whether states, details and nodes have been read once."""
+        return all(event.is_set() for event in self._read_once.values())
 
     @property
     def newest(self) -> int:
@@ -240,6 +255,11 @@ class Poller:
             self._again.add(job_id)
             self._any_stale.set()
 
+    def slim_again(self) -> None:
+        """Apply `slim` to all records that are known, because it makes something else of them now."""
+        for job in list(self.jobs.values()):
+            self.jobs.put(job.job_id, self._slim(job))
+
     async def run(self) -> None:
         """Poll until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -255,7 +275,7 @@ class Poller:
 
     def _pauses_of_nodes(self) -> tuple[float, float]:
         rest = min(_NODES_LATEST, _NODES_PAUSE_EACH * len(self.nodes)) if self._nodes_changed else 0.0
-        return max(self._quick, _NODES_PAUSE, rest), max(self._idle, _NODES_IDLE, rest)
+        return max(self._quick, _NODES_PAUSE, rest), max(self._nodes_idle, rest)
 
     async def _loop(
         self,
@@ -264,7 +284,7 @@ class Poller:
         *,
         pauses: Callable[[], tuple[float, float]] | None = None,
     ) -> None:
-        """Ask over and over, with a pause while somebody waits and another if not.
+        """Poll repeatedly, with one pause while jobs are waited for and another if not.
 
         A loop without pauses waits for its work by itself.
         """
@@ -276,9 +296,10 @@ class Poller:
             except IsthmusError as error:
                 self._note(name, str(error))
                 await asyncio.sleep(backoff)
-                backoff = min(2 * backoff, _BACKOFF_MOST)
+                backoff = min(2 * backoff, _MAX_BACKOFF_S)
                 continue
             self._note(name, "")
+            self._as_of[name] = began
             backoff = _BACKOFF_FIRST
             if pauses is not None:
                 quick, idle = pauses()
@@ -286,7 +307,7 @@ class Poller:
                 await self._pause(name, least, least if self._waiting() else max(least, idle))
 
     async def _pause(self, name: str, least: float, most: float) -> None:
-        """Rest for as long as nobody nudges, but even then for a while: a hundred submissions may each do that."""
+        """Pause until nudged, but at least for a while: each of a hundred submissions may nudge."""
         nudged = self._nudged.get(name, asyncio.Event())
         await asyncio.sleep(least)
         if most > least:
@@ -296,11 +317,12 @@ class Poller:
         nudged.clear()
 
     def _note(self, name: str, trouble: str) -> None:
-        """Remember how a loop fares, and tell if that makes or breaks contact."""
+        """Record the result of a loop, and report whether that makes or breaks contact."""
         if trouble:
             self._troubles[name] = trouble
         else:
             self._troubles.pop(name, None)
+            self.heard_at = self._clock()
         in_touch = not self._troubles and self._read_once["states"].is_set()
         if in_touch != self._contact.in_touch:
             self._contact = Contact(in_touch=in_touch, since=self._clock(), trouble=trouble)
@@ -339,7 +361,7 @@ class Poller:
             try:
                 await self._take_census()
             except IsthmusError as error:
-                # Slurm answers everything else: this is no loss of contact.
+                # Slurm answers everything else: contact is not lost.
                 _log.warning("could not read the list of all jobs, retrying: %s", error)
                 await asyncio.sleep(_CENSUS_PAUSE)
 
@@ -430,7 +452,7 @@ class Poller:
             self.states.drop(key)
 
     def _gone_of(self, ids: frozenset[int], fresh: dict[str, States]) -> list[str]:
-        # Arrays, whose entries cannot be told from the id alone, are left to the next full list.
+        # Arrays, whose entries do not follow from the id alone, are left to the next full list.
         return [key for key in map(str, ids) if key in self.states and key not in fresh]
 
     # Details
@@ -461,7 +483,7 @@ class Poller:
             self._reading = False
         records: defaultdict[int, list[Job]] = defaultdict(list)
         for job in found:
-            records[job.queue_id].append(job)
+            records[job.listed_id].append(job)
         for job_id in ids:
             self._take_records(job_id, records[job_id])
         if dug:
@@ -481,7 +503,7 @@ class Poller:
                     await self._any_stale.wait()
 
     def _to_reread(self) -> set[int]:
-        """Those that somebody wants to be read again: a few at a time, or, where they are many, by one list."""
+        """Those to be read again on request: a few at a time, or, where they are many, by one list."""
         self._again.intersection_update(self._entries)
         if not self._again or self._clock() < self._again_due:
             return set()
@@ -495,7 +517,7 @@ class Poller:
         return not self._are_many and len(ids) >= max(_BULK, len(self._entries) // _BULK_SHARE)
 
     def _urgent(self) -> set[int]:
-        """Those somebody waits for, then those that were of use before; all at once if they are many."""
+        """Those that are waited for, then those that were used before; all at once if they are many."""
         if not self._stale or self._is_bulk(self._stale):
             return set(self._stale)
         asked = self._stale.intersection(self._waiting())
@@ -528,9 +550,9 @@ class Poller:
             self._refresh_due = self._clock() + max(self._refresh, _ROUND_LEAST)
             waiting = (base_id(key) for key, state in self.states.items() if state[:1] == _PENDING)
             wanted = {job_id for job_id in waiting if self._wants(job_id)}
-            if self._is_bulk(wanted):
+            if self._rounds is not None and self._is_bulk(wanted):
                 # So many in turn would never get fresh; a list of everything is one call, if a long one.
-                self._refresh_due = self._clock() + max(self._refresh, _ROUND_OF_MANY)
+                self._refresh_due = self._clock() + max(self._refresh, self._rounds)
                 return wanted
             self._unrefreshed = sorted(wanted, reverse=True)
         while self._unrefreshed:

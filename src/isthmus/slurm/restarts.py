@@ -1,4 +1,4 @@
-"""Tells by what slurmctld counts whether it is still the one that it was."""
+"""Detects restarts of slurmctld by its counters."""
 
 from isthmus.model.slurm import Statistics
 
@@ -11,7 +11,7 @@ class Restarts:
         self._since = 0.0
 
     def noticed(self, told: Statistics) -> bool:
-        """Say whether slurmctld was started or reconfigured since. At midnight it counts anew, which does no harm.
+        """Whether slurmctld was started or reconfigured since. At midnight it counts again, which does no harm.
 
         It answers for some seconds before it says since when it counts: then only the number shows that it is new.
         Later, the number may be greater than that of a slurmctld which had not run for long.

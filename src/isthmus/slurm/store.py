@@ -1,14 +1,16 @@
-"""What we know of Slurm at the moment, for everybody to read without awaiting, and hooks that tell what changed."""
+"""The current state of Slurm, read without awaiting, with hooks for changes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar, overload
+
+from isthmus import hooks
 
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
 Hook: TypeAlias = Callable[[K, V | None, V | None], None]
-"""Is told a key, what was known and what is known now; None stands for "not there"."""
+"""Called with a key, its old and its new value; None if there is none."""
 
 
 class Store(Mapping[K, V], Generic[K, V]):
@@ -49,23 +51,14 @@ class Store(Mapping[K, V], Generic[K, V]):
         self._hooks.append(hook)
 
     def put(self, key: K, value: V) -> None:
-        """Take note of a value, and tell if it is another than before."""
+        """Record a value, and call hooks if it changed."""
         old = self._items.get(key)
         if old != value:
             self._items[key] = value
-            self._tell(key, old, value)
+            hooks.call(self._hooks, self._failed, key, old, value)
 
     def drop(self, key: K) -> None:
-        """Take note that something is gone."""
+        """Record that something is gone."""
         old = self._items.pop(key, None)
         if old is not None:
-            self._tell(key, old, None)
-
-    def _tell(self, key: K, old: V | None, new: V | None) -> None:
-        for hook in self._hooks:
-            try:
-                hook(key, old, new)
-            except Exception as error:
-                if self._failed is None:
-                    raise
-                self._failed(error)
+            hooks.call(self._hooks, self._failed, key, old, None)

@@ -5,7 +5,7 @@ accounts both keep, and which survives requeueing. (`admin_comment` would be saf
 root and SlurmUser may set it.) What people wrote into the comment stays in front of it.
 
 Two submissions with one key may both take effect when slurmctld was frozen and works off its backlog later. Then
-one is the job, and the others are duplicates to be cancelled. Everybody must choose the same one, or nothing would
+one is the job, and the others are duplicates to be cancelled. All must choose the same one, or nothing would
 be left: one that has begun rather than one that has not, then one that is free to begin rather than one that
 `submitter` holds until it is sure, then the oldest. `duplicates` says which are left over. What is to run a second
 time needs a new key.
@@ -42,7 +42,7 @@ def key_of(comment: str | None) -> str | None:
 
 
 def newer(job_id: int, than: int) -> bool:
-    """Tell whether a job was submitted after another, also when the ids have begun again in between."""
+    """Whether a job was submitted after another, also when the ids have begun again in between."""
     return 0 < (job_id - than) % JOB_IDS < JOB_IDS // 2
 
 
@@ -61,7 +61,7 @@ def with_hold(comment: str | None) -> str:
 
 
 def duplicates(jobs: Iterable[Job]) -> list[Job]:
-    """Name the jobs to be cancelled because another one has their key."""
+    """The jobs to be cancelled because another one has their key."""
     by_key: dict[str, list[Job]] = {}
     for job in jobs:
         if key := key_of(job.comment):

@@ -11,7 +11,7 @@
 
 slurmrestd may report a failure while slurmctld makes the job all the same: the request waits in its backlog, or in
 a proxy. So one look is not enough, and the second submission must not start while the first may still appear. It
-carries a mark until then, so that whoever meets both knows which one may go (`submission.best_first`).
+carries a mark until then, so that a reader of both knows which one may be cancelled (`submission.best_first`).
 
 What is guaranteed, for one key and one process that submits it:
 
@@ -46,7 +46,7 @@ _HEAD_START = 15
 """So many seconds the second submission waits for the first: the looks above, and time for them to be answered."""
 
 _AT_ONCE = 1
-"""The second since 1970 that stands for "now", since 0 changes nothing."""
+"""The second since 1970 that means "now", since 0 changes nothing."""
 
 
 _MAYBE = (AnswerLost, ControllerAway, Garbled)
@@ -64,20 +64,16 @@ class Queue(Protocol):
     async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Submit a job marked with a key; with `more` components it is a heterogeneous one."""
 
-    async def job_states(self) -> Collection[JobState]:
-        """Read the states of all jobs."""
+    async def job_states(self) -> Collection[JobState]: ...
 
-    async def details(self, ids: Iterable[int]) -> Sequence[Job]:
-        """Read some jobs in full."""
+    async def details(self, ids: Iterable[int]) -> Sequence[Job]: ...
 
     async def diagnose(self) -> Statistics:
         """Read slurmctld's clock."""
 
-    async def update_job(self, job_id: int, change: JobRequest) -> None:
-        """Change a job."""
+    async def update_job(self, job_id: int, change: JobRequest) -> None: ...
 
-    async def cancel_job(self, job_id: int) -> None:
-        """End a job."""
+    async def cancel_job(self, job_id: int) -> None: ...
 
 
 @dataclass
@@ -101,7 +97,7 @@ class Submitter:
         self._doubts: dict[str, _Doubt] = {}
         self._under_way: set[str] = set()
         self._unwanted: set[str] = set()
-        """Keys under way that nobody will ask for again."""
+        """Keys under way that will not be submitted again."""
         self._keys: dict[int, str | None] = {}
         """The keys of jobs that were read while there were doubts: each look reads only those that are new."""
         self._looking = asyncio.Lock()
@@ -130,12 +126,12 @@ class Submitter:
                 self._forget(key)
 
     def note_newest(self, job_id: int) -> None:
-        """Take note of the newest job at some time before now, so that Slurm need not be asked for a list."""
+        """Record the newest job at some time before now, so that Slurm need not be asked for a list."""
         if self._newest is None:
             self._newest = job_id
 
     def forget(self, key: str) -> None:
-        """Take note that nobody will ask for this key again, whatever became of it.
+        """Record that this key will not be submitted again, whatever became of it.
 
         As long as a key is in doubt, every look for another reads all jobs since that time.
         """
@@ -161,7 +157,7 @@ class Submitter:
             raise AnswerLost(f"it is not known yet whether Slurm accepted job {components[0].name or key!r}")
         job = await self._only(ids, taken=doubt.taken)
         if doubt.taken in {None, job}:
-            # A job that cannot be told to begin now begins by itself a little later.
+            # A job that cannot be released now begins by itself a little later.
             with suppress(IsthmusError):
                 await self._let_go(job.job_id, components, key=key)
         return self._certain(key, job)
@@ -178,7 +174,7 @@ class Submitter:
             await self._queue.update_job(each, free)
 
     async def _try(self, components: Sequence[JobRequest], *, key: str) -> Submission | None:
-        """Submit for the first time; None says that nobody knows whether it took effect."""
+        """Submit for the first time; None if it is not known whether it took effect."""
         try:
             return await self._queue.submit_once(*components, key=key)
         except _MAYBE as error:

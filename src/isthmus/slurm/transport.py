@@ -118,7 +118,7 @@ class Transport:
                 failures.append(f"{endpoint.name}: {_reason(error)}")
                 lost = True
                 if method != "GET":
-                    # Whoever asks next should not wait for the same silence first.
+                    # The next caller should not wait for the same silence first.
                     self._current = (index + 1) % len(self._endpoints)
                     break
             else:

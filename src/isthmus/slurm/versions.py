@@ -4,7 +4,7 @@ Every difference between the versions that we know stands here; the types in `mo
 
     v0.0.40   Slurm 23.11   job states are lists, jobs/state
     v0.0.41   Slurm 24.05   a job tells its CPUs on each node, and whether it has the whole node
-    v0.0.42   Slurm 24.11   ping says whether a slurmctld responds, not only UP or DOWN; whoever cancels a job that
+    v0.0.42   Slurm 24.11   ping says whether a slurmctld responds, not only UP or DOWN; cancelling a job that
                             is not there, or is over, is told so
     v0.0.43   Slurm 25.05   reservations can be made, changed and deleted; asking for changed nodes no longer fails
                             when nodes changed but their partitions did not; a group may be named (before, the name
@@ -49,7 +49,7 @@ class Server(msgspec.Struct, frozen=True):
     """The slurmrestd that we talk to."""
 
     api: int
-    """The last part of the API version: 45 stands for v0.0.45."""
+    """The last part of the API version: 45 for v0.0.45."""
     release: str = ""
     cluster: str = ""
 

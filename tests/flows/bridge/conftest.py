@@ -10,6 +10,7 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
+from isthmus.bridge.cache.metrics import WorldMetrics
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.scheduler.scheduler import Scheduler
 from isthmus.domain.bridge.jobspec import Defaults
@@ -21,12 +22,14 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
+from isthmus.names import MetricName
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
 from tests.bed.addresses import loopback_address
+from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
 from tests.flows.working import at_work
@@ -83,6 +86,10 @@ class Bridge:
         self.manager = manager
         self.metrics = metrics
 
+    def counted(self, metric: MetricName, suffix: str = "", /, **labels: str) -> float:
+        """What it has counted, as Prometheus would add it up."""
+        return counted(self.metrics, metric, suffix, **labels)
+
     async def create(self, body: dict[str, Any]) -> Key:
         """Create a pod."""
         return (await self.world.kube.create(PODS, body)).metadata.key
@@ -129,6 +136,7 @@ async def running(
         client: SlurmClient = await stack.enter_async_context(connect([url], tokens))
         world = World(kube, client, cluster=cluster or await cluster_id(kube))
         metrics = Metrics()
+        WorldMetrics(world, tokens, metrics)
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         defaults = defaults or Defaults(partition=PARTITION)
         scheduler = Scheduler(world, defaults, recorder=recorder, metrics=metrics, clock=clock)

@@ -22,7 +22,7 @@ import yaml
 
 from isthmus import names
 from isthmus.domain.bridge import jobstates, marker
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.languages import hostlist
 from isthmus.errors import Retry
 from isthmus.kube.client import Client

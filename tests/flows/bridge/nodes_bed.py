@@ -23,6 +23,7 @@ from isthmus.model.slurm import NodeChange
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
+from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import WITHIN, until
 from tests.flows.slurm.helpers import busy_on, new_key
@@ -48,6 +49,11 @@ class Nodes:
     def did(self, action: str) -> int:
         """Count what the controller has done."""
         return int(self._metrics.node_action(action)._value.get())
+
+    @property
+    def mismatched(self) -> int:
+        """How many nodes it says Slurm and Kubernetes describe differently."""
+        return int(counted(self._metrics, names.NODE_MISMATCH))
 
     def node(self, name: str) -> Node | None:
         return self.world.nodes.get(Key("", name))

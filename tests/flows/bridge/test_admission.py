@@ -14,7 +14,7 @@ from isthmus import names
 from isthmus.bridge.admission import registration
 from isthmus.bridge.admission.webhook import Admission, OwnCaches
 from isthmus.bridge.config import Config as BridgeConfig
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.groups import GANG_ANNOTATION
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -155,11 +155,9 @@ async def until_asked(opened: Door) -> None:
 
 
 @pytest.fixture
-async def own(client: Client) -> AsyncIterator[str]:
+async def own(client: Client) -> str:
     """The bridge's own namespace."""
-    name = await make_namespace(client)
-    yield name
-    await client.delete(NAMESPACES, name)
+    return await make_namespace(client)
 
 
 @pytest.fixture
@@ -168,7 +166,6 @@ async def elsewhere(client: Client) -> AsyncIterator[str]:
     name = await make_namespace(client)
     yield name
     await client.delete_all(PODS, namespace=name, grace=0)
-    await client.delete(NAMESPACES, name)
 
 
 @pytest.fixture

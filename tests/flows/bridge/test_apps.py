@@ -70,6 +70,15 @@ class Process:
         except TimeoutError:
             raise AssertionError(f"not as wanted in time:\n{last}") from None
 
+    async def until_scraped(self, text: str, *, within: float = 60) -> str:
+        """Wait until its metrics contain this; return them all."""
+        async with asyncio.timeout(within), aiohttp.ClientSession() as session:
+            while True:
+                async with session.get(f"{self.metrics}/metrics") as answer:
+                    if text in (scraped := await answer.text()):
+                        return scraped
+                await asyncio.sleep(0.05)
+
     async def end(self) -> int:
         """Ask it to end, and wait for that."""
         self.popen.send_signal(signal.SIGTERM)
@@ -164,8 +173,12 @@ async def test_the_scheduler_waits_for_its_token_and_then_places_pods(  # noqa: 
         found = await until_bound(client, Key(namespace, "one"))
         assert found.spec.node_name in nodes
         assert (await client.get(LEASES, lease)).spec.holder_identity
-        async with aiohttp.ClientSession() as session, session.get(f"{running.metrics}/metrics") as answer:
-            assert f'leader_election_master_status{{name="{scheduler_name}"}} 1.0' in await answer.text()
+        # The binding may be known to us before its answer is known to the scheduler.
+        scraped = await running.until_scraped(f'kind="Pod",namespace="{namespace}"}} 1.0')
+        assert f'leader_election_master_status{{name="{scheduler_name}"}} 1.0' in scraped
+        assert "isthmus_bridge_slurm_in_touch 1.0" in scraped
+        assert "isthmus_bridge_token_expiry_timestamp_seconds 1" in scraped
+        assert "isthmus_bridge_orphan_allocations 0.0" in scraped
 
         assert await running.end() == 0
     assert not (await client.get(LEASES, lease)).spec.holder_identity, "the lease was not given back"

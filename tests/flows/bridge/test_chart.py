@@ -171,6 +171,50 @@ def test_lint_has_nothing_to_say(helm: Helm) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+MONITORED = "metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}"
+MONITORS = ("--api-versions", "monitoring.coreos.com/v1")
+
+
+def scrape_marks(manifests: list[Manifest]) -> list[dict[str, str]]:
+    """What pods of each Deployment tell a Prometheus that goes by annotations."""
+    templates = [it["spec"]["template"]["metadata"] for it in manifests if it["kind"] == "Deployment"]
+    return [
+        {key: value for key, value in it["annotations"].items() if key.startswith("prometheus.io/")}
+        for it in templates
+    ]
+
+
+def test_every_process_is_scraped_by_annotations_or_by_a_service_monitor_and_not_by_both(helm: Helm) -> None:
+    plain = helm.template()
+    marks = {"scrape": "true", "port": "8080", "path": "/metrics", "scheme": "http"}
+    assert scrape_marks(plain) == 3 * [{f"prometheus.io/{key}": value for key, value in marks.items()}]
+    assert not named(plain, "ServiceMonitor")
+    assert scrape_marks(helm.template("metrics: {scrapeAnnotations: false}")) == 3 * [{}]
+    without = helm.template(MONITORED)
+    assert not named(without, "ServiceMonitor"), "there is no such kind"
+    assert scrape_marks(without) == scrape_marks(plain)
+
+    monitored = helm.template(MONITORED, *MONITORS)
+    assert scrape_marks(monitored) == 3 * [{}]
+    monitor = only(monitored, "ServiceMonitor", "slurm-bridge")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    ways = {"port": "metrics", "path": "/metrics", "scheme": "http", "interval": "15s"}
+    assert endpoint == {**ways, "honorLabels": True}
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [it for it in monitored if it["kind"] == "Service" and wanted <= it["metadata"]["labels"].items()]
+    found = [port["targetPort"] for it in services for port in it["spec"]["ports"] if port["name"] == "metrics"]
+    assert found == 3 * ["metrics"]
+
+
+def test_metrics_over_https_are_scraped_over_https(helm: Helm) -> None:
+    secure = "config: {features: {secureMetrics: true}}\n"
+    assert scrape_marks(helm.template(secure))[0]["prometheus.io/scheme"] == "https"
+    monitor = only(helm.template(secure + MONITORED, *MONITORS), "ServiceMonitor", "slurm-bridge")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+
+
 def test_what_is_made_from_code_is_up_to_date() -> None:
     script = CHART.parents[1] / "scripts" / "chart"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, check=False)

@@ -177,15 +177,23 @@ class Stage:
 
     def deeds_for(self, step: str) -> Iterator[Awaitable[None]]:
         """Do what brings a step about, and now and then something else."""
-        may_create = len(self.expected) < NODES_THERE
         if step in {"submit", "bind", "nodes given"}:
-            yield self.create() if may_create else self.end_some_pod("deleted")
+            yield self.create_or_end()
         elif step in {"outcome", "cancel"}:
             yield self.end_some_pod(self.choose.choice(["Succeeded", "Failed", "deleted"]))
         elif step == "evict":
             yield self.end_some_pod("scancel")
         if self.choose.random() < 0.3:
             yield self.end_some_pod(self.choose.choice(["Succeeded", "Failed", "deleted", "scancel"]))
+
+    async def create_or_end(self) -> None:
+        """Create a pod if there is a node for it, else end one."""
+        # Members of a gang are gone for a moment before others replace them: their nodes are not free.
+        async with self.ending:
+            if len(self.expected) < NODES_THERE:
+                await self.create()
+            else:
+                await self._end_some_pod("deleted")
 
     async def end_some_pod(self, how: str) -> None:
         """Let a pod end; members of the gang are replaced."""
@@ -198,7 +206,11 @@ class Stage:
         if not living:
             return
         found = self.choose.choice(sorted(living, key=lambda it: it.metadata.name))
-        if how == "scancel" and not await self._scancel(found):
+        gang = found.metadata.labels.get(names.POD_GROUP_LABEL, "")
+        members = [it for it in living if gang and it.metadata.labels.get(names.POD_GROUP_LABEL) == gang] or [found]
+        # A member that has not joined the job yet would outlive it, and be one too many beside all replacements.
+        joined = len({it.metadata.labels.get(names.JOB_ID_LABEL) for it in members}) == 1
+        if how == "scancel" and not (joined and await self._scancel(found)):
             how = "deleted"
         if how in {"Succeeded", "Failed"} and not found.bound:
             how = "deleted"
@@ -207,10 +219,7 @@ class Stage:
             await self.ground.finish(found, how)
         elif how == "deleted":
             await self.ground.remove(found)
-        gang = found.metadata.labels.get(names.POD_GROUP_LABEL, "")
-        lost = [found]
-        if how == "scancel" and gang:
-            lost = [it for it in living if it.metadata.labels.get(names.POD_GROUP_LABEL) == gang]
+        lost = members if how == "scancel" else [found]
         for each in lost:
             self.expected.discard(each.metadata.name)
         for _ in lost if gang else ():

@@ -84,7 +84,7 @@ async def test_a_pod_that_waits_is_explained(
         in done.stdout
     )
     assert "number 1 of 1 in partition main" in done.stdout
-    assert "of 5 nodes fit: 1 is no node of this Kubernetes" in done.stdout
+    assert "of 5 nodes fit: 1 is not a node of this Kubernetes cluster" in done.stdout
     assert "→ wait, or ask for less" in done.stdout
 
     of_job = await isthmus("explain", f"job/{job_id}")
@@ -111,7 +111,7 @@ async def test_less_is_explained_when_slurm_is_away(
     assert done.returncode == 0, done.stderr
     found = marks(done)
     assert [found[name] for name in ("admitted", "nodes", "submitted")] == ["✓", "✓", "?"]
-    assert f"could not look: no slurmrestd answers ({away}" in done.stdout
+    assert f"unknown: no slurmrestd answers ({away}" in done.stdout
 
 
 async def test_pods_that_are_not_ours_and_pods_that_are_not(
@@ -199,7 +199,7 @@ async def test_an_allocation_that_went_back_is_counted_and_named(
     slurm.command("scancel", filler.metadata.labels[names.JOB_ID_LABEL])
     await until(lambda: slurm.command("squeue", "-h", "-j", str(waits.job_id), "-o", "%T").strip() == "RUNNING")
     async with running(config, slurm) as bridge:
-        await until(lambda: bridge.metrics.scheduling().returned._value.get() == 1)
+        await until(lambda: bridge.counted(names.RETURNED, namespace=namespace, kind="Pod") == 1)
         line = f"  {left}, "
 
         async def told() -> bool:

@@ -174,6 +174,7 @@ async def test_a_submission_that_slurm_refuses_half_way_costs_no_pod(gangs: Gang
     second = await gangs.bridge.create(body)
     told = await gangs.bridge.told(second, "SlurmRefused")
     assert "eservation" in told
+    assert gangs.bridge.counted(names.SUBMIT_ERRORS, **{"class": "terminal"}) >= 1
     (left, *_) = await until(lambda: [it for it in gangs.world.jobs if it.marker.keys == (first,)])
     assert left.job.job_state == ("CANCELLED",)
     assert not withdrawal.is_withdrawn(left, [left]), "it looks as if somebody had cancelled it"

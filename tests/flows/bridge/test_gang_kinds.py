@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from isthmus import names
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.groups import GANG_ANNOTATION
 from isthmus.kube.client import Client
 from isthmus.kube.crd import install
 from isthmus.model.base import Kind

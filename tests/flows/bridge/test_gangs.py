@@ -9,7 +9,7 @@ import pytest
 from isthmus import names
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.domain.bridge import jobstates
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION
+from isthmus.domain.bridge.groups import GANG_ANNOTATION
 from isthmus.domain.languages.hostlist import expand
 from isthmus.kube.config import Config
 from isthmus.model.base import Kind

@@ -125,6 +125,7 @@ async def test_the_doubts_about_a_deleted_pod_go_with_it(
         proxy.cut(method="POST", path=SUBMISSIONS)
         key = await bridge.create(pod(namespace, "doubtful"))
         await until(lambda: bridge.world.slurm.doubtful_submissions)
+        await until(lambda: bridge.counted(names.SUBMIT_ERRORS, **{"class": "retry"}))
         await bridge.world.kube.delete(PODS, key, grace=0)
         await until(lambda: not bridge.world.slurm.doubtful_submissions)
 

@@ -12,7 +12,7 @@ import pytest
 
 from isthmus import names
 from isthmus.bridge import policies
-from isthmus.bridge.nodes.acting import Actor
+from isthmus.bridge.nodes.actions import NodeActions
 from isthmus.domain.bridge import noderecord
 from isthmus.domain.bridge.noderules import Delete, Drain, Undrain
 from isthmus.errors import Wait
@@ -98,6 +98,8 @@ async def test_a_labelled_node_becomes_an_external_node_of_its_size(nodes: Nodes
     assert (made.address, made.hostname, made.reason) == ("198.18.0.77", name, "")
     assert noderecord.cluster_of(made) == nodes.world.cluster
     await nodes.told(name, "SlurmNodeRegistered")
+    await nodes.settled()
+    assert nodes.mismatched == 0
     await nodes.busy(name, tres_per_node="gres/gpu:2")
 
 
@@ -120,14 +122,17 @@ async def test_an_unknown_partition_is_told_and_mended_by_correcting_it(nodes: N
     await make_kube_node(nodes.kube, name, annotations={names.NODE_PARTITIONS_ANNOTATION: "nowhere"})
     await nodes.told(name, "UnknownPartition")
     assert nodes.slurm(name) is None
+    await until(lambda: nodes.mismatched == 1)
     await nodes.kube.merge_patch(NODES, name, annotation(names.NODE_PARTITIONS_ANNOTATION, "main"))
     assert (await nodes.registered(name)).features == ("main",)
+    await until(lambda: nodes.mismatched == 0)
 
 
 async def test_what_slurm_refuses_is_told_and_others_are_registered(nodes: Nodes, name: str) -> None:
     await make_kube_node(nodes.kube, name, annotations={names.NODE_TOPOLOGY_ANNOTATION: "nowhere:s1"})
     await nodes.told(name, "RefusedBySlurm")
     assert nodes.slurm(name) is None
+    await until(lambda: nodes.mismatched == 1)
     await nodes.kube.merge_patch(NODES, name, annotation(names.NODE_TOPOLOGY_ANNOTATION, None))
     await nodes.registered(name)
 
@@ -182,11 +187,13 @@ async def test_weakness_16_a_resized_busy_node_stays_drained_until_its_job_ends(
     assert "has changed its size" in draining.reason
     await nodes.settled()
     assert nodes.did("undrain") == 0
+    assert nodes.mismatched == 1
     assert (await nodes.world.slurm.node(name)).cpus == 4
     await nodes.world.slurm.cancel_job(job)
     await nodes.registered(name, cpus=6)
     await nodes.in_state(name, "IDLE", without="DRAIN")
     assert nodes.did("undrain") == 0
+    await until(lambda: nodes.mismatched == 0)
 
 
 async def test_weakness_16_gres_that_slurm_does_not_know_are_no_reason_to_make_a_node_for_ever(
@@ -197,6 +204,7 @@ async def test_weakness_16_gres_that_slurm_does_not_know_are_no_reason_to_make_a
         assert (await nodes.registered(name)).gres == ""
         await nodes.settled()
         assert (nodes.did("register"), nodes.did("delete")) == (1, 0)
+        assert nodes.mismatched == 1
 
 
 # Going
@@ -277,15 +285,15 @@ async def test_jobs_that_come_and_go_do_not_hold_up_a_drain(nodes: Nodes, name: 
     # What the last list of nodes showed, and what is so no more.
     busy = _in_use(await slurm.node(name))
     recorder = Recorder(nodes.kube, controller="test", instance="test")
-    actor = Actor(nodes.kube, slurm, recorder=recorder, metrics=Metrics())
-    assert await actor.act(None, busy, [Drain(name, "bad disk")]) is None
+    actions = NodeActions(nodes.kube, slurm, recorder=recorder, metrics=Metrics())
+    assert await actions.act(None, busy, [Drain(name, "bad disk")]) is None
     drained = await slurm.node(name)
     assert "DRAIN" in drained.state
     with pytest.raises(Wait):  # which was drained meanwhile, and not by the reader
-        await actor.act(None, busy, [Undrain(name)])
+        await actions.act(None, busy, [Undrain(name)])
     with pytest.raises(Wait):  # only what is known to be idle may go
-        await actor.act(None, _in_use(drained), [Delete(name)])
-    await actor.act(None, drained, [Undrain(name)])
+        await actions.act(None, _in_use(drained), [Delete(name)])
+    await actions.act(None, drained, [Undrain(name)])
 
 
 def _in_use(node: SlurmNode) -> SlurmNode:

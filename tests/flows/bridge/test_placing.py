@@ -101,7 +101,7 @@ async def daemon(bridge: Bridge, namespace: str, node: str, cpu: str) -> Key:
 
 
 def returned(bridge: Bridge) -> int:
-    return int(bridge.metrics.scheduling().returned._value.get())
+    return int(bridge.counted(names.RETURNED))
 
 
 async def test_a_node_is_left_out_that_could_not_take_the_pod_even_when_empty(
@@ -125,7 +125,7 @@ async def test_a_pod_that_is_too_large_for_every_node_is_told_the_largest_and_ta
     large = await placing.create(pod(namespace, "large", cpu="4"))
     told = await placing.told(large, "Unschedulable")
     assert "0 of 5 nodes fit: 4 are too small" in told
-    assert "The largest, e2, does not do even without other pods of Slurm: needs 4 CPUs, 3.9 are free" in told
+    assert "The largest node, e2, is too small even without other pods of Slurm: needs 4 CPUs, 3.9 are free" in told
     assert not [it for it in placing.world.jobs if it.marker.keys == (large,)], "it was submitted"
     await placing.world.kube.delete(PODS, keys["e3"], grace=0)
     (found,) = await placing.bound(large)
@@ -185,7 +185,7 @@ async def test_a_pod_that_is_still_leaving_delays_the_binding(placing: Bridge, n
     await label(placing, "e2", only="this")
     picky = await placing.create(pod(namespace, "picky", cpu="3", nodeSelector={"only": "this"}))
     told = await placing.told(picky, "WaitingForRoom")
-    assert f"pod {slow} is still leaving" in told
+    assert f"pod {slow} is still terminating" in told
     # It keeps its nodes, since room is about to be made. The cache hears of the job with the next look at jobs.
     await until(lambda: jobs_of(placing, picky))
     await placing.world.kube.delete(PODS, slow, grace=0)
@@ -315,14 +315,20 @@ async def test_a_namespace_gets_no_more_than_its_policy_allows(placing: Bridge, 
         await placing.world.kube.delete(POLICIES, name)
 
 
+async def waiting_pod(placing: Bridge, namespace: str) -> tuple[Key, OurJob]:
+    """A pod whose job waits, because other pods have all nodes."""
+    fillers = [await placing.create(pod(namespace, f"filler-{number}")) for number in range(4)]
+    await placing.bound(*fillers)
+    key = await placing.create(pod(namespace, "waiting"))
+    await placing.told(key, "SlurmPending")
+    (waiting,) = jobs_of(placing, key)
+    return key, waiting
+
+
 async def test_a_pod_whose_waiting_job_is_cancelled_goes_and_is_not_submitted_again(
     placing: Bridge, namespace: str, slurm_with_external_nodes: SlurmBed
 ) -> None:
-    fillers = [await placing.create(pod(namespace, f"filler-{number}")) for number in range(4)]
-    await placing.bound(*fillers)
-    key = await placing.create(pod(namespace, "unwanted"))
-    await placing.told(key, "SlurmPending")
-    (waiting,) = jobs_of(placing, key)
+    key, waiting = await waiting_pod(placing, namespace)
     slurm_with_external_nodes.command("scancel", str(waiting.job_id))
     await until(lambda: placing.world.pods.get(key) is None)
     assert not jobs_of(placing, key)
@@ -333,10 +339,6 @@ async def test_a_pod_whose_waiting_job_is_cancelled_goes_and_is_not_submitted_ag
 async def test_a_pod_whose_job_is_held_is_told_how_to_release_it(
     placing: Bridge, namespace: str, slurm_with_external_nodes: SlurmBed
 ) -> None:
-    fillers = [await placing.create(pod(namespace, f"filler-{number}")) for number in range(4)]
-    await placing.bound(*fillers)
-    key = await placing.create(pod(namespace, "held"))
-    await placing.told(key, "SlurmPending")
-    (waiting,) = jobs_of(placing, key)
+    key, waiting = await waiting_pod(placing, namespace)
     slurm_with_external_nodes.command("scontrol", "hold", str(waiting.job_id))
     assert f"scontrol release {waiting.job_id}" in (await placing.told(key, "SlurmHeld")).lower()

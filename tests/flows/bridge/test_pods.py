@@ -16,10 +16,12 @@ import msgspec
 import pytest
 
 from isthmus import names
+from isthmus.bridge.cache import orphans
+from isthmus.bridge.cache.metrics import WorldMetrics
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.pods.sync import PodSync
 from isthmus.domain.bridge import jobstates, marker, placeholder, podrules
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.recorder import Recorder
@@ -28,6 +30,7 @@ from isthmus.model.meta import condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest, Number
+from isthmus.names import MetricName
 from isthmus.runtime.metrics import Metrics
 from isthmus.slurm import completion
 from isthmus.slurm.auth import MintedTokens
@@ -35,6 +38,7 @@ from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
 from isthmus.slurm.errors import AlreadyDone
 from tests.bed.faults import Faults
+from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import make_node, pod, until
 from tests.flows.kube.conftest import Through, through
@@ -59,6 +63,8 @@ class Stage:
         self.bed = bed
         self.cluster = cluster
         self.namespace = namespace
+        self.metrics = Metrics()
+        """Of the part under test, as the fixtures start it."""
         self.batch = bed.version < "25.11"
         self.nodes = ("n1", "n2") if self.batch else ("e1", "e2", "e3", "e4")
 
@@ -141,6 +147,10 @@ class Stage:
             status["containerStatuses"] = [container]
         await self.kube.merge_patch(PODS, found.metadata.key, {"status": status}, subresource="status")
 
+    def counted(self, metric: MetricName, /, **labels: str) -> float:
+        """What the part under test has counted in our namespace."""
+        return counted(self.metrics, metric, namespace=self.namespace, **labels)
+
     async def evicted(self, found: Pod) -> Pod:
         """Wait until a pod is asked to leave."""
 
@@ -217,8 +227,10 @@ async def syncing(
             helper = completion.connect([bed.completer_url], tokens, cluster=cluster, clock=clock)
             completer = await stack.enter_async_context(helper)
         world = World(kube, slurm, cluster=cluster)
+        metrics = metrics or Metrics()
+        WorldMetrics(world, tokens, metrics)
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
-        sync = PodSync(world, recorder, metrics or Metrics(), now=now, completer=completer)
+        sync = PodSync(world, recorder, metrics, now=now, completer=completer)
         async with at_work(world, recorder, sync.workers):
             yield world
 
@@ -257,14 +269,14 @@ async def hybrid(shared_slurm: Callable[..., SlurmBed], client: Client, namespac
 @pytest.fixture
 async def sync(config: Config, stage: Stage) -> AsyncIterator[World]:
     """The part under test, on external nodes."""
-    async with syncing(config, stage.bed) as world:
+    async with syncing(config, stage.bed, metrics=stage.metrics) as world:
         yield world
 
 
 @pytest.fixture
 async def hybrid_sync(config: Config, hybrid: Stage) -> AsyncIterator[World]:
     """The part under test, on nodes with slurmd."""
-    async with syncing(config, hybrid.bed) as world:
+    async with syncing(config, hybrid.bed, metrics=hybrid.metrics) as world:
         yield world
 
 
@@ -297,8 +309,12 @@ def a_gang() -> dict[str, Any]:
 @pytest.mark.usefixtures("sync")
 async def test_weakness_27_the_job_tells_that_its_pod_succeeded(stage: Stage) -> None:
     found, job_id = await stage.placed()
+    await stage.set_status(found, "Running")
+    await until(lambda: stage.counted(names.PODS_STARTED, kind="Pod"))
     await stage.set_status(found, "Succeeded")
     job = await stage.job(job_id, "CANCELLED")
+    assert stage.counted(names.PODS_STARTED) == 1
+    assert not stage.counted(names.PODS_EVICTED)
     text = f"{found.metadata.key}: Succeeded"
     assert job.comment
     assert job.comment.startswith(f"{text} isthmus-key=test:{found.metadata.uid}")
@@ -523,6 +539,7 @@ async def test_weakness_15_a_cancelled_job_takes_its_pod_with_it_within_two_seco
     assert min(delays) < 2, delays
     told = await stage.event(found, "SlurmJobCancelled")
     assert told["type"] == "Warning"
+    await until(lambda: stage.counted(names.PODS_EVICTED, kind="Pod", reason="cancelled") == len(delays))
     assert await stage.state(job_id) == "CANCELLED"
 
 
@@ -536,6 +553,7 @@ async def test_weakness_13_the_failure_of_a_node_takes_the_pod_with_it(stage: St
     finally:
         stage.bed.scontrol("update", f"nodename={node}", "state=resume")
     assert disruption(gone)[1] == "SlurmJobNodeFailed"
+    await until(lambda: stage.counted(names.PODS_EVICTED, reason="node_fail") == 1)
 
 
 @pytest.mark.usefixtures("sync")
@@ -547,6 +565,7 @@ async def test_weakness_13_a_time_limit_takes_the_pod_with_it(stage: Stage) -> N
     await stage.job(job_id, "TIMEOUT", within=120)
     gone = await stage.evicted(found)
     assert disruption(gone) == ("True", "SlurmJobTimeout", f"Slurm job {job_id} reached its time limit")
+    await until(lambda: stage.counted(names.PODS_EVICTED, reason="timeout") == 1)
 
 
 @pytest.mark.usefixtures("hybrid_sync")
@@ -555,6 +574,7 @@ async def test_weakness_13_a_requeued_job_takes_its_pod_with_it(hybrid: Stage) -
     hybrid.bed.scontrol("requeue", str(job_id))
     gone = await hybrid.evicted(found)
     assert disruption(gone) == ("True", "SlurmJobRequeued", f"Slurm job {job_id} was put back into the queue")
+    await until(lambda: hybrid.counted(names.PODS_EVICTED, reason="requeued") == 1)
     await hybrid.kube.delete(PODS, found.metadata.key, grace=0)
     await hybrid.job(job_id, "CANCELLED")
 
@@ -596,6 +616,7 @@ async def test_a_job_that_nobody_knows_takes_its_pod_with_it(stage: Stage) -> No
     await stage.bind(found, 9_999_999, stage.nodes[0])
     gone = await stage.evicted(found)
     assert disruption(gone) == ("True", "SlurmJobGone", "Slurm job 9999999 is not known to Slurm any more")
+    await until(lambda: stage.counted(names.PODS_EVICTED, reason="lost") == 1)
 
 
 async def test_nothing_is_evicted_while_slurm_is_away(config: Config, stage: Stage, faults: Faults) -> None:
@@ -719,12 +740,17 @@ async def test_a_pod_stays_if_somebody_writes_over_the_marker_of_its_job(config:
 
 
 @pytest.mark.usefixtures("sync")
-async def test_a_pod_that_was_bound_by_hand_is_left_alone(stage: Stage) -> None:
+async def test_a_pod_that_was_bound_by_hand_is_left_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orphans, "LASTING", 0.0)
+    assert counted(stage.metrics, names.ORPHANS) == 0
     found = await stage.create(nodeName=stage.nodes[0])
     told = await stage.event(found, "BoundWithoutSlurm")
     assert told["type"] == "Warning"
     await stage.everything_is_looked_at()
     assert not (await stage.kube.get(PODS, found.metadata.key)).leaving
+    await until(lambda: counted(stage.metrics, names.ORPHANS) == 1)
+    await stage.kube.delete(PODS, found.metadata.key, grace=0)
+    await until(lambda: counted(stage.metrics, names.ORPHANS) == 0)
 
 
 # --- how it is done ----------------------------------------------------------------------------------------------

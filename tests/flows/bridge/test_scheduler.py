@@ -1,5 +1,6 @@
 """Pods placed by a real Slurm, one by one."""
 
+import time
 from typing import Any
 
 from isthmus import names
@@ -25,6 +26,17 @@ async def test_a_pod_gets_the_node_that_slurm_gives(bridge: Bridge, namespace: s
     assert ours.marker.uids == (found.metadata.uid,)
     assert ours.job.name == "one"
     assert marker.read(ours.job.admin_comment) == ours.marker
+    of_pod = {"namespace": namespace, "kind": "Pod"}
+    # A binding may be in the cache before it is answered.
+    await until(lambda: bridge.counted(names.BIND_SECONDS, "_count") == 1)
+    assert bridge.counted(names.POD_WAIT, "_count", **of_pod) == 1
+    assert 0 <= bridge.counted(names.POD_WAIT, "_sum", **of_pod) < 60
+    assert 0 < bridge.counted(names.BIND_SECONDS, "_sum") < 60
+    assert bridge.counted(names.WAITING_GROUPS) == 0
+    await until(lambda: bridge.counted(names.BRIDGE_JOBS, state="running") == 1)
+    assert bridge.counted(names.BRIDGE_SLURM) == 1
+    assert abs(bridge.counted(names.BRIDGE_LAST_CONTACT) - time.time()) < 60
+    assert bridge.counted(names.BRIDGE_TOKEN_EXPIRY) > time.time()
 
 
 async def test_pods_wait_for_one_another_when_slurm_is_full(
@@ -35,6 +47,10 @@ async def test_pods_wait_for_one_another_when_slurm_is_full(
     (waiting,) = [key for key in keys if not (it := bridge.world.pods.get(key)) or not it.bound]
     message = await bridge.told(waiting, "SlurmPending")
     assert "waits because" in message
+    assert bridge.counted(names.WAITING_GROUPS, namespace=namespace) == 1
+    await until(lambda: bridge.counted(names.BRIDGE_JOBS, state="pending") == 1)
+    assert bridge.counted(names.BRIDGE_JOBS, state="running") == 4
+    await until(lambda: bridge.counted(names.POD_WAIT, "_count", namespace=namespace) == 4)
     slurm_with_external_nodes.command("true")
 
 
@@ -51,6 +67,23 @@ async def test_a_pod_for_which_no_node_is_free_leaves_no_failed_job(
     await until(lambda: [it for it in world.jobs if it.marker.keys == (late,)])
     known = [(it, marker.read(it.admin_comment)) for it in await world.slurm.jobs()]
     assert [it.job_state for it, found in known if found and found.keys == (late,)] == [("PENDING",)]
+
+
+async def test_a_pod_beside_a_queue_of_batch_jobs_leaves_no_failed_job(
+    bridge: Bridge, namespace: str, slurm_with_external_nodes: SlurmBed
+) -> None:
+    """Slurm lets no attempt overtake a batch job that waits, though that could not use the node that is free."""
+    world, slurm = bridge.world, slurm_with_external_nodes
+    batch = ("sbatch", "--parsable", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    jobs = [slurm.command(*batch).strip() for _ in range(2)]
+    try:
+        await until(lambda: sorted(world.states.get(job, ("",))[0] for job in jobs) == ["PENDING", "RUNNING"])
+        (found,) = await bridge.bound(await bridge.create(pod(namespace, "one")))
+        known = [(it, marker.read(it.admin_comment)) for it in await world.slurm.jobs()]
+        uids = (found.metadata.uid,)
+        assert [it.job_state for it, mark in known if mark and mark.uids == uids] == [("RUNNING",)]
+    finally:
+        slurm.command("scancel", *jobs)
 
 
 async def test_a_pod_that_claims_to_be_a_worker_redirects_nobody(

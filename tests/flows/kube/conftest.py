@@ -15,6 +15,7 @@ from isthmus.kube.config import Config
 from isthmus.kube.watch import watch
 from isthmus.model.base import Kind
 from isthmus.model.meta import Partial
+from isthmus.model.pod import PODS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults, Proxy
 
@@ -55,7 +56,8 @@ async def make_namespace(client: Client) -> str:
 async def namespace(client: Client) -> AsyncIterator[str]:
     name = await make_namespace(client)
     yield name
-    await client.delete(NAMESPACES, name)
+    # It stays: to look for objects of every kind in it, in order to delete it, takes 0.2 s of CPU time.
+    await client.delete_all(PODS, namespace=name, grace=0)
 
 
 @pytest.fixture

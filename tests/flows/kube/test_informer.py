@@ -83,12 +83,14 @@ async def test_a_kind_that_is_optional_may_come_and_go(client: Client, monkeypat
     made = definition("optional.isthmus.test", "Thing", plural="things", versions=[Version("v1", Partial)])
     async with running(informer):
         assert informer.contact.in_touch
+        assert not informer.is_served
         await install(client, made, manager="test")
         await client.create(kind, {"metadata": {"namespace": "default", "name": "it"}})
         await eventually(lambda: Key("default", "it") in informer.store)
+        await eventually(lambda: informer.is_served)
         await client.delete(DEFINITIONS, made["metadata"]["name"])
         await eventually(lambda: not len(informer.store))
-        await eventually(lambda: informer.contact.in_touch)
+        await eventually(lambda: informer.contact.in_touch and not informer.is_served)
 
 
 async def test_an_object_that_stops_matching_leaves_the_store(client: Client, namespace: str) -> None:

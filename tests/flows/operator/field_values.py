@@ -20,6 +20,7 @@ from tests.unit.operator.manifests import ED25519
 Spec = dict[str, Any]
 
 _FREE_FORM = "x-kubernetes-preserve-unknown-fields"
+_RELABELING: Final = [{"action": "labeldrop", "regex": "some"}]
 _PROBE = {"periodSeconds": 7}
 _POD = {"nodeSelector": {"example.org/kind": "some"}}
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -123,6 +124,10 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     "replication": {"enabled": True},
     "storage": {"size": "2Gi"},
     "podMonitorConfig": {"jobLabel": "some"},
+    "scrapeTimeout": "10s",
+    "relabelConfig": _RELABELING,
+    "metricRelabelConfigs": _RELABELING,
+    "metricRelabelings": _RELABELING,
     "exporter.exporter": {"image": "example.org/image:1"},
     "exporter.munge": {"image": "example.org/image:1"},
     "exporter.volumes": {"jail": {"volumeSourceName": "data"}},

@@ -29,14 +29,17 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet, NodeSetStatus
 from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.slurm import NodeChange
-from isthmus.operator.applying import Applier
+from isthmus.names import MetricName
+from isthmus.operator.applier import Applier
+from isthmus.operator.metrics import ClusterMetrics
 from isthmus.operator.nodesets.sync import NodeSetSync
-from isthmus.operator.reporting import Reporter
 from isthmus.operator.slurms import Address, Slurm
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.slurm.helpers import busy_on, new_key
@@ -52,13 +55,20 @@ FOR_OTHERS = 120.0
 class NodeSets:
     """A running NodeSet controller, and what tests do with it."""
 
-    def __init__(self, world: World, sync: NodeSetSync, kube: Client, requests: list[str]) -> None:
+    def __init__(
+        self, world: World, sync: NodeSetSync, kube: Client, requests: list[str], metrics: Metrics
+    ) -> None:
         self.world = world
+        self._metrics = metrics
         self.kube = kube
         """The test's own connection."""
         self.sync = sync
         self.requests = requests
         """The methods of all requests that the controller has sent and that change something, but Events."""
+
+    def counted(self, metric: MetricName, /, **labels: str) -> float:
+        """What the controller has counted in our namespace."""
+        return counted(self._metrics, metric, namespace=self.namespace, **labels)
 
     @property
     def namespace(self) -> str:
@@ -310,6 +320,7 @@ async def running(
         own = await stack.enter_async_context(Client(load(control_plane.kubeconfig)))
         world = World(kube, Settings(cgroup="none"), namespace=namespace)
         metrics = Metrics()
+        metrics.registry.register(ClusterMetrics([world]))
         # Events are sent beside everything else, and counted up many seconds later.
         for_events = await stack.enter_async_context(Client(way))
         recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
@@ -336,7 +347,7 @@ async def running(
                 await eventually(lambda: world.in_touch)
                 if slurm is not None:
                     await eventually(lambda: world.slurms.of(Key(namespace, CONTROLLER)))
-                yield NodeSets(world, sync, own, requests)
+                yield NodeSets(world, sync, own, requests, metrics)
             finally:
                 manager.stop()
                 world.slurms.stop()

@@ -19,8 +19,8 @@ from isthmus.model.base import Kind
 from isthmus.model.meta import HasMeta, Key, condition
 from isthmus.model.objects import CONFIGMAPS, SECRETS
 from isthmus.model.slinky import CONTROLLERS
-from isthmus.operator.applying import Applier
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.applier import Applier
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
@@ -46,8 +46,10 @@ async def caught_up(world: World) -> bool:
     """Whether every cache shows what the API server has."""
     informers = (*world._informers.values(), *(it.informer for it in world.references._known.values()))
     for informer in informers:
-        listing = await world.kube.list(informer.kind, **informer._selected)
-        there = {it.metadata.key: it.metadata.resource_version for it in listing.items}
+        there = {}
+        if informer.is_served:
+            listing = await world.kube.list(informer.kind, **informer._selected)
+            there = {it.metadata.key: it.metadata.resource_version for it in listing.items}
         if there != {it.metadata.key: it.metadata.resource_version for it in informer.store.values()}:
             return False
     return True

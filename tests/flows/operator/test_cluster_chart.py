@@ -1,5 +1,6 @@
 """The chart slurm-cluster: rendered and installed by the real helm, its cluster taken by a real API server."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -62,7 +63,14 @@ slurmNodes:
     sshdServiceType: LoadBalancer
     sshRootPublicKeys: ["ssh-ed25519 AAAA someone"]
     volumes: {jail: {volumeSourceName: jail}, jailSubMounts: []}
-  exporter: {enabled: true, size: 1, exporterContainer: null, volumes: {jail: {volumeSourceName: jail}}}
+  exporter:
+    enabled: true
+    size: 1
+    exporterContainer: null
+    collectionInterval: 15s
+    podMonitorConfig: {interval: 15s, jobLabel: slurm-exporter, metricRelabelConfigs: [{action: drop, regex: x}]}
+    serviceAccount: {create: true, name: slurm1-exporter}
+    volumes: {jail: {volumeSourceName: jail}}
   rest: {enabled: false, size: 2, threadCount: 3, maxConnections: 10}
 sConfigController:
   node: {k8sNodeFilterName: system, size: 1}
@@ -92,6 +100,11 @@ def rendered(helm: Helm, *words: str, values: str = "") -> list[dict[str, Any]]:
     return [found for found in yaml.safe_load_all(done.stdout) if found]
 
 
+def cluster_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    (manifest,) = (it for it in found if it["kind"] == "SlurmCluster")
+    return manifest
+
+
 async def taken(kube: Client, manifest: dict[str, Any], namespace: str) -> SlurmCluster:
     """Have the API server take a cluster, without making it; an unknown field is refused."""
     made = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}
@@ -99,12 +112,13 @@ async def taken(kube: Client, manifest: dict[str, Any], namespace: str) -> Slurm
 
 
 async def test_the_defaults_are_a_whole_cluster(helm: Helm, kube: Client, namespace: str) -> None:
-    (manifest,) = rendered(helm)
+    manifest = cluster_of(rendered(helm))
     assert manifest["metadata"]["name"] == "my-cluster"
     cluster = await taken(kube, manifest, namespace)
     nodes = cluster.spec.slurm_nodes
     assert nodes.worker.size == 2
     assert nodes.accounting.enabled
+    assert not nodes.exporter.enabled
     assert (nodes.login.sshd_service_type, nodes.login.sshd_service_node_port) == ("NodePort", 30022)
     assert [user.name for user in cluster.spec.users] == ["soperator"]
 
@@ -114,7 +128,7 @@ async def test_values_of_soperator_s_chart_work(helm: Helm, kube: Client, namesp
     claim = next(it for it in found if it["kind"] == "PersistentVolumeClaim")
     assert claim["metadata"]["name"] == "slurm1-controller-spool"
     assert claim["spec"]["resources"] == {"requests": {"storage": "5Gi"}}
-    cluster = await taken(kube, next(it for it in found if it["kind"] == "SlurmCluster"), namespace)
+    cluster = await taken(kube, cluster_of(found), namespace)
     nodes = cluster.spec.slurm_nodes
     assert nodes.controller.slurmctld.image == "example.org/slurmctld:1"
     assert nodes.controller.sssd_conf_secret_ref_name == "sssd"
@@ -123,12 +137,15 @@ async def test_values_of_soperator_s_chart_work(helm: Helm, kube: Client, namesp
         "persistentVolumeClaim": {"claimName": "slurm1-controller-spool"},
     }
     assert nodes.worker.size == 2  # a default cluster has nodes
+    assert nodes.exporter.collection_interval == "15s"
+    assert nodes.exporter.pod_monitor_config
+    assert nodes.exporter.pod_monitor_config.metric_relabel_configs == ({"action": "drop", "regex": "x"},)
+    assert nodes.exporter.service_account_name == "", "what soperator's chart would make, nobody makes here"
 
 
 async def test_the_shared_root_is_on_unless_it_is_turned_off(helm: Helm, kube: Client, namespace: str) -> None:
     def wish(*words: str) -> Any:
-        (manifest,) = rendered(helm, *words)
-        return manifest
+        return cluster_of(rendered(helm, *words))
 
     cluster = await taken(kube, wish(), namespace)
     assert cluster.spec.populate_jail == PopulateJail()
@@ -147,14 +164,77 @@ async def test_the_shared_root_is_on_unless_it_is_turned_off(helm: Helm, kube: C
 
 @pytest.mark.parametrize("cpu", ["1", "0.5", "500m", "2k"])
 async def test_amounts_are_taken_as_helm_reads_them(helm: Helm, kube: Client, namespace: str, cpu: str) -> None:
-    (manifest,) = rendered(helm, f"--set=slurmNodes.worker.resources.cpu={cpu}")
+    manifest = cluster_of(rendered(helm, f"--set=slurmNodes.worker.resources.cpu={cpu}"))
     cluster = await taken(kube, manifest, namespace)
     assert str(cluster.spec.slurm_nodes.worker.resources["cpu"]) == cpu
 
 
 def test_what_has_no_effect_is_said_after_the_install(helm: Helm) -> None:
     done = helm("install", "x", str(CHART), "--dry-run=client", "--values=-", stdin=OF_SOPERATOR)
-    assert "No effect: nodeExporter, cudaVersion, slurmScripts, images.munge" in done.stdout
+    assert "No effect: nodeExporter, cudaVersion, slurmScripts.builtIn, images.munge" in done.stdout
+
+
+CHECKS = """
+slurmScripts:
+  checks:
+    clock: {enabled: false}
+    disk_full: {on_fail: comment}
+    mine: {command: "my_check.sh", contexts: [prolog]}
+  custom:
+    my_check.sh: "#!/bin/sh\\nexit 0\\n"
+    gpu.py: "instead of the shipped one"
+    nhc.conf: "* || check_hw_eth eth0"
+slurmConfig: {epilog: /usr/bin/true}
+"""
+
+
+async def test_checks_are_delivered_to_the_shared_root(helm: Helm, kube: Client, namespace: str) -> None:
+    found = {it["kind"]: it for it in rendered(helm)}
+    config, jailed = found["ConfigMap"], found["JailedConfig"]
+    assert config["metadata"]["name"] == jailed["spec"]["configMap"]["name"] == "my-cluster-slurm-scripts"
+    for file in (it for it in (CHART / "files" / "slurm_scripts").glob("**/*") if it.is_file()):
+        if file.suffix == ".json":
+            assert json.loads(config["data"][file.name]) == json.loads(file.read_text())
+        elif "__pycache__" not in file.parts and ".mypy_cache" not in file.parts:
+            assert config["data"][file.name] == file.read_text()
+    items = {it["path"]: it for it in jailed["spec"]["items"]}
+    assert items["/opt/slurm_scripts/prolog.sh"]["mode"] == 0o755
+    assert items["/opt/slurm_scripts/checks/gpu.py"]["key"] == "gpu.py"
+    assert {it["key"] for it in items.values()} == set(config["data"])
+    made = {**jailed, "metadata": {**jailed["metadata"], "namespace": namespace}}
+    await kube.create(jailedconfig.JAILED_CONFIGS, made, dry_run=True)
+    spec = (await taken(kube, found["SlurmCluster"], namespace)).spec
+    assert (spec.slurm_config.prolog, spec.slurm_config.epilog) == (
+        "/opt/slurm_scripts/prolog.sh",
+        "/opt/slurm_scripts/epilog.sh",
+    )
+    assert spec.health_check_config
+    assert spec.health_check_config.health_check_interval == 120
+    assert spec.health_check_config.health_check_program == "/opt/slurm_scripts/hc_program.sh"
+    assert [it.state for it in spec.health_check_config.health_check_node_state] == ["ANY", "CYCLE"]
+
+
+def test_checks_are_changed_added_and_turned_off_by_values(helm: Helm) -> None:
+    found = {it["kind"]: it for it in rendered(helm, values=CHECKS)}
+    data = found["ConfigMap"]["data"]
+    checks = {it["name"]: it for it in json.loads(data["checks.json"])}
+    assert "clock" not in checks
+    assert (checks["disk_full"]["on_fail"], checks["disk_full"]["on_ok"]) == ("comment", "undrain")
+    assert checks["mine"] == {"name": "mine", "command": "my_check.sh", "contexts": ["prolog"]}
+    items = {it["key"]: it["path"] for it in found["JailedConfig"]["spec"]["items"]}
+    assert items["my_check.sh"] == "/opt/slurm_scripts/my_check.sh"
+    assert items["nhc.conf"] == "/opt/slurm_scripts/nhc.conf"
+    assert items["gpu.py"] == "/opt/slurm_scripts/checks/gpu.py"
+    assert data["gpu.py"] == "instead of the shipped one"
+    config = found["SlurmCluster"]["spec"]["slurmConfig"]
+    assert config == {"prolog": "/opt/slurm_scripts/prolog.sh", "epilog": "/usr/bin/true"}
+
+
+@pytest.mark.parametrize("off", ["--set=slurmScripts.enabled=false", "--set=populateJail=null"])
+def test_without_checks_or_a_shared_root_slurm_runs_no_scripts(helm: Helm, off: str) -> None:
+    (manifest,) = rendered(helm, off)
+    assert "healthCheckConfig" not in manifest["spec"]
+    assert "slurmConfig" not in manifest["spec"]
 
 
 PROMETHEUS = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}"
@@ -187,6 +267,9 @@ def test_daemons_can_be_closed_to_others_and_login_nodes_stay_open(
         (("--set=users[0].name=root", "--set=users[0].uid=0"), "uid"),
         (("--set=slurmNodes.controller.resources.memory=lots",), "memory"),
         (("--set=clusterName=Big_One",), "clusterName"),
+        (("--set=slurmScripts.checks.clock.on_fail=reboot",), "on_fail"),
+        (("--set=slurmScripts.checks.clock.timeuot=3",), "timeuot"),
+        (("--set=slurmScripts.custom.a/b=x",), "a/b"),
     ],
 )
 def test_wrong_values_are_refused_by_name(helm: Helm, words: tuple[str, ...], told: str) -> None:
@@ -245,5 +328,4 @@ async def test_values_among_the_examples_are_taken(helm: Helm, kube: Client, nam
     files = sorted(EXAMPLES.glob("values-*.yaml"))
     assert files
     for file in files:
-        (manifest,) = rendered(helm, values=file.read_text())
-        await taken(kube, manifest, namespace)
+        await taken(kube, cluster_of(rendered(helm, values=file.read_text())), namespace)

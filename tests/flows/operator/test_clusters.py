@@ -22,9 +22,9 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.storage import CLAIMS
-from isthmus.operator.applying import Applier
+from isthmus.operator.applier import Applier
 from isthmus.operator.clusters.sync import ClusterSync, NebiusNodeSetSync
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
@@ -144,11 +144,12 @@ class Bed:
         if self.cluster(name).spec.populate_jail is not None:
             await self.tell_writer(name)
 
-    async def tell_writer(self, name: str = "demo") -> None:
-        """Tell that the pod of sconfigcontroller is ready, as kubelet would; the rest is Kubernetes' own work."""
+    async def tell_writer(self, name: str = "demo", *, component: str = sconfig.COMPONENT) -> None:
+        """Tell that the pod of a Deployment is ready, as kubelet would; the rest is Kubernetes' own work."""
 
         def pods() -> tuple[Pod, ...]:
-            return self.world.pods.by("part", (sconfig.COMPONENT, self.key(name)))
+            store = self.world.exporter_pods if component == "exporter" else self.world.pods
+            return store.by("part", (component, self.key(name)))
 
         await eventually(lambda: len(pods()) == 1)
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -17,7 +17,7 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, NODESETS
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.slurmctld import ControllerSync
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import Config, Directive
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.slurmfiles import Wishes, Workers, files
+from isthmus.domain.operator.slurmfiles import Inputs, Workers, files
 from isthmus.model.slinky import Controller, NodeSet
 from tests.bed.slurm import SlurmBed
 
@@ -31,7 +31,7 @@ def nodeset(name: str, **spec: Any) -> NodeSet:
 def load(bed: SlurmBed, given_: Controller, *nodesets: NodeSet) -> Config:
     """Let slurmctld start with the files of a cluster, in which only ports and places are those of the bed."""
     workers = tuple(Workers.of(it) for it in nodesets)
-    made = files(Wishes(controller=given_, settings=Settings(cgroup="none"), workers=workers))
+    made = files(Inputs(controller=given_, settings=Settings(cgroup="none"), workers=workers))
     theirs = slurmconf.parse(bed.path("/etc/slurm/slurm.conf").read_text())
     kept = tuple(line for key in _OF_THE_BED for line in theirs.directives(key))
     ours = slurmconf.parse(made["slurm.conf"])

@@ -281,6 +281,8 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back_at_once(pair: Control
     until(bed, jobs[0], "RUNNING")
     saved(bed)
     pair.kill_pod("ctl-0")
+    # A command waits for a standby for about twice SlurmctldTimeout, which is short here.
+    wait_until(lambda: bed._box.run("squeue").returncode == 0, what="the standby is in charge", within=LIMIT)
     taken = bed.command("sbatch", "--parsable", "--hold", "-o/dev/null", "--wrap=true").strip()
     assert {state(bed, job) for job in jobs} <= {"PENDING", "RUNNING"}
     # Not even a job that was submitted at the last moment is lost on the way back.

@@ -26,10 +26,10 @@ from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS, RESTAPIS
 from isthmus.model.soperator import SLURM_CLUSTERS
 from isthmus.operator.accountings import AccountingSync
-from isthmus.operator.applying import Applier
+from isthmus.operator.applier import Applier
 from isthmus.operator.loginsets import LoginSetSync
-from isthmus.operator.reporting import Reporter
 from isthmus.operator.restapis import RestApiSync
+from isthmus.operator.statuswriter import Reporter
 from isthmus.processes.operator import LEASE_LABELS, PARTS
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed

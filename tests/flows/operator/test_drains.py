@@ -114,6 +114,7 @@ async def test_a_cordon_drains_and_its_end_brings_back(bed: NodeSets, node: str)
     await bed.in_state("w-0", "IDLE", without="DRAIN")
     await eventually(lambda: protected(bed, "w-0"))
     assert (await bed.in_state("w-1", "DRAIN")).reason == MINE, "another's drain was taken back"
+    assert bed.counted(names.DRAINS, nodeset="w", cause="cordon") == 2, "once, and once with another reason"
 
 
 async def test_what_a_user_says_on_a_pod_holds_until_he_says_otherwise(bed: NodeSets) -> None:
@@ -144,9 +145,14 @@ async def test_an_update_goes_round_jobs(bed: NodeSets) -> None:
     await bed.in_state("w-1", "DRAIN")
     await bed.quiet(seconds=1.5)
     assert bed.pods()["w-1"].metadata.uid == first["w-1"]
+    shown = [bed.counted(names.ROLLOUT_PODS, nodeset="w", state=it) for it in ("updated", "outdated")]
+    assert shown == [2, 1]
     await bed.end(job)
     await replaced(bed, "w-1")
     await bed.settled()
+    assert bed.counted(names.DRAINS, nodeset="w", cause="rollout") == 3
+    assert bed.counted(names.PODS_REPLACED, nodeset="w", cause="rollout") == 3
+    assert bed.counted(names.ROLLOUT_PODS, nodeset="w", state="outdated") == 0
     assert {it.metadata.uid for it in bed.pods().values()}.isdisjoint(first.values())
     assert (await bed.in_state("w-1", "IDLE", without="DRAIN")).reason == ""
 
@@ -256,6 +262,7 @@ async def test_a_node_that_slurm_forgot_is_brought_back(bed: NodeSets) -> None:
     await replaced(bed, "w-2")
     await bed.settled()
     assert await bed.told("SlurmNodeNotRegistered")
+    assert bed.counted(names.PODS_REPLACED, nodeset="w", cause="repair") == 1
 
 
 async def test_a_scheduled_update_keeps_its_reservation(bed: NodeSets) -> None:

@@ -87,7 +87,7 @@ async def do(client: Client, action: Action) -> None:
 async def test_a_drained_node_is_free_when_its_job_has_ended(client: Client, begin: Begin) -> None:
     job = await begin()
     assert await free_nodes(client, ["n1", "n2", "n9"]) == {"n9"}, "a node that is not drained is never free"
-    await do(client, Drain(("n1", "n2", "n9"), REASON))
+    await do(client, Drain(("n1", "n2", "n9"), REASON, "scale_in"))
     assert await free_nodes(client, ["n1", "n2", "n9"]) == {"n2", "n9"}
     await do(client, CancelJobs((job,), "over"))
     await node_that(client, is_free)
@@ -98,7 +98,7 @@ async def test_a_drained_node_is_free_when_its_job_has_ended(client: Client, beg
 async def test_a_suspended_job_keeps_its_node(bed: SlurmBed, client: Client, begin: Begin) -> None:
     """Slurm calls such a node idle, and drained, unless it counts memory."""
     job = await begin()
-    await do(client, Drain(("n1",), REASON))
+    await do(client, Drain(("n1",), REASON, "scale_in"))
     bed.scontrol("suspend", str(job))
     await node_that(client, is_free)
     assert await free_nodes(client, ["n1"]) == frozenset()
@@ -123,7 +123,7 @@ async def test_a_drain_comes_before_or_after_a_job_and_never_between(client: Cli
         group.create_task(users())
         for _ in range(4):
             await node_that(client, is_occupied)
-            await do(client, Drain(("n1",), REASON))
+            await do(client, Drain(("n1",), REASON, "scale_in"))
             await node_that(client, is_free)
             before = await _started(client, submitted)
             assert await free_nodes(client, ["n1"]) == {"n1"}
@@ -141,7 +141,7 @@ async def _started(client: Client, jobs: list[int]) -> set[int]:
 async def test_undrain_leaves_a_node_down_that_an_administrator_set_down(bed: SlurmBed, client: Client) -> None:
     bed.stop("slurmd-n1")  # or ReturnToService would bring it back
     await client.update_node("n1", NodeChange(state=("DOWN",), reason="ticket 4711"))
-    await do(client, Drain(("n1",), REASON))
+    await do(client, Drain(("n1",), REASON, "scale_in"))
     await do(client, Undrain(("n1",)))
     node = await client.node("n1")
     assert "DOWN" in node.state
@@ -150,7 +150,7 @@ async def test_undrain_leaves_a_node_down_that_an_administrator_set_down(bed: Sl
 
 async def test_a_job_that_can_be_requeued_is(client: Client, begin: Begin) -> None:
     job = await begin(requeue=True)
-    await do(client, Drain(("n1",), REASON))
+    await do(client, Drain(("n1",), REASON, "scale_in"))
     await do(client, RequeueJobs((job,), "its node goes", cleared=("n1",)))
 
     async def read() -> Job:

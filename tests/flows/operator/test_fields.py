@@ -43,7 +43,11 @@ BASES: Final[dict[Kind[Any], tuple[str, Spec]]] = {
         {
             "k8sNodeFilters": [{"name": "some", "nodeSelector": {"example.org/kind": "some"}}],
             "volumeSources": [{"name": "data", "emptyDir": {}}],
-            "slurmNodes": {"worker": {"size": 1}, "accounting": {"enabled": True}},
+            "slurmNodes": {
+                "worker": {"size": 1},
+                "accounting": {"enabled": True},
+                "exporter": {"enabled": True},
+            },
         },
     ),
     NEBIUS_NODESETS: ("gpu", {"clusterName": "whole", "replicas": 1}),

@@ -14,8 +14,8 @@ from isthmus.kube.informer import Informer
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, SECRETS, ConfigMap
 from isthmus.model.slinky import TOKENS, Token
-from isthmus.operator.applying import Applier, owner_reference
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.applier import Applier, owner_reference
+from isthmus.operator.statuswriter import Reporter
 from isthmus.runtime.references import Asker, NotReadYet, References
 from tests.flows.kube.waiting import eventually, running
 from tests.flows.operator.nodesets_bed import FOR_OTHERS

@@ -106,7 +106,9 @@ async def test_nothing_goes_while_slurm_is_away(alone: NodeSets) -> None:
     await alone.up("w-0", "w-1", register=False)
     await alone.settled()
     await alone.change(replicas=1)
-    await eventually(lambda: (it := alone.condition("Ready")) is not None and "1 pods are to go" in it.message)
+    await eventually(
+        lambda: (it := alone.condition("Ready")) is not None and "1 pods are deleted as soon" in it.message
+    )
     await alone.quiet()
     assert not alone.status().victims
     assert set(alone.pods()) == {"w-0", "w-1"}
@@ -125,6 +127,8 @@ async def test_scale_in_drains_deletes_and_keeps_the_rest(bed: NodeSets) -> None
     await bed.settled()
     assert set(bed.pods()) == {"w-0", "w-3"}
     assert bed.status().victims == ()
+    assert bed.counted(names.DRAINS, nodeset="w", cause="scale_in") == 2
+    assert not bed.counted(names.PODS_REPLACED)
     await bed.end(job)
 
 
@@ -350,7 +354,7 @@ async def test_a_pod_of_nobody_is_taken_in_and_one_of_others_is_complained_of(al
     metadata = {"namespace": alone.namespace, "name": "w-1", "labels": {**labels, names.INSTANCE_LABEL: "other"}}
     await alone.kube.create(PODS, {"metadata": metadata, "spec": stranger})
     await alone.change(replicas=2)
-    await eventually(lambda: (it := alone.condition("Degraded")) is not None and "not ours" in it.message)
+    await eventually(lambda: (it := alone.condition("Degraded")) is not None and "does not belong" in it.message)
 
 
 # DaemonSet mode
@@ -490,6 +494,7 @@ async def test_a_nodeset_that_is_deleted_drains_first(bed: NodeSets) -> None:
     await eventually(lambda: bed.leaving("w-0"))
     await bed.bury("w-0")
     await eventually(lambda: bed.key("w") not in bed.world.nodesets)
+    assert bed.counted(names.DRAINS, nodeset="w", cause="deletion") == 2
 
 
 async def test_a_namespace_that_goes_is_not_held_up(

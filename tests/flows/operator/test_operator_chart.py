@@ -104,17 +104,17 @@ def helm(helm_program: Path, tmp_path: Path) -> Helm:
     return Helm(helm_program, tmp_path)
 
 
-_texts: dict[str, str] = {}
+_texts: dict[tuple[str, tuple[str, ...]], str] = {}
 """The chart with values that a test has asked for: it is rendered once with each."""
 
 
-def rendered(helm: Helm, values: str = "") -> list[Manifest]:
-    if values not in _texts:
-        done = helm.run("template", "operator", str(CHART), "--namespace", HOME, values=values)
+def rendered(helm: Helm, values: str = "", *words: str) -> list[Manifest]:
+    if (values, words) not in _texts:
+        done = helm.run("template", "operator", str(CHART), "--namespace", HOME, *words, values=values)
         assert done.returncode == 0, done.stderr
-        _texts[values] = done.stdout
+        _texts[values, words] = done.stdout
     # The kinds are long, and the other loader needs half a second for them.
-    manifests = yaml.load_all(_texts[values], Loader=yaml.CSafeLoader)
+    manifests = yaml.load_all(_texts[values, words], Loader=yaml.CSafeLoader)
     return [found for found in manifests if found]
 
 
@@ -208,6 +208,33 @@ def test_the_pod_is_hardened_and_there_are_two(helm: Helm) -> None:
     }
     assert only(manifests, "Deployment", NAME)["spec"]["replicas"] == 2
     assert only(manifests, "PodDisruptionBudget", NAME)["spec"]["maxUnavailable"] == 1
+
+
+def scrape_marks(manifests: list[Manifest]) -> dict[str, str]:
+    marks = only(manifests, "Deployment", NAME)["spec"]["template"]["metadata"]["annotations"]
+    return {key: value for key, value in marks.items() if key.startswith("prometheus.io/")}
+
+
+def test_it_is_scraped_by_annotations_or_by_a_service_monitor_and_not_by_both(helm: Helm) -> None:
+    plain = rendered(helm)
+    marks = {"prometheus.io/scrape": "true", "prometheus.io/port": "8080", "prometheus.io/path": "/metrics"}
+    assert scrape_marks(plain) == marks
+    assert not named(plain, "ServiceMonitor")
+    wanted = "metrics: {serviceMonitor: {enabled: true, labels: {release: prometheus}, scrapeTimeout: 10s}}"
+    assert scrape_marks(rendered(helm, wanted)) == marks, "there is no such kind"
+    monitors = ("--api-versions", "monitoring.coreos.com/v1")
+    monitored = rendered(helm, wanted, *monitors)
+    assert not scrape_marks(monitored)
+    monitor = only(monitored, "ServiceMonitor", NAME)
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    ways = {"port": "metrics", "path": "/metrics", "interval": "30s", "scrapeTimeout": "10s"}
+    assert endpoint == {**ways, "honorLabels": True}
+    labels = only(monitored, "Service", f"{NAME}-metrics")["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    silent = rendered(helm, wanted + "\noperator: {metricsPort: 0}", *monitors)
+    assert not named(silent, "ServiceMonitor")
+    assert not scrape_marks(silent)
 
 
 def test_two_leaders_are_refused(helm: Helm) -> None:
@@ -406,6 +433,7 @@ WRITTEN = [
     ("batch", "jobs"),
     ("policy", "poddisruptionbudgets"),
     ("discovery.k8s.io", "endpointslices"),
+    *(("monitoring.coreos.com", it) for it in ("podmonitors", "servicemonitors")),
 ]
 IN_ITS_NAMESPACES = [
     *((verb, *it) for it in WRITTEN for verb in ("get", "list", "watch", "create", "patch", "delete")),
@@ -414,8 +442,11 @@ IN_ITS_NAMESPACES = [
     *((verb, "slurm.nebius.ai", "slurmclusters") for verb in ("get", "list", "watch", "patch", "delete")),
     *((verb, "slurm.nebius.ai", "nodesets") for verb in ("get", "list", "watch", "patch")),
     *((verb, "slurm.nebius.ai", "jailedconfigs") for verb in ("get", "list", "watch")),
+    *((verb, "slurm.nebius.ai", "nodeconfigurators") for verb in ("get", "list", "watch")),
     ("patch", "slurm.nebius.ai", "slurmclusters/status"),
     ("patch", "slurm.nebius.ai", "jailedconfigs/status"),
+    ("patch", "slurm.nebius.ai", "nodeconfigurators/status"),
+    ("update", "slurm.nebius.ai", "nodeconfigurators/finalizers"),
     ("update", "slinky.slurm.net", "nodesets/finalizers"),
     ("patch", "", "pods/status"),
     ("list", "", "events"),
@@ -442,6 +473,7 @@ NEVER = [
     ("create", "slurm.nebius.ai", "slurmclusters"),
     ("delete", "slurm.nebius.ai", "nodesets"),
     ("patch", "slurm.nebius.ai", "jailedconfigs"),
+    ("patch", "slurm.nebius.ai", "nodeconfigurators"),
     ("deletecollection", "", "pods"),
     ("watch", "", "events"),
     ("delete", "", "events"),

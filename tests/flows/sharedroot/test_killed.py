@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.sharedroot import looking, running
+from isthmus.sharedroot import inspection, operations
 from tests.bed.killing import Killer
 from tests.bed.seeds import seeds
 from tests.bed.trees import FIT, Dir, Fifo, File, Hard, Link, Node, fast, links, make, seen
@@ -96,7 +96,7 @@ class Ground:
         self._images = [make(top / str(it), an_image(it)) for it in range(3)]
         self._root = top / "root"
         self._roots: dict[tuple[int, ...], Path] = {(): make(top / "filled", {})}
-        running.populate(str(self._images[0]), str(self._roots[()]), image="", now="today", tell=lambda _: None)
+        operations.populate(str(self._images[0]), str(self._roots[()]), image="", now="today", tell=lambda _: None)
         edit(self._roots[()])
         self.begin()
 
@@ -135,7 +135,7 @@ class Ground:
         return self._roots[versions]
 
     def _refresh(self, root: Path, version: int) -> None:
-        running.refresh(str(self._images[version]), str(root), image="", now="today", tell=lambda _: None)
+        operations.refresh(str(self._images[version]), str(root), image="", now="today", tell=lambda _: None)
 
 
 def about(root: Path) -> About:
@@ -146,7 +146,7 @@ def about(root: Path) -> About:
     return {
         "files": files,
         "names": {path: group for group in links(root) for path in group},
-        "verified": dict(looking.verify(str(root), told=lambda *_: None).differing),
+        "verified": dict(inspection.verify(str(root), told=lambda *_: None).differing),
         "manifest": {json.loads(line)["path"]: line for line in manifest},
         "state": dict.fromkeys((it.name for it in (root / ".isthmus").iterdir()), "there"),
     }

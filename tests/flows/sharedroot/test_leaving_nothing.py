@@ -102,8 +102,14 @@ def test_many_jobs_at_once_leave_nothing_behind(jail: JailBed) -> None:
 
 def test_a_job_that_is_killed_leaves_nothing_behind(jail: JailBed) -> None:
     before = quiet(jail)
-    jobs = [submit(jail, "srun --mem=1 sleep 1000 & sleep 1000", "--mem=1") for _ in range(4)]
-    for job in jobs:
-        wait_for(jail, job, "RUNNING")
+    # Without control groups Slurm finds processes by their parents, and loses the child of a shell that it kills
+    # just as that forks. So no shell is left to fork when the jobs are killed.
+    script = "srun --mem=1 sleep 1000 & exec sleep 2000"
+    jobs = [submit(jail, script, "--mem=1") for _ in range(4)]
+
+    def all_sleep() -> bool:
+        return jail.command("ps", "-eo", "args").splitlines().count("sleep 2000") == len(jobs)
+
+    wait_until(all_sleep, what="no script is a shell any more", within=60)
     jail.command("scancel", "--signal=KILL", "--full", *jobs)
     assert_nothing_left(jail, before)

@@ -23,8 +23,8 @@ import msgspec
 import pytest
 
 from isthmus.errors import Retry, Terminal
-from isthmus.sharedroot import lock, moving, running
-from isthmus.sharedroot.filling import Filler
+from isthmus.sharedroot import lock, operations, rename
+from isthmus.sharedroot.executor import Filler
 from tests.bed.killing import Killer
 from tests.bed.seeds import seeds
 from tests.bed.trees import FIT, Dir, File, Hard, Link, Node, links, make, seen
@@ -196,8 +196,8 @@ def test_a_file_system_whose_renames_always_replace_is_filled_without_replacing(
     image: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on NFS."""
-    monkeypatch.setattr(moving, "_rename_new", lambda *_: False)
-    running.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
+    monkeypatch.setattr(rename, "_rename_new", lambda *_: False)
+    operations.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
     assert seen(root) == seen(image)
     staged = make(tmp_path / "staged", {"file": File(b"ours"), "link": Link("ours"), "directory": Dir()})
     there = make(tmp_path / "there", {"file": File(b"his"), "link": Link("his"), "directory": Dir(0o700)})
@@ -205,7 +205,7 @@ def test_a_file_system_whose_renames_always_replace_is_filled_without_replacing(
     with opened(staged) as staging, opened(there) as directory:
         for name in before:
             with pytest.raises(FileExistsError):
-                moving.put_new(name, name, staging=staging, directory=directory)
+                rename.put_new(name, name, staging=staging, directory=directory)
     assert seen(there) == before
 
 
@@ -293,7 +293,7 @@ def test_a_volume_that_fills_up_meanwhile_is_told_and_gone_on_with(
         with monkeypatch.context() as crowded:
             crowded.setattr(Filler, "fill", crowded_out)
             with pytest.raises(Terminal, match="is full"):
-                running.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
+                operations.populate(str(image), str(root), image="", now="today", tell=lambda _: None)
         assert not (root / ".isthmus/ready").exists()
         (root / "greedy").unlink()
         done(jail("populate", root, f"--source={image}"))
@@ -387,10 +387,10 @@ def test_links_devices_and_fifos_of_an_image_do_no_harm(image: Path, root: Path,
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("etc/passwd", "no root file system"),
+        ("etc/passwd", "not a root file system"),
         ("usr/bin/sbatch", "no Slurm"),
         ("usr/lib/slurm", "isthmus_jail.so"),
-        ("usr/sbin/sshd", "no sshd: nobody could log in"),
+        ("usr/sbin/sshd", "no sshd: users could no longer log in"),
     ],
 )
 def test_an_image_that_jobs_cannot_live_in_is_refused(missing: str, said: str, image: Path, root: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_refresh_to_an_image_without_sshd_is_refused_before_anything_changes(t
     for action in ("plan", "refresh"):
         result = jail(action, root, f"--source={new}")
         assert result.returncode == 3
-        assert "it has no sshd: nobody could log in any more" in result.stderr
+        assert "it has no sshd: users could no longer log in" in result.stderr
     assert (root / "usr/sbin/sshd").exists()
     assert (root / "etc/motd").read_bytes() == b"1"
 
@@ -423,14 +423,14 @@ def test_a_program_goes_on_while_its_file_is_replaced(tmp_path: Path, root: Path
     old = make(tmp_path / "old", {**FIT, "usr/bin/sleep": File(Path("/bin/sleep").read_bytes(), 0o755)})
     new = make(tmp_path / "new", {**FIT, "usr/bin/sleep": File(b"#!/bin/sh\n", 0o755)})
     done(jail("populate", root, f"--source={old}"))
-    running = subprocess.Popen([root / "usr/bin/sleep", "infinity"])
+    program = subprocess.Popen([root / "usr/bin/sleep", "infinity"])
     try:
         done(jail("refresh", root, f"--source={new}"))
-        assert running.poll() is None
+        assert program.poll() is None
         assert (root / "usr/bin/sleep").read_bytes() == b"#!/bin/sh\n"
     finally:
-        running.kill()
-        running.wait()
+        program.kill()
+        program.wait()
 
 
 def test_a_plan_says_what_a_refresh_then_does(tmp_path: Path, root: Path) -> None:

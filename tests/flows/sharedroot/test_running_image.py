@@ -11,8 +11,8 @@ import pytest
 
 from isthmus.domain.sharedroot.entry import Entry
 from isthmus.errors import Retry, Terminal
-from isthmus.sharedroot import gathering, running
-from isthmus.sharedroot.running import Done
+from isthmus.sharedroot import gatherer, operations
+from isthmus.sharedroot.operations import Done
 from isthmus.sharedroot.statedirectory import Ready
 from isthmus.sharedroot.tree import Tree
 
@@ -67,7 +67,7 @@ def container(image: Path, link: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def fill(source: Path, root: Path) -> Done | Ready:
-    return running.populate(str(source), str(root), image="login:1", now=NOW, tell=lambda _: None)
+    return operations.populate(str(source), str(root), image="login:1", now=NOW, tell=lambda _: None)
 
 
 def test_what_is_mounted_in_the_container_is_no_part_of_the_image(image: Path, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_container_that_ends_while_it_is_read_has_not_removed_anything(
     with container(image, link):
         fill(link, root)
     with container(image, link) as asleep:
-        walk = gathering.image_of
+        walk = gatherer.image_of
 
         def ends_meanwhile(source: Tree) -> dict[str, Entry]:
             asleep.kill()
@@ -112,9 +112,9 @@ def test_a_container_that_ends_while_it_is_read_has_not_removed_anything(
             found.pop("srv/kept", None)
             return found
 
-        monkeypatch.setattr(running, "image_of", ends_meanwhile)
+        monkeypatch.setattr(operations, "image_of", ends_meanwhile)
         with pytest.raises(Retry, match="disappeared"):
-            running.refresh(str(link), str(root), image="login:2", now=NOW, tell=lambda _: None)
+            operations.refresh(str(link), str(root), image="login:2", now=NOW, tell=lambda _: None)
     assert (root / "srv/kept").read_text() == "kept"
 
 

@@ -25,12 +25,17 @@ async def assert_one_job(client: Client, key: str, job_id: int) -> None:
     assert [job.job_id for job in await jobs_with_key(client, key)] == [job_id]
 
 
+async def submit_through(url: str, slurm: SlurmBed) -> tuple[str, int]:
+    """Submit a job by way of a proxy; its key and its id."""
+    key = new_key()
+    async with connect([url], MintedTokens(slurm.jwt_key)) as shaky:
+        return key, (await shaky.submit(batch_job(), key=key)).job_id
+
+
 async def test_the_answer_is_lost_but_the_job_is_found(slurm: SlurmBed, client: Client, faults: Faults) -> None:
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.lose_answer(method="POST", path=SUBMIT, times=1)
-        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
-            key = new_key()
-            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        key, job_id = await submit_through(proxy.url, slurm)
         assert proxy.count(method="POST", path=SUBMIT) == 1
     await assert_one_job(client, key, job_id)
 
@@ -53,9 +58,7 @@ async def test_the_request_is_lost_and_sent_again(
     monkeypatch.setattr(submitter, "_LATE_LOOKS", (0.1, 0.2))
     async with faults.in_front_of(slurm.rest_url) as proxy:
         proxy.cut(method="POST", path=SUBMIT, times=1)
-        async with connect([proxy.url], MintedTokens(slurm.jwt_key)) as shaky:
-            key = new_key()
-            job_id = (await shaky.submit(batch_job(), key=key)).job_id
+        key, job_id = await submit_through(proxy.url, slurm)
         assert proxy.count(method="POST", path=SUBMIT) == 2
     await assert_one_job(client, key, job_id)
 

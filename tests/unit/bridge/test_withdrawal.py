@@ -10,7 +10,7 @@ from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.withdrawal import Withdrawals, is_withdrawn
 from isthmus.domain.bridge import marker, outcome
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.outcome import Outcome, Result
 from isthmus.errors import Retry

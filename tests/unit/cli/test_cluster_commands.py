@@ -11,7 +11,7 @@ from isthmus.cli import doctor, reach
 from isthmus.cli.main import app
 from isthmus.domain.diagnosis import Finding
 from isthmus.errors import Terminal
-from isthmus.inspect import clusteraccess, clustermaking, clusterstatus
+from isthmus.inspect import clusteraccess, clustercreation, clusterstatus
 from isthmus.inspect.clusteraccess import Address, Entrance
 from isthmus.inspect.clusterstatus import PartLine, Problem, Status
 from isthmus.inspect.doctor import Report, lacking
@@ -36,7 +36,7 @@ def test_every_command_says_in_a_sentence_what_it_does(words: tuple[str, ...]) -
 
 
 def test_a_cluster_from_a_few_wishes() -> None:
-    made = clustermaking.manifest(
+    made = clustercreation.manifest(
         "demo",
         "hpc",
         workers=3,

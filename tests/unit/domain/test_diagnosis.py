@@ -20,7 +20,7 @@ from isthmus.domain.diagnosis.facts import (
     ReturnedFact,
     SlurmNodeFact,
 )
-from isthmus.domain.diagnosis.reading import read_answers, read_inside, read_jobs, read_nodes
+from isthmus.domain.diagnosis.probes import read_answers, read_inside, read_jobs, read_nodes
 from isthmus.domain.kube.conditions import no, yes
 from isthmus.model.meta import Condition, Key
 

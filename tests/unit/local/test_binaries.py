@@ -173,7 +173,7 @@ def program(path: Path, script: str) -> Path:
 
 @pytest.mark.parametrize(
     ("version", "will_do"),
-    [("1.26.0", True), ("1.26rc1", True), ("1.27.1", True), ("2.0", True), ("1.25.9", False), ("1.9.1", False)],
+    [("1.26.4", True), ("1.26.10", True), ("1.27rc1", True), ("2.0", True), ("1.26.3", False), ("1.9.10", False)],
 )
 def test_an_old_go_will_not_do(tmp_path: Path, version: str, *, will_do: bool) -> None:
     go = program(tmp_path / "go", f"echo go version go{version} linux/amd64")

@@ -1,7 +1,10 @@
 """What is asked of `up` against what is there, and `down` on whatever is left of a cluster."""
 
+import os
+import signal
 import socket
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +12,9 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import cgroups, lifecycle, state
+from isthmus.local.cluster import RESTART
+from isthmus.local.delegation import group_of
+from isthmus.local.machine import watchers_of
 from isthmus.local.progress import PlainProgress
 from isthmus.local.state import PublishedPort, Settings
 from tests.unit.local.conftest import eventually
@@ -130,3 +136,28 @@ def test_the_settings_go_first_so_that_half_a_cluster_is_none() -> None:
     state.forget("demo")
     assert state.names() == []
     assert state.directory("demo").exists()
+
+
+HOLDING = """
+import sys, time
+from isthmus.local import state
+with state.exclusive(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_down_ends_a_restart_that_holds_the_lock(group: str) -> None:
+    del group  # which has systemd left out
+    name = f"unit-{os.getpid():07}"
+    watchers = watchers_of(group_of(name))
+    cgroups.make(watchers)
+    words = [sys.executable, "-c", HOLDING, name, RESTART]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "held\n"
+        for procs in cgroups.members(watchers):
+            procs.write_text(str(process.pid))
+        lifecycle.down(name, PlainProgress())
+        assert process.wait() == -signal.SIGKILL
+    assert not cgroups.exists(group_of(name))

@@ -251,3 +251,38 @@ def test_a_daemon_that_always_gives_up_is_an_error_with_its_last_words(machine: 
     with pytest.raises(Terminal, match="broken on unit-machine does not become ready") as error:
         machine.start_until_ready(Part("broken", ("sh", "-c", "echo no such flag; exit 1"), lambda: False))
     assert str(error.value).count("no such flag") > 1
+
+
+# Never outside: it would end the machine on which tests run.
+REBOOT = """
+import ctypes, os, sys
+assert os.readlink("/proc/self/ns/pid") != sys.argv[1]
+ctypes.CDLL(None).reboot(0x01234567)
+"""
+
+
+def test_a_machine_that_reboots_from_inside_is_switched_on_again_and_one_that_is_halted_is_not(
+    tmp_path: Path, group: str
+) -> None:
+    begun = tmp_path / "begun"
+    machine = Machine(
+        tmp_path / "m",
+        hostname="unit-machine",
+        group=f"{group}/m",
+        keep=(tmp_path,),
+        restart=("touch", str(begun)),
+    )
+    machine.directory.mkdir()
+    machine.boot()
+    first = machine.init
+    machine.start(SLEEPER)
+    machine.run(sys.executable, "-c", REBOOT, str(Path("/proc/self/ns/pid").readlink()))
+    eventually(begun.exists)
+    assert not machine.init
+    begun.unlink()
+    machine.boot()
+    assert machine.init not in (None, first)
+    assert not machine.runs(SLEEPER.name)
+    machine.halt()
+    eventually(lambda: not cgroups.processes(group))
+    assert not begun.exists()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from isthmus.errors import Terminal
 from isthmus.local.addresses import Addresses
@@ -55,6 +56,13 @@ def worker(tmp_path: Path) -> Node:
 def read(worker: Node, name: str) -> Any:
     text = (worker.machine.directory / name).read_text()
     return tomllib.loads(text) if name.endswith("toml") else yaml.safe_load(text)
+
+
+def test_no_authority_is_taken_for_another_by_its_name(tmp_path: Path) -> None:
+    found = plane(tmp_path)
+    authorities = (found.authority, found.etcd_authority, found.front_proxy_authority)
+    subjects = {x509.load_pem_x509_certificate(it.certificate.read_bytes()).subject for it in authorities}
+    assert len(subjects) == len(authorities)
 
 
 def test_containerd_knows_its_pause_image_and_where_networks_are_described(worker: Node) -> None:

@@ -53,13 +53,14 @@ def test_other_claims_do_not(other: Claim) -> None:
 def test_a_shared_volume_takes_every_mode_and_is_on_all_nodes(modes: tuple[str, ...]) -> None:
     volume = volume_for(claim(SHARED, modes), HOME)
     assert volume["metadata"]["name"] == f"pvc-{UID}"
-    assert volume["spec"]["hostPath"]["path"] == f"/volumes/pvc-{UID}"
+    assert volume["spec"]["local"]["path"] == f"/volumes/pvc-{UID}"
     assert volume["spec"]["accessModes"] == list(modes)
     assert volume["spec"]["capacity"] == {"storage": "1Gi"}
     assert volume["spec"]["storageClassName"] == "some"
     assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
     assert {volume["spec"]["claimRef"][key] for key in ("namespace", "name", "uid")} == {"lab", "data", UID}
-    assert "nodeAffinity" not in volume["spec"]
+    (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "kubernetes.io/hostname", "operator": "Exists"}]
 
 
 @pytest.mark.parametrize("modes", [ONCE, ("ReadWriteOncePod",)])

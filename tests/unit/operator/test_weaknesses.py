@@ -22,7 +22,7 @@ from isthmus.domain.operator.nodeset.departures import Departures, departures
 from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.domain.operator.nodeset.marks import revisions
 from isthmus.domain.operator.nodeset.rollout import to_update
-from isthmus.domain.operator.slurmfiles import Wishes, Workers, slurm_conf
+from isthmus.domain.operator.slurmfiles import Inputs, Workers, slurm_conf
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -32,9 +32,9 @@ from isthmus.model.slinky import NODESETS, Accounting, Controller, LoginSet, Res
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.soperator import NodeSet as NebiusNodeSet
 from isthmus.operator.accountings import AccountingSync
-from isthmus.operator.applying import Applier
-from isthmus.operator.metrics import Figures
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.applier import Applier
+from isthmus.operator.metrics import ClusterMetrics
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.processes import operator
 from isthmus.runtime.metrics import Metrics
@@ -111,7 +111,7 @@ def test_weakness_w13_there_is_room_in_slurm_for_more_nodes_than_there_are() -> 
     """slurmctld takes no node beyond MaxNodeCount, and reads it only when it starts."""
     for replicas in (1, 3000, 5000):
         workers = Workers.of(nodeset(replicas, registration="Static"))
-        text = slurm_conf(Wishes(controller=SLURM, settings=SETTINGS, workers=(workers,)))
+        text = slurm_conf(Inputs(controller=SLURM, settings=SETTINGS, workers=(workers,)))
         most = slurmconf.parse(text, name="slurm.conf").get("MaxNodeCount")
         assert most is not None
         assert int(most) >= max(2 * replicas, 4096)
@@ -158,7 +158,7 @@ def test_weakness_w38_every_image_is_one_that_was_chosen() -> None:
 def test_weakness_w39_prometheus_is_told_of_nodes_slurm_tokens_and_readiness() -> None:
     world = World(Client(Config(server="http://127.0.0.1:1", credentials=Fixed())), SETTINGS)
     registry = CollectorRegistry()
-    registry.register(Figures([world]))
+    registry.register(ClusterMetrics([world]))
     ready = (Condition(type="Ready", status="True"),)
     workers = nodeset(5)
     counts = msgspec.structs.replace(workers.status, desired=5, slurm_drain=2, updated_replicas=3, conditions=ready)

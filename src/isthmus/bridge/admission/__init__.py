@@ -1,1 +1,1 @@
-"""The door of the bridge: webhooks that hand new pods to Slurm, and turn away what Slurm could not do."""
+"""Admission webhooks of the bridge: they hand new pods to Slurm, and refuse what Slurm cannot do."""

@@ -1,7 +1,7 @@
-"""What the API server is to know of our webhooks: which writes concern us, and by which certificate it trusts us.
+"""Registration of our webhooks at the API server: which writes they get, and which certificate it trusts.
 
 The chart registers the webhooks for as few writes as can be. With every replica of ours dead, new pods of ours are
-refused, and nobody else notices: the API server decides by itself that it need not ask. Neither is it asked when a
+refused, and no others are affected: the API server decides itself that it need not ask. Neither is it asked when a
 pod of ours loses a finalizer, so what runs can end.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from isthmus import names
-from isthmus.domain.bridge.grouping import GROUP_ANNOTATIONS, GROUP_LABELS
+from isthmus.domain.bridge.groups import GROUP_ANNOTATIONS, GROUP_LABELS
 from isthmus.kube.client import Client
 from isthmus.runtime.certkeeper import CertificateKeeper, Place
 from isthmus.runtime.metrics import Metrics
@@ -47,7 +47,7 @@ def certificates(client: Client, place: Place, *, metrics: Metrics, hosts: Seque
 
 
 def bridge_users(namespace: str, *, prefix: str = "slurm-bridge") -> tuple[str, ...]:
-    """Name the service accounts of the bridge's processes, as the API server knows them."""
+    """The service accounts of the bridge's processes, as the API server knows them."""
     return tuple(
         f"system:serviceaccount:{namespace}:{prefix}-{part}" for part in ("scheduler", "controllers", "all")
     )

@@ -1,4 +1,4 @@
-"""Answers what the API server asks about pods: gathers what is needed, and has `domain.podadmission` decide.
+"""Answers what the API server asks about pods: gathers what is needed, and has `domain.bridge.podadmission` decide.
 
     /mutate--v1-pod     pods that are created: with our scheduler's name, or in a managed namespace
     /validate--v1-pod   pods of ours that are created, resized, or whose asks or marks change
@@ -36,19 +36,17 @@ MUTATE: Final = "/mutate--v1-pod"
 VALIDATE: Final = "/validate--v1-pod"
 
 _PATIENCE: Final = 1.0
-"""Seconds that a request may wait for a look-up: the API server waits for five, and whoever creates the pod too."""
+"""Seconds that a request may wait for a look-up: the API server and the pod's creator wait for five."""
 
 
 class Caches(Protocol):
-    """What must be at hand; `bridge.world.World` has it, and `OwnCaches` for a process that is admission alone."""
+    """Caches that admission needs: those of `bridge.cache.world.World`, or `OwnCaches` in a process of its own."""
 
     @property
-    def namespaces(self) -> Store[Partial]:
-        """All namespaces, for their labels."""
+    def namespaces(self) -> Store[Partial]: ...
 
     @property
-    def policies(self) -> Store[BridgePolicy]:
-        """All policies."""
+    def policies(self) -> Store[BridgePolicy]: ...
 
 
 class OwnCaches:
@@ -66,7 +64,7 @@ class OwnCaches:
 
 
 class Admission:
-    """The two webhooks, as `routes`. A process puts them up like this.
+    """The two webhooks, as `routes`. A process serves them like this.
 
         caches = OwnCaches(client)                       # or its World
         admission = Admission(client, config, caches=caches, metrics=metrics, bridge_users=…)
@@ -117,7 +115,7 @@ class Admission:
         return Verdict(patch=podadmission.mutate(pod, self._rules, owners=owners), warnings=warnings)
 
     async def validate(self, request: AdmissionRequest) -> Verdict:
-        """Say whether Slurm could place a pod as it is, or as somebody wants to change it."""
+        """Whether Slurm could place a pod as it is, or as an update would change it."""
         if request.operation not in {"CREATE", "UPDATE"}:
             return Verdict()
         pod = _pod(request)
@@ -127,7 +125,7 @@ class Admission:
         try:
             owners = await self._above(pod)
         except (IsthmusError, TimeoutError):
-            owners = []  # Whoever submits the job reads them again, and tells.
+            owners = []  # The submitter reads them again, and reports.
         if request.operation == "CREATE":
             warnings = podadmission.validate_create(pod, self._rules, owners=owners, grant=grant)
         else:
@@ -148,7 +146,7 @@ class Admission:
         try:
             return await self._above(pod)
         except (IsthmusError, TimeoutError) as error:
-            # Let in without the mark, it would be placed alone for good; who made it tries again.
+            # Admitted without the mark, it would be placed alone for good; its controller tries again.
             why = str(error) or "no answer in time"
             raise Terminal(
                 f"cannot read the Job that says whether its pods start together: {why}",
@@ -156,7 +154,7 @@ class Admission:
             ) from error
 
     async def _above(self, pod: Pod) -> list[Source]:
-        """Read what stands above a pod, the nearest first."""
+        """Read the owners of a pod, the nearest first."""
         if pod.metadata.controller is None:
             return []
         async with asyncio.timeout(_PATIENCE):
@@ -178,12 +176,12 @@ class Admission:
         )
 
     async def _manages(self, namespace: str) -> bool:
-        """Tell whether all pods of a namespace are for Slurm, unless they object."""
+        """Whether all pods of a namespace are for Slurm, unless they object."""
         selector = self._config.managed_namespace_selector
         if selector is None:
             return namespace in self._config.managed_namespaces
         found = await self._namespace(namespace)
-        # Where we cannot tell, the API server could: it knows the labels by which it asked us.
+        # The API server decided by the labels before it asked us, so a namespace that we do not know matches.
         return found is None or selectors.matches(selector, found.metadata.labels)
 
     async def _namespace(self, name: str) -> Partial | None:
@@ -199,7 +197,7 @@ class Admission:
 
 
 def _pod(request: AdmissionRequest) -> Pod:
-    """Read the pod of a request. On its way in it need not say where it is going."""
+    """Read the pod of a request. On creation its metadata may lack the namespace."""
     pod = request.read(Pod)
     metadata = msgspec.structs.replace(pod.metadata, namespace=request.namespace)
     return msgspec.structs.replace(pod, metadata=metadata)

@@ -1,1 +1,1 @@
-"""Caches of both worlds, and the look-ups between them."""
+"""Caches of Kubernetes and Slurm, and the look-ups between them."""

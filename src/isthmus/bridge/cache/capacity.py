@@ -27,7 +27,7 @@ _NOTHING: Final = Taken()
 
 
 class Capacity:
-    """Tells what is left for Slurm; `placed` says whether Slurm placed a pod."""
+    """Knows what is left for Slurm; `placed` says whether Slurm placed a pod."""
 
     def __init__(self, nodes: Store[Node], pods: Store[Pod], *, placed: Callable[[Pod], bool]) -> None:
         self._placed = placed
@@ -37,7 +37,7 @@ class Capacity:
         pods.on_change(self._pod_changed)
 
     def on_change(self, hook: Callable[[str], None]) -> None:
-        """Tell `hook` of each Kubernetes node on which there is more or less for Slurm from now on."""
+        """Call `hook` for each Kubernetes node whose capacity for Slurm changes."""
         self._hooks.append(hook)
 
     def reserved(self, node: str) -> Mapping[str, int]:
@@ -45,12 +45,12 @@ class Capacity:
         return self._reserved.get(node, _NOTHING).amounts
 
     def free(self, node: Node, resource: str) -> int:
-        """Tell how much there is of a resource when all pods that Slurm placed are gone."""
+        """How much there is of a resource when all pods that Slurm placed are gone."""
         has = amount(resource, node.status.allocatable.get(resource, "0"))
         return has - self.reserved(node.metadata.name).get(resource, 0)
 
     def misfit(self, constraints: Constraints, node: Node) -> str | None:
-        """Say why a node could not take a pod even if Slurm had placed nothing else there, or None if it could."""
+        """Why a node could not take a pod even if Slurm had placed nothing else there, or None if it could."""
         if any(need > self.free(node, name) for name, need in constraints.needs):
             return TOO_SMALL
         ports = self._reserved.get(node.metadata.name, _NOTHING).ports

@@ -10,7 +10,7 @@ when a node is cordoned, nor when it is uncordoned. Until it is drained, new job
 
 Pods of one template share an answer. It is made once, in O(nodes), and later only what changed is looked at again:
 every change of a node is written into a log, and an answer remembers how far it has read. Heartbeats change
-nothing, and neither does a DaemonSet's pod that comes or goes without making a node too small for somebody.
+nothing, and neither does a DaemonSet's pod that comes or goes without making a node too small for a waiting pod.
 """
 
 from collections import Counter, OrderedDict
@@ -37,10 +37,10 @@ _ANSWERS: Final = 64
 """Templates remembered: at 5,000 nodes, none of which fits, an answer takes half a megabyte."""
 
 _LOG: Final = 4096
-"""Changes remembered; an answer that is further behind is made anew."""
+"""Changes remembered; an answer that is further behind is recreated."""
 
-_NOT_THERE: Final = "is no node of this Kubernetes"
-_COUNTED_ELSEWHERE: Final = "is a worker on an external node, which counts as that one"
+_NOT_THERE: Final = "is not a node of this Kubernetes cluster"
+_COUNTED_ELSEWHERE: Final = "runs on a machine that Slurm has as an external node"
 _MIB: Final = 1 << 20
 
 
@@ -51,7 +51,7 @@ class Excluded(Data, frozen=True):
     feasible: int
     why: str
     passing: str = ""
-    """Those of them that are shut and about to be drained: a job that waits does not have to be told of them."""
+    """Those of them that are shut and about to be drained: a waiting job is not updated for them."""
 
     @property
     def lasting(self) -> str:
@@ -103,15 +103,15 @@ class FeasibleNodes:
         return self._log_from + len(self._log)
 
     def on_change(self, hook: Callable[[], None]) -> None:
-        """Tell `hook` that answers changed; once, until somebody asks again, however much happens meanwhile."""
+        """Call `hook` when answers change; once, until the next question, however much happens meanwhile."""
         self._hooks.append(hook)
 
     def excluded(self, constraints: Constraints) -> Excluded:
-        """Tell which Slurm nodes a pod must not get."""
+        """Which Slurm nodes a pod must not get."""
         return self._answer_to(constraints).excluded
 
     def misfits(self, constraints: Constraints) -> Collection[str]:
-        """Name all Slurm nodes that a pod cannot use, also those that Slurm would not give it anyhow."""
+        """All Slurm nodes that a pod cannot use, also those that Slurm would not give it anyway."""
         return self._answer_to(constraints).misfits.keys()
 
     def _answer_to(self, constraints: Constraints) -> _Answer:
@@ -127,7 +127,7 @@ class FeasibleNodes:
         return answer
 
     def excluded_by_any(self, constraints: Collection[Constraints]) -> Excluded:
-        """Tell which Slurm nodes a job must not get whose pods differ: those that one of them cannot use."""
+        """Which Slurm nodes a job must not get whose pods differ: those that one of them cannot use."""
         if len(constraints) == 1:
             return self.excluded(next(iter(constraints)))
         merged, for_good = _Answer(), set[str]()
@@ -140,7 +140,7 @@ class FeasibleNodes:
         return merged.excluded
 
     def misfit(self, constraints: Constraints, kube_node: str) -> str | None:
-        """Say why a Kubernetes node does not fit, or None if it does."""
+        """Why a Kubernetes node does not fit, or None if it does."""
         self._told = False
         node = self._nodes.get(Key("", kube_node))
         if node is None:
@@ -205,7 +205,7 @@ class FeasibleNodes:
         answer.excluded = Excluded(hostlist, feasible, why, passing)
 
     def _largest(self, constraints: Constraints, misfits: dict[str, str]) -> str:
-        """Name the node that comes nearest to what a pod needs, and what is missing there."""
+        """The node that comes nearest to what a pod needs, and what is missing there."""
 
         def free(name: str) -> list[tuple[str, int, int]]:
             node, known = self._nodes.get(Key("", self._map.kube_name(name) or "")), self._slurm_nodes.get(name)
@@ -218,10 +218,10 @@ class FeasibleNodes:
         small = [name for name, reason in misfits.items() if reason == TOO_SMALL]
         nearest = max(small, key=lambda name: min((has / need for _, need, has in free(name)), default=0.0))
         lacking = [sentence(*it) for it in free(nearest) if it[1] > it[2]]
-        return f"The largest, {nearest}, does not do even without other pods of Slurm: {'; '.join(lacking)}"
+        return f"The largest node, {nearest}, is too small even without other pods of Slurm: {'; '.join(lacking)}"
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        # That a node appears, goes, or has another name in Slurm, the map tells.
+        # The map reports nodes that appear, disappear, or change their name in Slurm.
         if old is None or new is None:
             return
         if old.metadata.labels != new.metadata.labels or old.spec != new.spec:
@@ -246,7 +246,7 @@ class FeasibleNodes:
             self._size_changed(name)
 
     def _size_changed(self, slurm_node: str) -> None:
-        """Look whether it matters: everybody who waits is woken by a change."""
+        """Report a change only if it matters: every waiting group is woken by it."""
         if slurm_node not in self._slurm_nodes:
             return
         if len(self._answers) == _ANSWERS or any(
@@ -274,7 +274,7 @@ def _outgrows(constraints: Constraints, node: slurm.Node | None) -> bool:
 
 
 def _size(node: slurm.Node | None, resource: str, need: int) -> int:
-    """Tell how much of a resource Slurm thinks that a node has; as much as is needed where it does not say."""
+    """How much of a resource Slurm thinks that a node has; as much as is needed where it does not say."""
     if node and node.cpus and resource == "cpu":
         return node.cpus * 1000
     if node and node.real_memory and resource == "memory":

@@ -5,13 +5,14 @@
       │              └──► not seen for long, or slurmctld was restarted ──► asked for ──► there: goes on
       └──► refused                                                           └──► not there: lost
 
-Three parties read the object. It goes when the last of them is done with it:
+Four parties read the object. It is dropped when the last of them is done with it:
 
     scheduler     counts its slots and nodes, until the poller shows the job or no pod needs it   `awaited`
+    vacancies     count the whole nodes that Slurm gave it, until the poller shows which          `starting`
     job reader    answers from its record, until the poller has it                                `record`
     poller        asks about its state often, for a moment                                        `watched_until`
 
-A job that is about to end is watched as well; of such a one nothing but the id is in here.
+A job that is about to end is watched as well; of such a job only the id is known here.
 
 slurmctld saves its jobs some seconds after it took them. If it is killed in between, such a job is gone, and its id
 may be given to another. So a job counts as there only if it carries our marker (`JobReader.has`).
@@ -25,23 +26,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.placement import Allocation
 from isthmus.domain.languages import hostlist
 from isthmus.model.slurm import Job, JobRequest
 from isthmus.slurm.submission import with_key
 
 UNSEEN: Final = 15.0
-"""After so many seconds a job that was submitted but never seen is asked for by its id, and after as many again."""
+"""Seconds after which a job that was submitted but never seen is read by its id, and again after as many."""
 
 _WATCHED: Final = 3.0
-"""How long a job that is about to start or to end is asked about by its id; after that it is one among all."""
+"""How long a job that is about to start or to end is polled by its id; after that it is polled with all others."""
 
 _SWEEP: Final = 1.0
-"""So often, in seconds, those that are done with are looked for. The poller asks many times a second."""
+"""Seconds between sweeps of finished entries. The poller asks many times a second."""
 
 _ATTEMPTS: Final = 20_000
-"""So many gangs are remembered: far more than can be submitted before the first of them is seen."""
+"""Gangs that are remembered: far more than can be submitted before the first of them is seen."""
 
 _CLUSTER_CHARS: Final = 13
 
@@ -51,7 +52,7 @@ class JobInFlight:
     """A job between our request and Slurm's lists."""
 
     job_id: int = 0
-    """0 as long as nobody knows whether Slurm took it."""
+    """0 until it is known that Slurm took it."""
     group: GroupKey | None = None
     gang: str = ""
     """The uid of the gang's object, or of the pod that is alone: as in the job's marker."""
@@ -66,9 +67,11 @@ class JobInFlight:
     record: Job | None = None
     """What its record says, as far as we know it from its submission; its nodes once they have been read."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Whoever submitted a job and the poller want to know its nodes at the same time: one of them asks."""
+    """The submitter and the poller need the nodes of a job at the same time: one of them reads them."""
+    whole_nodes: int = 0
+    """How many nodes it started on that it does not share."""
     check_at: float = math.inf
-    """When Slurm is to be asked whether it still has it."""
+    """When to ask Slurm whether it still has the job."""
     watched_until: float = -math.inf
 
     @property
@@ -77,7 +80,7 @@ class JobInFlight:
         return self.record is not None and self.record.job_state == ("RUNNING",)
 
     def is_over(self, now: float) -> bool:
-        """Whether nobody needs it any more. A record that the poller never comes for is not kept for ever."""
+        """Whether it can be dropped. A record that the poller never asks for is not kept forever."""
         wanted = self.record is not None and self.check_at > now
         return not self.awaited and not wanted and self.watched_until < now
 
@@ -89,7 +92,7 @@ class JobInFlight:
 
 
 class JobsInFlight:
-    """The jobs in flight of one process; `nudge` has the poller ask at once."""
+    """The jobs in flight of one process; `nudge` makes the poller ask at once."""
 
     def __init__(
         self, *, cluster: str, nudge: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -102,11 +105,12 @@ class JobsInFlight:
         self._attempts: OrderedDict[str, int] = OrderedDict()
         """The next attempt of each gang that was submitted lately; later, its jobs themselves have the number."""
         self._watched: dict[int, JobInFlight] = {}
-        """Those that are watched, the first to be one among all first."""
+        """Those that are watched, by the end of that time."""
+        self._starting: dict[int, JobInFlight] = {}
+        """Those with `whole_nodes` that the poller has not shown."""
         self._swept_at = -math.inf
 
     def get(self, job_id: int) -> JobInFlight | None:
-        """Find a job by its id."""
         return self._by_id.get(job_id)
 
     # Submission
@@ -114,7 +118,7 @@ class JobsInFlight:
     def begin(
         self, group: GroupKey, gang: str, *, slots: int, uids: Collection[str], attempt: int = 0
     ) -> JobInFlight:
-        """Take note of a job before it is submitted. One that is in doubt is submitted again under its key.
+        """Record a job before it is submitted. One that is in doubt is submitted again under its key.
 
         `attempt` is the least number that no known job of the gang has: a lost answer is looked for under its own
         number, not an older one.
@@ -129,24 +133,27 @@ class JobsInFlight:
         return flight
 
     def taken(self, flight: JobInFlight, job_id: int, components: Sequence[JobRequest]) -> None:
-        """Take note that Slurm made the job of these components."""
+        """Record that Slurm made the job of these components."""
         self._count(flight.gang, flight.attempt + 1)
         flight.job_id = job_id
         flight.record = _as_submitted(job_id, *components, key=flight.key) if len(components) == 1 else None
         flight.check_at = self._clock() + UNSEEN
         self._by_id[job_id] = flight
+        if flight.at_once and (nodes := whole_nodes(components[0])):
+            flight.whole_nodes = nodes
+            self._starting[job_id] = flight
         self._await(flight)
         self.watch(job_id)
 
     def refused(self, flight: JobInFlight) -> None:
-        """Take note that there is no such job, and will be none under this key."""
+        """Record that there is no such job, and will be none under this key."""
         self._count(flight.gang, flight.attempt + 1)
         self.release(flight)
 
     # What the scheduler counts on
 
     def awaited(self, group: GroupKey, gang: str, *, seen: Collection[int]) -> list[JobInFlight]:
-        """Find the jobs of a gang that nobody has seen yet; all others of the group are released."""
+        """Find the jobs of a gang that are not in `seen`; all others of the group are released."""
         taken = [it for it in self._awaited.get(group, ()) if it.job_id]
         unseen = [it for it in taken if it.gang == gang and it.job_id not in seen]
         for flight in taken:
@@ -155,15 +162,15 @@ class JobsInFlight:
         return unseen
 
     def awaited_groups(self) -> set[GroupKey]:
-        """Name the groups that count on a job which Slurm took."""
+        """The groups that count on a job which Slurm took."""
         return {it.group for it in self._by_id.values() if it.awaited and it.group}
 
     def check_in(self, flight: JobInFlight) -> float:
-        """Tell in how many seconds Slurm is to be asked whether it has a job; 0 for now."""
+        """In how many seconds to ask Slurm whether it has a job; 0 for now."""
         return max(0.0, flight.check_at - self._clock())
 
     def checked(self, flight: JobInFlight) -> None:
-        """Take note that Slurm has it."""
+        """Record that Slurm has it."""
         flight.check_at = self._clock() + UNSEEN
 
     def release(self, flight: JobInFlight) -> None:
@@ -182,10 +189,17 @@ class JobsInFlight:
             flight.awaited = False
         return [flight.key for flight in released if not flight.job_id]
 
+    def starting(self) -> Collection[JobInFlight]:
+        """Jobs that have whole nodes, of which the poller has not shown which; Slurm may have lost an old one."""
+        now = self._clock()
+        for job_id in [it.job_id for it in self._starting.values() if it.check_at <= now]:
+            del self._starting[job_id]
+        return self._starting.values()
+
     # What the poller and the job reader need
 
     def watch(self, job_id: int) -> None:
-        """Ask about this job often for a while, because it is about to start or to end."""
+        """Poll this job often for a while, because it is about to start or to end."""
         if not self.watched():
             self._nudge()
         flight = self._by_id.setdefault(job_id, JobInFlight(job_id=job_id))
@@ -194,7 +208,7 @@ class JobsInFlight:
         self._watched[job_id] = flight
 
     def watched(self) -> Collection[int]:
-        """Name the jobs that are to be asked about often; whatever is done with leaves here, now and then."""
+        """The jobs to poll often. Drops finished entries now and then."""
         now = self._clock()
         while self._watched and self._watched[first := next(iter(self._watched))].watched_until < now:
             del self._watched[first]
@@ -205,12 +219,14 @@ class JobsInFlight:
         return self._watched.keys()
 
     def seen(self, job_id: int) -> None:
-        """Take note that the poller has the record of a job."""
+        """Record that the poller has the record of a job."""
+        self._starting.pop(job_id, None)
         if flight := self._by_id.get(job_id):
             flight.record = None
 
     def slurm_restarted(self) -> None:
         """Take no job for granted: Slurm may have lost it, and have given its id to another."""
+        self._starting.clear()
         for flight in self._by_id.values():
             flight.record = None
             flight.check_at = self._clock()
@@ -226,6 +242,11 @@ class JobsInFlight:
         self._attempts.move_to_end(gang)
         if len(self._attempts) > _ATTEMPTS:
             self._attempts.popitem(last=False)
+
+
+def whole_nodes(request: JobRequest) -> int:
+    """How many nodes a job needs for itself; 0 for one that shares them."""
+    return (request.minimum_nodes or 1) if request.shared == ("none",) else 0
 
 
 def _as_submitted(job_id: int, request: JobRequest, *, key: str) -> Job:

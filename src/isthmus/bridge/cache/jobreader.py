@@ -1,4 +1,4 @@
-"""Reads no more of a job than is not known already.
+"""Reads of a job only what is not known already.
 
 The full record of a job is eleven kilobytes, and costs slurmrestd more than the job's submission did. But of a job
 that we made we know everything except its state, which the poller sees, and its nodes, which a short call tells. So
@@ -8,6 +8,7 @@ from submission to binding a pod costs two calls of its own.
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import msgspec
@@ -26,58 +27,50 @@ from isthmus.tasks import TaskGroup
 _AT_ONCE: Final = 8
 
 
+@dataclass(eq=False)
 class JobReader:
     """Reads the records of jobs for the poller, from what is known of a job where that is enough.
 
     `known` and `state` find what the poller has.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        inflight: JobsInFlight,
-        *,
-        cluster: str,
-        known: Callable[[int], Job | None],
-        state: Callable[[int], States | None],
-    ) -> None:
-        self._client = client
-        self._inflight = inflight
-        self._cluster = cluster
-        self._known = known
-        self._state = state
-        self._doubted: set[int] = set()
-        """Jobs whose ids may be somebody else's by now."""
+    client: Client
+    inflight: JobsInFlight
+    _: KW_ONLY
+    cluster: str
+    known: Callable[[int], Job | None]
+    state: Callable[[int], States | None]
+    _doubted: set[int] = field(default_factory=set, init=False)
+    """Jobs whose ids Slurm may have given to others."""
 
     def doubt(self, ids: Iterable[int]) -> None:
         """Take nothing for granted of these jobs until they are read in full."""
         self._doubted.update(ids)
 
     async def jobs(self) -> tuple[Job, ...]:
-        """Read all jobs."""
-        found = await self._client.jobs()
+        found = await self.client.jobs()
         self._doubted.clear()
         return found
 
     async def has(self, flight: JobInFlight) -> bool:
-        """Ask whether Slurm has a job that it took. Another job may have its id by now: the marker tells."""
+        """Whether Slurm has a job that it took. Another job may have its id by now, so the marker decides."""
         try:
-            jobs = await self._client.job(flight.job_id)
+            jobs = await self.client.job(flight.job_id)
         except NotFound:
             return False
         found = (marker.read(job.admin_comment) for job in jobs)
-        return any(it and it.cluster == self._cluster and it.uid == flight.gang for it in found)
+        return any(it and it.cluster == self.cluster and it.uid == flight.gang for it in found)
 
     async def started(self, flight: JobInFlight) -> bool:
-        """Read the nodes of a job that is to have started; say whether it has. Of one that packs nodes, do not."""
+        """Read the nodes of a job that should have started; return whether it has. Not for jobs that pack nodes."""
         record = flight.record
-        if record is None or _is_packed(record) or not (await self._client.server()).has(Feature.ALLOCATIONS):
+        if record is None or _is_packed(record) or not (await self.client.server()).has(Feature.ALLOCATIONS):
             return False
         return bool(await self._placed([record]))
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
         """Read what is not known of several jobs; jobs that are gone are left out."""
-        short = (await self._client.server()).has(Feature.ALLOCATIONS)
+        short = (await self.client.server()).has(Feature.ALLOCATIONS)
         found: list[Job] = []
         started: list[Job] = []
         unknown: list[int] = []
@@ -95,19 +88,19 @@ class JobReader:
         found += placed
         unknown += {job.job_id for job in started} - {job.job_id for job in placed}
         if unknown:
-            found += await self._client.details(unknown)
+            found += await self.client.details(unknown)
             self._doubted.difference_update(unknown)
         for job in found:
-            self._inflight.seen(job.job_id)
+            self.inflight.seen(job.job_id)
         return found
 
     def _as_submitted(self, job_id: int) -> Job | None:
-        flight = self._inflight.get(job_id)
+        flight = self.inflight.get(job_id)
         return flight.record if flight else None
 
     def _up_to_date(self, job_id: int) -> Job | None:
         """Put together what is known of a job; None if that is not enough."""
-        state, known = self._state(job_id), self._known(job_id)
+        state, known = self.state(job_id), self.known(job_id)
         job = known or self._as_submitted(job_id)
         if state is None or job is None or job_id in self._doubted:
             return None
@@ -120,12 +113,12 @@ class JobReader:
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def read(job: Job) -> Job | None:
-            flight = self._inflight.get(job.job_id)
+            flight = self.inflight.get(job.job_id)
             async with gate, flight.reading if flight else nullcontext():
                 if flight and flight.record and flight.record.nodes:
                     return msgspec.structs.replace(job, nodes=flight.record.nodes)
                 try:
-                    nodes = await self._client.nodes_of(job.job_id)
+                    nodes = await self.client.nodes_of(job.job_id)
                 except Terminal:
                     return None
                 if not nodes:
@@ -139,7 +132,7 @@ class JobReader:
             async with TaskGroup() as group:
                 reads = [group.create_task(read(job)) for job in jobs]
         except* IsthmusError as failures:
-            # One stands for all: they have one cause, and the poller decides by the class.
+            # One is enough: they have one cause, and the poller decides by the class.
             raise failures.exceptions[0] from None
         return [job for finished in reads if (job := finished.result())]
 

@@ -8,25 +8,22 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from isthmus.domain.bridge import jobstates, marker, placement
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.placement import Allocation
 from isthmus.model.slurm import Job
 from isthmus.slurm.store import Store
 
 Hook = Callable[[int, "OurJob | None", "OurJob | None"], None]
-"""Told of each change: the job's id, what was known of it and what is known now; None stands for "not there"."""
+"""Called for each change with the job's id, its old and its new state; None if it does not exist."""
 
 
 class OurJob(msgspec.Struct, frozen=True, gc=False):
-    """A job of ours."""
-
     job: Job
     marker: Marker
 
     @property
     def job_id(self) -> int:
-        """Its id."""
         return self.job.job_id
 
     @property
@@ -62,7 +59,6 @@ class OurJobs:
         return iter(self._ours.values())
 
     def get(self, job_id: int) -> OurJob | None:
-        """Find a job of ours."""
         return self._ours.get(job_id)
 
     def of_group(self, group: GroupKey) -> tuple[OurJob, ...]:
@@ -71,11 +67,11 @@ class OurJobs:
         return tuple(sorted(found.values(), key=lambda it: it.job_id)) if len(found) > 1 else tuple(found.values())
 
     def is_foreign(self, job_id: int) -> bool:
-        """Whether this is known to be somebody else's job: its details will never matter."""
+        """Whether this is known not to be a job of ours: its details will never matter."""
         return job_id in self._foreign
 
     def forget_foreign(self) -> None:
-        """Know nothing of others' jobs any more: their ids may be given anew."""
+        """Know nothing of others' jobs any more: their ids may be given again."""
         self._foreign.clear()
 
     def on_change(self, hook: Hook) -> None:

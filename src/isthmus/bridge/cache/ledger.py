@@ -1,7 +1,7 @@
 """What is taken on each Kubernetes node, in Kubernetes' own sums.
 
-Slurm's idea of a node and Kubernetes' differ for a moment now and then: a job has ended, its pod is still leaving;
-a DaemonSet put a pod where Slurm does not look. The kubelet refuses a pod for which there is no room, and such a
+Slurm and Kubernetes disagree about a node now and then: a job has ended while its pod still terminates; a DaemonSet
+put a pod where Slurm does not look. The kubelet refuses a pod for which there is no room, and such a
 pod has failed for good, so a binding waits until Kubernetes, too, has room.
 
 Kept by the stores' hooks, O(1) per event: a few numbers per node, and nothing per pod. A binding that was sent
@@ -60,7 +60,7 @@ class Taken:
             self.leaving += sign
 
     def beside(self, pods: Sequence[Pod]) -> "Taken":
-        """Tell what would be taken if these pods were there, too."""
+        """What would be taken if these pods were there, too."""
         together = Taken()
         together.amounts = dict(self.amounts)
         together.ports = Counter(self.ports)
@@ -75,7 +75,7 @@ class Taken:
 
 
 class Ledger:
-    """Tells whether there is room. `pods` needs the index "node"."""
+    """Knows what is free on each node. `pods` needs the index "node"."""
 
     def __init__(self, pods: Store[Pod], nodes: Store[Node]) -> None:
         self._pods = pods
@@ -87,7 +87,7 @@ class Ledger:
         nodes.on_change(self._node_changed)
 
     def lack(self, node: str, pod: Pod, *, beside: Sequence[Pod] = ()) -> str | None:
-        """Say what is missing on a node for a pod, and who is about to go, or None if there is room.
+        """What is missing on a node for a pod, and who is about to go, or None if there is room.
 
         `beside` are pods that are to be bound there together with it.
         """
@@ -113,11 +113,11 @@ class Ledger:
         return "; ".join([*lacking, *self._leaving_pods(node)]) if lacking else None
 
     def leaving(self, node: str) -> bool:
-        """Whether a pod on this node was asked to go and is not gone."""
+        """Whether a pod on this node is terminating."""
         return self._taken.get(node, _NOTHING).leaving > 0
 
     def leaving_until(self, node: str) -> datetime | None:
-        """Tell when the last pod that is leaving a node is to be gone; one that is stuck may stay for ever."""
+        """When the last terminating pod of a node should be gone; one that is stuck may stay forever."""
         if not self.leaving(node):
             return None
         return max((it for pod in self._going(node) if (it := pod.metadata.deletion_timestamp)), default=None)
@@ -193,13 +193,13 @@ class Ledger:
             wake()
 
     def _leaving_pods(self, node: str) -> list[str]:
-        """Name the pods that will make room: O(pods on this node), and only asked when there is none."""
+        """The pods that will make room: O(pods on this node), and only asked when there is none."""
         if not self.leaving(node):
             return []
         going = (pod.metadata.key for pod in self._going(node))
-        named = [f"pod {key} is still leaving" for key in islice(going, _NAMED)]
+        named = [f"pod {key} is still terminating" for key in islice(going, _NAMED)]
         more = sum(1 for _ in going)
-        return [*named, f"{more} more are leaving"] if more else named
+        return [*named, f"{more} more are terminating"] if more else named
 
     def _going(self, node: str) -> Iterator[Pod]:
         return (pod for pod in self._pods.by("node", node) if pod.leaving and not pod.finished)
@@ -210,9 +210,9 @@ _NOTHING: Final = Taken()
 
 @lru_cache(maxsize=8192)
 def amount(name: str, text: str) -> int:
-    """Read a quantity of a resource; one that cannot be read counts as nothing, and is told of once.
+    """Read a quantity of a resource; one that cannot be read counts as nothing, and is logged once.
 
-    The API server takes quantities that it cannot keep itself, such as 1001E. They are no reason to stop counting.
+    The API server takes quantities that it cannot keep itself, such as 1001E. Counting continues without them.
     """
     try:
         return measure(name, text)
@@ -237,9 +237,9 @@ def _needs(pod: Pod) -> dict[str, int]:
 
 
 def sentence(name: str, need: int, free: int) -> str:
-    """Say what a node lacks of a resource."""
+    """What a node lacks of a resource."""
     if name == _PODS:
-        return "it has as many pods as it can"
+        return "it has its maximum number of pods"
     if name == "cpu":
         return f"needs {need / 1000:g} CPU{'' if need == 1000 else 's'}, {free / 1000:g} are free"  # noqa: PLR2004
     if name in _BYTES:

@@ -7,7 +7,7 @@ A Kubernetes node is known to Slurm by the first of these that it has:
     3. the host name of a worker pod on it: slurmd runs in there (Slurm on the same Kubernetes, "hybrid")
     4. its own name
 
-Labels of nodes are the administrator's; what a pod says of itself, anybody may write. So a worker pod is believed
+Labels of nodes are the administrator's; what a pod says of itself, any user may write. So a worker pod is believed
 only if the NodeSet that it names as its owner is there, in the pod's own namespace and with the same uid:
 
     slurm-operator    pod ──► NodeSet (slinky.slurm.net)
@@ -56,7 +56,7 @@ class _Worker(NamedTuple):
 
 
 class _Claim(NamedTuple):
-    """A pod that says of itself that it is a worker, and whose."""
+    """A pod that claims to be a worker, and of which cluster."""
 
     owner: OwnerReference
     worker: _Worker
@@ -84,7 +84,7 @@ class NodeMap:
         pods.on_change(self._pod_changed)
 
     def on_change(self, hook: Callable[[str], None]) -> None:
-        """Tell `hook` of each Slurm name that may stand for another Kubernetes node, or for none, from now on."""
+        """Call `hook` for each Slurm name whose Kubernetes node may have changed."""
         self._hooks.append(hook)
 
     def kube_name(self, slurm_node: str) -> str | None:
@@ -108,13 +108,13 @@ class NodeMap:
         return name if self.kube_name(name) == kube_node else None
 
     def slurm_names(self, kube_node: str) -> set[str]:
-        """Name all Slurm nodes that may have to do with a Kubernetes node, for those who follow its changes."""
+        """All Slurm nodes that may have to do with a Kubernetes node, for those who follow its changes."""
         found = {worker.slurm_node for worker in self._workers_on_kube.get(kube_node, ())}
         node = self._nodes.get(Key("", kube_node))
         return found | {kube_node, _carried_name(node) if node else kube_node} - {""}
 
     def workers_on(self, kube_node: str) -> Iterator[tuple[str, Key]]:
-        """Name the Slurm nodes whose slurmd runs on a Kubernetes node, each with its pod."""
+        """The Slurm nodes whose slurmd runs on a Kubernetes node, each with its pod."""
         return ((worker.slurm_node, worker.key) for worker in self._workers_on_kube.get(kube_node, ()))
 
     def _name_of(self, node: Node) -> str:

@@ -13,47 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain.bridge.grouping import BUILTIN_POD_GROUP, KINDS, GroupKey
+from isthmus.domain.bridge.groups import BUILTIN_POD_GROUP, KINDS, OWNERS, GroupKey
 from isthmus.errors import IsthmusError, Retry
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, OwnerReference
 from isthmus.model.pod import Pod
-from isthmus.model.workload import (
-    DEPLOYMENTS,
-    JOBS,
-    JOBSETS,
-    LEADER_WORKER_SETS,
-    MPI_JOBS,
-    PYTORCH_JOBS,
-    RAY_CLUSTERS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    TRAIN_JOBS,
-    VOLCANO_JOBS,
-    WORKLOADS,
-    BuiltinPodGroup,
-)
+from isthmus.model.workload import DEPLOYMENTS, WORKLOADS, BuiltinPodGroup
 
-_KNOWN: Final[dict[tuple[str, str], Kind[Any]]] = {
-    (kind.group, kind.name): kind
-    for kind in (
-        JOBS,
-        JOBSETS,
-        REPLICA_SETS,
-        DEPLOYMENTS,
-        STATEFUL_SETS,
-        LEADER_WORKER_SETS,
-        RAY_CLUSTERS,
-        MPI_JOBS,
-        PYTORCH_JOBS,
-        TRAIN_JOBS,
-        VOLCANO_JOBS,
-    )
-}
+_KNOWN: Final[dict[tuple[str, str], Kind[Any]]] = {(kind.group, kind.name): kind for kind in (*OWNERS, DEPLOYMENTS)}
 _FRESH_SECONDS: Final = 30.0
-_MOST: Final = 10_000
+_MAX_OWNERS: Final = 10_000
 _DEEPEST: Final = 8
 
 
@@ -66,7 +37,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Owners:
-    """Looks up owners; each object is asked for once in half a minute, however many pods ask."""
+    """Looks up owners; each object is read once in half a minute, however many pods need it."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -88,7 +59,7 @@ class Owners:
     async def group(self, group: GroupKey, *, fresh: bool = False) -> Any | None:
         """Find the object that makes pods a gang; None if it is not there.
 
-        What is remembered under a name may be gone, and another in its place: `fresh` asks for it anew.
+        What is remembered under a name may be gone, and another in its place: `fresh` asks for it again.
         """
         kind = KINDS[group.kind]
         if fresh:
@@ -96,7 +67,7 @@ class Owners:
         return await self._get(kind, group.object)
 
     async def above_group(self, group: GroupKey, object_: Any) -> tuple[Owner, ...]:
-        """Find what stands above a gang's object, the one whose word counts least first."""
+        """Find the owners of a gang's object, the least significant first."""
         if group.kind == BUILTIN_POD_GROUP and isinstance(object_, BuiltinPodGroup):
             template = object_.spec.pod_group_template_ref
             if template and template.workload and template.workload.workload_name:
@@ -117,7 +88,7 @@ class Owners:
             asked = asyncio.get_running_loop().create_future()
             self._known[name] = self._clock() + _FRESH_SECONDS, asked
             self._known.move_to_end(name)
-            if len(self._known) > _MOST:
+            if len(self._known) > _MAX_OWNERS:
                 self._known.popitem(last=False)
             try:
                 found = await self._client.get(kind, key)
@@ -125,10 +96,10 @@ class Owners:
                 found = None
             except BaseException as error:
                 self._known.pop(name, None)
-                # Whoever waits for the same answer is not cancelled with the one who asked, but may ask again.
-                given_up = Retry(f"the look-up of {kind.name} {key} was given up")
+                # Others that wait for the same answer are not cancelled with the first, and may ask again.
+                given_up = Retry(f"the look-up of {kind.name} {key} was cancelled")
                 asked.set_exception(error if isinstance(error, IsthmusError) else given_up)
-                asked.exception()  # Nobody else may have asked: this one is told by the raise.
+                asked.exception()  # No other caller may wait: this one gets the raise.
                 raise
             if found is None or (uid and found.metadata.uid != uid):
                 # What is not there now may come soon.

@@ -1,11 +1,11 @@
-"""Both worlds as the bridge sees them: caches that are read without awaiting, and the look-ups between them.
+"""Kubernetes and Slurm as the bridge sees them: caches that are read without awaiting, and look-ups.
 
     Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
                  owners of worker pods, where there are such kinds
     Slurm        jobs, job states, nodes                                                  (one poller)
     between      our jobs by id and by group, jobs in flight, which node is which, what is left for Slurm on each
 
-Everything that decides reads from here; nothing lists jobs, nodes or pods for the sake of one pod.
+Everything that decides reads from here; nothing lists jobs, nodes or pods for one pod.
 """
 
 import time
@@ -19,7 +19,7 @@ from isthmus.bridge.cache.jobreader import JobReader
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
 from isthmus.domain.bridge import marker, podrules, tenancy
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.groups import GroupKey, group_of, workload_kind
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
 from isthmus.domain.kube import volumes
 from isthmus.domain.kube.volumes import Volumes, claim_keys
@@ -50,7 +50,7 @@ class _Manager(Protocol):
 
 
 async def cluster_id(client: Client) -> str:
-    """Tell by what our jobs are known to be of this Kubernetes cluster: the uid of a namespace that never goes."""
+    """The id of this Kubernetes cluster in our jobs: the uid of a namespace that is never deleted."""
     return (await client.get(NAMESPACES, "kube-system")).metadata.uid
 
 
@@ -146,7 +146,7 @@ class World:
     def members(self, group: GroupKey) -> tuple[Pod, ...]:
         """The pods of a group, in any state.
 
-        A pod that has a node by a job of the group stays a member, also if somebody gave it another group's label.
+        A pod that has a node by a job of the group stays a member, also if its label names another group by now.
         """
         found = self.pods.by("group", group)
         jobs = self.jobs.of_group(group)
@@ -161,6 +161,15 @@ class World:
             if podrules.is_seated(pod, ours.job_id, ours.marker)
         ]
         return (*found, *relabelled) if relabelled else found
+
+    def metric_labels(self, pod: Pod, job_id: int | None) -> tuple[str, str, str]:
+        """The namespace, account and kind under which a pod is counted; an unknown account is empty."""
+        account: str | None = ""
+        if job_id is not None:
+            ours, flight = self.jobs.get(job_id), self.inflight.get(job_id)
+            job = ours.job if ours else flight.record if flight else None
+            account = job.account if job else ""
+        return pod.metadata.namespace, account or "", workload_kind(pod)
 
     def wanted_volumes(self, pod: Pod) -> Volumes:
         """The volumes that a pod wants, and where they are."""
@@ -219,6 +228,6 @@ def _nodes(pod: Pod) -> tuple[str, ...]:
 
 
 def job_ids(pod: Pod) -> tuple[int, ...]:
-    """Tell the id of the job that a pod claims to be bound to."""
+    """The id of the job that a pod claims to be bound to."""
     claimed = podrules.claimed_job(pod)
     return () if claimed is None else (claimed,)

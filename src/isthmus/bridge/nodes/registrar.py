@@ -1,12 +1,12 @@
-"""Makes nodes in Slurm, all that are wanted at the moment with as few requests as possible.
+"""Creates nodes in Slurm, many at a time with as few requests as possible.
 
-For each request slurmctld builds its tables of nodes anew, so that a node costs the more the more there are: 17 ms
+For each request slurmctld builds its tables of nodes again, so that a node costs the more the more there are: 17 ms
 with 3,600 of them. One line may name hundreds of nodes that are alike, and costs little more than a line for one.
 
     callers ──► waiting ──► one line per kind of node ──► made ──► one request that writes the records of all
 
 A line is taken as a whole or not at all. If Slurm refuses one, its halves are tried, and so on, so that each caller
-gets the answer that is his and no node pays for another.
+gets its own answer and no node fails because of another.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from isthmus.model.slurm import NodeChange
 from isthmus.slurm.client import Client
 
 _PER_LINE: Final = 500
-"""Nodes in one line: slurmctld answers nobody else while it makes them, which takes it a tenth of a second."""
+"""Nodes in one line: slurmctld answers no other request while it creates them, which takes a tenth of a second."""
 
 _UNSEEN: Final = 10.0
 """For so many seconds a node that we made may be missing in what was read of Slurm."""
@@ -32,7 +32,7 @@ _Order = tuple[Wanted, "asyncio.Future[None]"]
 
 
 class Registrar:
-    """Gathers what is asked for while a request is under way."""
+    """Collects requests while one is under way."""
 
     def __init__(self, slurm: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._slurm = slurm
@@ -54,11 +54,11 @@ class Registrar:
         await done
 
     def forget(self, name: str) -> None:
-        """Take note that a node was deleted, and may be made again."""
+        """Record that a node was deleted, and may be made again."""
         self._made.pop(name, None)
 
     async def _serve(self) -> None:
-        """Serve everybody who waits now, one kind of node after the other."""
+        """Serve all waiting callers, one kind of node after the other."""
         orders, self._waiting = self._waiting, []
         long_ago = self._clock() - _UNSEEN
         self._made = {name: at for name, at in self._made.items() if at > long_ago}

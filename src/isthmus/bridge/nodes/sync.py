@@ -1,8 +1,8 @@
-"""The node controller: gathers what both sides say of a node, asks `domain.noderules`, and acts.
+"""The node controller: gathers what both sides say of a node, asks `domain.bridge.noderules`, and acts.
 
-Its keys are nodes of Kubernetes by name, and nodes of Slurm that belong to none. A heartbeat wakes nobody, because
-nothing that we read has changed; and whoever is woken sends nothing unless there is something to do. While one side
-does not answer, nothing is done at all.
+Its keys are nodes of Kubernetes by name, and nodes of Slurm that belong to none. A heartbeat wakes no key, because
+nothing that we read has changed; and a pass sends nothing unless there is something to do. While one side does not
+answer, nothing is done at all.
 """
 
 import time
@@ -16,8 +16,8 @@ from isthmus import names
 from isthmus.bridge.cache.ledger import amount
 from isthmus.bridge.cache.nodemap import is_external
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.nodes.acting import Actor
-from isthmus.bridge.nodes.side import Side
+from isthmus.bridge.nodes.actions import NodeActions
+from isthmus.bridge.nodes.capabilities import CapabilityReader
 from isthmus.clock import utc_now
 from isthmus.domain.bridge import noderecord
 from isthmus.domain.bridge.held import Held
@@ -40,7 +40,7 @@ _OUT_OF_TOUCH: Final = 1.0
 
 
 class NodeKey(NamedTuple):
-    """A node by the name that it has on that side."""
+    """A node by its name in Kubernetes or in Slurm."""
 
     side: Literal["kubernetes", "slurm"]
     name: str
@@ -64,8 +64,11 @@ class NodeSync:
         self._now = now
         self._clock = clock
         self._held = Held()
-        self._side = Side(world.slurm)
-        self._actor = Actor(world.kube, world.slurm, recorder=recorder, metrics=metrics)
+        self._mismatched: set[NodeKey] = set()
+        """External nodes that Slurm does not have as Kubernetes describes them."""
+        metrics.read(names.NODE_MISMATCH, lambda: [((), float(len(self._mismatched)))])
+        self._capabilities = CapabilityReader(world.slurm)
+        self._actions = NodeActions(world.kube, world.slurm, recorder=recorder, metrics=metrics)
         self.controller: Controller[NodeKey] = Controller(
             "nodes", self.reconcile, metrics=metrics, workers=_WORKERS
         )
@@ -86,12 +89,14 @@ class NodeSync:
             raise Wait("Kubernetes or Slurm does not answer", after=_OUT_OF_TOUCH)
         kube, name = self._gather(key)
         if kube is None and name is None:
+            self._mismatched.discard(key)
             return
         if name is None:
+            self._mismatched.add(key)
             self._look_again(key, COMPLAINT_PAUSE)
-            self._actor.complain(kube, [Complaint("NameTaken", "another node has its name in Slurm")])
+            self._actions.complain(kube, [Complaint("NameTaken", "another node has its name in Slurm")])
             return
-        side = await self._side.of(kube)
+        capabilities = await self._capabilities.of(kube)
         # Read after the last await: the decision is about what is known now.
         slurm = self._world.slurm_nodes.get(name)
         decision = decide(
@@ -100,16 +105,21 @@ class NodeSync:
             name=name,
             rules=self._rules,
             now=self._now(),
-            side=side,
+            capabilities=capabilities,
             reserved=self._reserved(key) if kube else NO_RESERVE,
         )
-        self._actor.complain(kube, decision.complaints)
+        self._actions.complain(kube, decision.complaints)
         if decision.look_again is not None:
             self._look_again(key, decision.look_again)
-        refusal = await self._actor.act(kube, slurm, decision.actions)
+        refusal = await self._actions.act(kube, slurm, decision.actions)
         if refusal:
-            self._actor.complain(kube, [refusal])
+            self._actions.complain(kube, [refusal])
             self._look_again(key, COMPLAINT_PAUSE)
+        external = kube is not None and names.EXTERNAL_NODE_LABEL in kube.metadata.labels
+        if external and (refusal or decision.complaints or decision.differs):
+            self._mismatched.add(key)
+        else:
+            self._mismatched.discard(key)
 
     def _gather(self, key: NodeKey) -> tuple[Node | None, str | None]:
         """Find the Kubernetes node, and the name in Slurm; neither, if there is nothing to look at (any more)."""
@@ -147,6 +157,7 @@ class NodeSync:
     def _kube_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if new is None:
             self._held.forget(key.name)
+            self._mismatched.discard(NodeKey("kubernetes", key.name))
         elif old is None or kube_facts(old) != kube_facts(new):
             self.controller.queue.add(NodeKey("kubernetes", key.name))
 

@@ -13,12 +13,13 @@ from typing import Final
 from isthmus import names
 from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.pods.acting import Acting
-from isthmus.bridge.pods.gathering import Gathering
+from isthmus.bridge.pods.actions import PodActions
+from isthmus.bridge.pods.gatherer import PodGatherer
+from isthmus.bridge.pods.starts import PodStarts
 from isthmus.bridge.pods.strays import Strays, is_running
 from isthmus.clock import utc_now
 from isthmus.domain.bridge import jobstates, podrules
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.errors import Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
@@ -33,7 +34,7 @@ from isthmus.slurm.errors import NotFound
 _WORKERS: Final = 16
 _OUT_OF_TOUCH: Final = 1.0
 _STRAY_AFTER: Final = 2.0
-"""A pod may be bound before its job has been read. For so long nobody asks Slurm about it: that is a call a pod."""
+"""A pod may be bound before its job has been read. Slurm is not asked before that: it is a call per pod."""
 
 
 class PodSync:
@@ -50,9 +51,10 @@ class PodSync:
         completer: Completer | None = None,
     ) -> None:
         self._world = world
-        self._gathering = Gathering(world, now=now)
-        self._acting = Acting(world, recorder, now=now, clock=clock, completer=completer)
-        self._strays = Strays(world, self._gathering, self._acting, recorder, clock=clock)
+        self._gatherer = PodGatherer(world, now=now)
+        self._actions = PodActions(world, recorder, metrics.pods(), now=now, clock=clock, completer=completer)
+        self._starts = PodStarts(world, metrics.pods())
+        self._strays = Strays(world, self._gatherer, self._actions, recorder, clock=clock)
         self.jobs: Controller[int] = Controller("pods", self.reconcile, metrics=metrics, workers=_WORKERS)
         self.strays: Controller[Key] = Controller("stray-pods", self._strays.reconcile, metrics=metrics)
         for ours in world.jobs:
@@ -63,7 +65,7 @@ class PodSync:
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        return self.jobs, self.strays
+        return self.jobs, self.strays, self._starts
 
     async def reconcile(self, job_id: int) -> None:
         """Look after one job and its pods."""
@@ -72,12 +74,12 @@ class PodSync:
             return
         if not self._world.in_touch:
             raise Wait("Slurm or the API server does not answer", after=_OUT_OF_TOUCH)
-        decision = podrules.decide(self._gathering.scene(ours))
+        decision = podrules.decide(self._gatherer.job_view(ours))
         if decision.doubtful:
             ours = await self._as_it_is_now(ours)
-            decision = podrules.decide(self._gathering.scene(ours)) if ours else podrules.NOTHING
+            decision = podrules.decide(self._gatherer.job_view(ours)) if ours else podrules.NOTHING
         if ours:
-            await self._acting.act(ours, decision.actions)
+            await self._actions.act(ours, decision.actions)
         if decision.again is not None:
             self.jobs.queue.add(job_id, after=decision.again)
 
@@ -93,7 +95,7 @@ class PodSync:
 
     def _job_changed(self, job_id: int, before: OurJob | None, after: OurJob | None) -> None:
         if after is None or not jobstates.living(after.job.job_state):
-            self._acting.forget(job_id)
+            self._actions.forget(job_id)
         # They may be of two groups: a slurmctld that lost a job gives its id to another.
         for group in {ours.marker.group for ours in (before, after) if ours}:
             self._family_changed(group, job_id, lost=after is None or after.marker.group != group)
@@ -101,7 +103,7 @@ class PodSync:
     def _family_changed(self, group: GroupKey, job_id: int, *, lost: bool) -> None:
         family = self._world.jobs.of_group(group)
         if not any(jobstates.living(it.job.job_state) for it in family):
-            self._gathering.forget(group)
+            self._gatherer.forget(group)
         for member in family:
             self.jobs.queue.add(member.job_id)
         if lost:
@@ -112,7 +114,7 @@ class PodSync:
         old = before if before and self._world.ours(before) else None
         new = after if after and self._world.ours(after) else None
         if old and (new is None or new.metadata.uid != old.metadata.uid):
-            self._gathering.remember(old)
+            self._gatherer.remember(old)
         if (old and _what_matters(old)) == (new and _what_matters(new)):
             return
         for pod in (old, new):
@@ -129,11 +131,11 @@ class PodSync:
                 self._add_jobs(pod)
 
     def _add_jobs(self, pod: Pod) -> None:
-        for ours in self._gathering.jobs_of(pod):
+        for ours in self._gatherer.jobs_of(pod):
             self.jobs.queue.add(ours.job_id)
 
     def _add_stray(self, pod: Pod) -> None:
-        if is_running(pod) and self._gathering.job_of(pod) is None:
+        if is_running(pod) and self._gatherer.job_of(pod) is None:
             self.strays.queue.add(pod.metadata.key, after=_STRAY_AFTER)
 
 

@@ -1,6 +1,6 @@
 """Why a pod waits: errors that say so within the scheduler, and the condition and Event that say so to people.
 
-Both are written only when they change, and never in a hurry. Pods that are placed at once are told nothing: their
+Both are written only when they change, and at a limited rate. Pods that are placed at once are told nothing: their
 binding says it all, and it stays their only write.
 """
 
@@ -17,14 +17,14 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.runtime.queue import Pace
 
 PATIENCE: Final = 1.5
-"""Seconds that a pod may wait before it is told why."""
+"""Seconds that a pod may wait before its condition says why."""
 
 _PER_SECOND: Final = 8.0
 _BURST: Final = 100
 """Each costs us more than a millisecond; thousands whose reason changes must not take more than a few percent."""
 
 _KEPT: Final = 60.0
-"""Seconds for which the turn of a pod is kept that does not come for it: by then it has a node, or is gone."""
+"""Seconds for which the turn of a pod is kept that does not use it: by then it has a node, or is gone."""
 
 _MANAGER: Final = "isthmus-scheduler"
 _MAX_CHARS: Final = 900
@@ -34,7 +34,7 @@ _LOOK_AGAIN: Final = 2.0
 
 
 class NotYet(Wait):
-    """A group cannot go on now. `reason` is the word for the pods' condition."""
+    """A group cannot be placed yet. `reason` is that of the pods' condition."""
 
     def __init__(self, what: str, *, reason: str, after: float = _LOOK_AGAIN, remedy: str = "") -> None:
         super().__init__(what, after=after, remedy=remedy)
@@ -91,7 +91,7 @@ class PodConditions:
 
 
 class Turns:
-    """Who may be told next. A pod that has to wait keeps its turn, or thousands would wait for one another."""
+    """Which pod is written next. A pod that has to wait keeps its turn, or thousands would wait for one another."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -103,7 +103,7 @@ class Turns:
         return len(self._due)
 
     def wait(self, uid: str) -> float:
-        """Tell how many seconds a pod has to wait until it is its turn; with 0 it has had it."""
+        """How many seconds a pod has to wait until it is its turn; with 0 it has had it."""
         now = self._clock()
         while self._due and self._due[first := next(iter(self._due))] < now - _KEPT:
             del self._due[first]

@@ -11,7 +11,7 @@ from typing import Final
 
 from isthmus.bridge.cache.feasible import Excluded, FeasibleNodes
 from isthmus.bridge.cache.world import World
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.feasibility import Constraints
 from isthmus.domain.languages import hostlist
@@ -35,11 +35,11 @@ class Exclusions:
         """Slurm nodes that Kubernetes could not use for a group, and until when they are left out."""
 
     def constraints(self, pod: Pod) -> Constraints:
-        """Tell which nodes a pod may run on."""
+        """Which nodes a pod may run on."""
         return feasibility.constraints_of(pod, self._world.wanted_volumes(pod).terms)
 
     def of(self, constraints: Collection[Constraints]) -> Excluded:
-        """Tell which nodes do not fit pods with any of these constraints."""
+        """Which nodes do not fit pods with any of these constraints."""
         return self._feasible.excluded_by_any(constraints)
 
     def for_job(self, group: GroupKey, constraints: Collection[Constraints]) -> str:
@@ -47,7 +47,7 @@ class Exclusions:
         return _joined(self.of(constraints).hostlist, self._avoided_by(group))
 
     def news(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> str | None:
-        """Tell what the list of a waiting job is to be from now on; None if the one that it has will do."""
+        """What the list of a waiting job is to be from now on; None if the one that it has will do."""
         excluded = self.of(dict.fromkeys(self.constraints(pod) for pod in pods))
         avoided, told = self._avoided_by(group), job.excluded_nodes or ""
         wanted, enough = _joined(excluded.hostlist, avoided), _joined(excluded.lasting, avoided)
@@ -55,13 +55,13 @@ class Exclusions:
         return None if known else wanted
 
     def unfit(self, pods: Sequence[Pod]) -> Collection[str]:
-        """Name the Slurm nodes that none of these pods can use."""
+        """The Slurm nodes that none of these pods can use."""
         kinds = dict.fromkeys(self.constraints(pod) for pod in pods)
         found = [self._feasible.misfits(each) for each in kinds]
         return frozenset(found[0]).intersection(*found[1:]) if len(found) > 1 else next(iter(found), ())
 
     def unusable(self, group: GroupKey, pods: Sequence[Pod]) -> frozenset[str]:
-        """Name the Slurm nodes that a gang does without while some of its pods run."""
+        """The Slurm nodes that a gang does without while some of its pods run."""
         loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
         if group.single or not loose or not any(pod.bound and not pod.finished for pod in pods):
             return frozenset()
@@ -72,12 +72,11 @@ class Exclusions:
         self._avoided.setdefault(group, {})[slurm_node] = self._clock() + AVOIDED
 
     def ends(self, group: GroupKey) -> list[float]:
-        """Tell in how many seconds each node that a group avoids is one of all again."""
+        """In how many seconds each node that a group avoids is one of all again."""
         now = self._clock()
         return [until - now for until in self._avoided.get(group, {}).values() if until > now]
 
     def forget(self, group: GroupKey) -> None:
-        """Forget what a group avoids."""
         self._avoided.pop(group, None)
 
     def _avoided_by(self, group: GroupKey) -> frozenset[str]:

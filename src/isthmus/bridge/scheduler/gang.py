@@ -11,9 +11,9 @@ import msgspec
 from isthmus.bridge.cache.owners import Owner, Owners
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.conditions import NotYet
-from isthmus.domain.bridge import grouping, joboptions, tenancy
+from isthmus.domain.bridge import groups, joboptions, tenancy
 from isthmus.domain.bridge.demand import demand_of, kueue_demand
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.placement import ALONE, Demand
 from isthmus.model.pod import Pod
@@ -29,10 +29,10 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh: bool = False) -> Gang:
-    """Find what makes these pods one group, `fresh` or as it was half a minute ago. A pod alone needs nobody."""
+    """Find what makes these pods one group, `fresh` or as it was half a minute ago. A single pod has none."""
     if group.single:
         return Gang(pods[0].metadata.uid, ALONE)
-    if group.kind == grouping.KUEUE_GROUP:
+    if group.kind == groups.KUEUE_GROUP:
         # Its name is all that its pods have in common: one that is made anew under it takes the place of the old.
         return Gang(str(group.object), kueue_demand(pods))
     found = await owners.group(group, fresh=fresh)
@@ -41,10 +41,10 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
         raise NotYet(
             f"{group.kind} {key} does not exist",
             reason="WaitingForGang",
-            remedy=f"create it, or remove what names it from the pods of {group.namespace}",
+            remedy=f"create it, or remove the reference to it from the pods of {group.namespace}",
         )
     uid = found.metadata.uid
-    if group.kind == grouping.LEADER_WORKER_SET:
+    if group.kind == groups.LEADER_WORKER_SET:
         uid = f"{uid}/{group.name.rpartition('-')[2]}"
     return Gang(uid, demand_of(found, pods), found)
 
@@ -52,7 +52,7 @@ async def gang_of(group: GroupKey, pods: Sequence[Pod], owners: Owners, *, fresh
 async def job_options(
     group: GroupKey, gang: Gang, pods: Sequence[Pod], world: World, owners: Owners
 ) -> tuple[JobOptions, int]:
-    """Gather what is asked of Slurm, within what is allowed; and the time limit in seconds, 0 for none.
+    """Gather the options of the job, within what is allowed; and the time limit in seconds, 0 for none.
 
     Raises `Terminal` with what is wrong.
     """
@@ -66,10 +66,10 @@ async def job_options(
 
 
 async def _sources(group: GroupKey, gang: Gang, pod: Pod, chain: Sequence[Owner], owners: Owners) -> list[Owner]:
-    """Name the objects whose annotations count, in the order of `domain.joboptions`: the last has the last word."""
+    """The objects whose annotations count, in the order of `domain.bridge.joboptions`: the last one wins."""
     known = {owner.object.metadata.uid for owner in chain}
     own = [] if gang.object is None or gang.object.metadata.uid in known else [Owner(group.kind, gang.object)]
-    inner = own if group.kind == grouping.BUILTIN_POD_GROUP else []
+    inner = own if group.kind == groups.BUILTIN_POD_GROUP else []
     outer = [] if inner else own
     above = await owners.above_group(group, gang.object)
     return [Owner("Pod", pod), *inner, *reversed(chain), *outer, *above]

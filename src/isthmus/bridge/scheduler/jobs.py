@@ -16,7 +16,7 @@ from isthmus.bridge.scheduler.conditions import NotYet
 from isthmus.bridge.scheduler.gang import Gang
 from isthmus.bridge.withdrawal import Withdrawals
 from isthmus.domain.bridge import jobstates, placement
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.placement import Allocation, Submit
 from isthmus.model.pod import Pod
 from isthmus.slurm.submission import duplicates
@@ -36,10 +36,10 @@ class GroupJobs:
         self._wake = wake
         self._withdrawals = Withdrawals(world)
         self._here_before: set[str] = set()
-        """Pods that were there when we began to work: somebody before us may have submitted jobs for them."""
+        """Pods that were there when we began to work: a process before us may have submitted jobs for them."""
 
     def begin(self) -> None:
-        """Take note of the pods that are there before any work is done."""
+        """Record the pods that are there before any work is done."""
         self._here_before = {pod.metadata.uid for pod in self._world.pods.values() if self._world.ours(pod)}
 
     async def of(self, group: GroupKey, gang: Gang, pods: Sequence[Pod]) -> list[Allocation]:
@@ -71,7 +71,7 @@ class GroupJobs:
     async def _deserted(self, group: GroupKey, jobs: Sequence[Allocation], pods: Sequence[Pod]) -> set[int]:
         """Take jobs back that have no pods any more, and name them.
 
-        Only where somebody would take their slots: whoever looks after jobs ends them as their pods ended.
+        Only where other pods would take their slots: the pod controller ends them as their pods ended.
         """
         placeless = any(not (pod.bound or pod.finished or pod.leaving) for pod in pods)
         if group.single or not placeless or any(map(self._ledger.assumes, pods)):
@@ -84,7 +84,7 @@ class GroupJobs:
 
     async def take_back(self, group: GroupKey, job_id: int, why: str) -> None:
         """Cancel a job of a group whose pods will have another."""
-        log.info("taking a job back", group=str(group), job=job_id, why=why)
+        log.info("withdrawing a job", group=str(group), job=job_id, why=why)
         await self._withdrawals.take_back(job_id, why)
         if flight := self._world.inflight.get(job_id):
             self._world.inflight.release(flight)
@@ -110,7 +110,7 @@ class GroupJobs:
             raise NotYet("the jobs in Slurm are still being read", reason="ReadingSlurm")
 
     async def require_not_cancelled(self, group: GroupKey, gang: Gang, step: Submit) -> None:
-        """Raise `NotYet` for pods whose job somebody has cancelled: the pod controller makes them go."""
+        """Raise `NotYet` for pods whose job was cancelled by others: the pod controller evicts them."""
         family = [it for it in self._world.jobs.of_group(group) if it.marker.uid == gang.uid]
         uids = (pod.metadata.uid for pod in step.pods)
         job_id = await withdrawal.withdrawn_for(self._world, family, uids) if family else None

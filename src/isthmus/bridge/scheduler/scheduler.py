@@ -1,13 +1,13 @@
-"""Places pods by Slurm.
+"""Places pods on the nodes that Slurm allocates.
 
     pod appears ──► decide ──► submit ─┐
                       ▲                │ the poller sees the job start
                       │                ▼
                       └── bind ◄── the nodes that Slurm gave
 
-The unit of work is a group of pods (`domain.grouping`). Each pass gathers the group's pods and jobs from caches,
-asks `domain.placement` what to do, and does it. What it remembers between passes is only what the caches cannot
-show yet: jobs whose submission was answered but that the poller has not read, and jobs that it is taking back. All
+The unit of work is a group of pods (`domain.bridge.groups`). Each pass gathers the group's pods and jobs from
+caches, lets `domain.bridge.placement` decide, and acts. Between passes it remembers only what the caches cannot
+show yet: jobs whose submission was answered but that the poller has not read, and jobs that it is cancelling. All
 else is found again after a restart.
 """
 
@@ -25,16 +25,17 @@ from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.owners import Owners
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.scheduler.binding import Binder
+from isthmus.bridge.scheduler.binder import Binder
 from isthmus.bridge.scheduler.conditions import PATIENCE, NodeRejected, NoNodeFits, NotYet, PodConditions, why
 from isthmus.bridge.scheduler.exclusions import AVOIDED, Exclusions
 from isthmus.bridge.scheduler.gang import Gang, gang_of
 from isthmus.bridge.scheduler.jobs import GroupJobs
 from isthmus.bridge.scheduler.submitter import JobSubmitter
-from isthmus.domain.bridge import placement, reasons
-from isthmus.domain.bridge.grouping import GroupKey, group_of
+from isthmus.domain.bridge import jobstates, placement, reasons
+from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.bridge.jobspec import Defaults
-from isthmus.domain.bridge.placement import Bind, Cancel, Gather, Submit
+from isthmus.domain.bridge.jobstates import Phase
+from isthmus.domain.bridge.placement import Bind, Cancel, Gather, Seat, Submit
 from isthmus.errors import Retry, Terminal, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
@@ -70,7 +71,6 @@ class Scheduler:
     ) -> None:
         self._world = world
         self._metrics = metrics.scheduling()
-        self._metrics.waiting.set_function(lambda: len(self._waiting))
         self._now = now
         self._clock = clock
         self._owners = Owners(world.kube)
@@ -78,14 +78,22 @@ class Scheduler:
         feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity)
         self._exclusions = Exclusions(world, feasible, clock=clock)
         self._submitter = JobSubmitter(
-            world, self._owners, self._exclusions, defaults=defaults, choose=choose, clock=clock
+            world,
+            self._owners,
+            self._exclusions,
+            metrics=self._metrics,
+            defaults=defaults,
+            choose=choose,
+            clock=clock,
         )
-        self._binder = Binder(world, ledger, feasible, clock=clock, now=now)
+        self._binder = Binder(world, ledger, feasible, on_bound=self._count_bound, clock=clock, now=now)
         self._recorder = recorder
         self._conditions = PodConditions(world.kube, recorder, clock=clock)
         self._jobs = GroupJobs(world, ledger, wake=self._wake)
         self._waiting: dict[GroupKey, float] = {}
         """Since when a group waits, whatever for."""
+        self._started: dict[int, float | None] = {}
+        """When a job was first seen to run; None once its pods are bound."""
         self._sizes: dict[GroupKey, tuple[int, float]] = {}
         """How many pods a gang has that is about to be submitted, and since when it is so many."""
         self.controller: Controller[GroupKey] = Controller(
@@ -130,7 +138,8 @@ class Scheduler:
         elif after.bound and group.single:
             self._forget(group)
 
-    def _job_changed(self, _job_id: int, before: OurJob | None, after: OurJob | None) -> None:
+    def _job_changed(self, job_id: int, before: OurJob | None, after: OurJob | None) -> None:
+        self._note_start(job_id, before, after)
         # They may be of two groups: a slurmctld that lost a job gives its id to another.
         for ours in (before, after):
             if ours is not None:
@@ -153,7 +162,7 @@ class Scheduler:
                 self.controller.queue.add(group, priority=-1)
 
     def _forget(self, group: GroupKey) -> None:
-        self._waiting.pop(group, None)
+        self._wait_no_more(group)
         self._sizes.pop(group, None)
         self._exclusions.forget(group)
         self._submitter.forget(group)
@@ -196,8 +205,8 @@ class Scheduler:
                 case Bind():
                     with self._metrics.steps("bind").time():
                         await self._binder.bind(step, wake=partial(self.controller.queue.add, group))
-                    self._waiting.pop(group, None)
-                    self._note_placement(step)
+                    self._wait_no_more(group)
+                    self._count_bind(step)
                 case Submit():
                     self._jobs.require_known(gang, pods)
                     await self._jobs.require_not_cancelled(group, gang, step)
@@ -209,17 +218,48 @@ class Scheduler:
                     await self._jobs.take_back(group, job_id, reason)
                 case Gather():
                     gated = f"; {step.gated} are held by scheduling gates" if step.gated else ""
-                    message = f"{step.there} of {step.minimum} pods of {group} are there{gated}"
+                    message = f"{step.there} of {step.minimum} pods of {group} exist{gated}"
                     await self._tell(group, pods, "WaitingForGang", message)
                 case placement.Queue():
                     await self._tell_of_queue(group, step.job_id, step.pods)
 
-    def _note_placement(self, step: Bind) -> None:
-        for seat in step.seats:
-            created = seat.pod.metadata.creation_timestamp
-            if created:
-                # Kubernetes writes whole seconds; the other end is as coarse as that.
-                self._metrics.placement.observe(max(0.0, self._now().timestamp() - created.timestamp()))
+    # Counting
+
+    def _count_bound(self, seat: Seat) -> None:
+        created = seat.pod.metadata.creation_timestamp
+        if created:
+            # Kubernetes writes whole seconds; the other end is as coarse as that.
+            waited = max(0.0, self._now().timestamp() - created.timestamp())
+            self._metrics.wait.of(*self._world.metric_labels(seat.pod, seat.job_id)).observe(waited)
+
+    def _count_bind(self, step: Bind) -> None:
+        """Count how long the jobs of a step had their nodes before all its pods were bound; once for each job."""
+        for job_id in {seat.job_id for seat in step.seats}:
+            if (since := self._started.get(job_id)) is not None:
+                self._metrics.bind.observe(self._clock() - since)
+                self._started[job_id] = None
+
+    def _note_start(self, job_id: int, before: OurJob | None, after: OurJob | None) -> None:
+        """Note when a job is first seen to run. One that ran before this process began has its pods already."""
+        if after is None or not jobstates.holds_nodes(after.job.job_state):
+            self._started.pop(job_id, None)
+            return
+        # Booting is not ours to hurry, and a job that is resumed has its pods.
+        was_running = before is not None and _runs_or_rests(before)
+        was_known = before is not None or self._world.inflight.get(job_id) is not None
+        if jobstates.running(after.job.job_state) and was_known and not was_running:
+            self._started.setdefault(job_id, self._clock())
+
+    def _wait_from_now(self, group: GroupKey) -> float:
+        """Count a group as waiting; return since when it is."""
+        if group not in self._waiting:
+            self._waiting[group] = self._clock()
+            self._metrics.waiting.of(group.namespace).inc()
+        return self._waiting[group]
+
+    def _wait_no_more(self, group: GroupKey) -> None:
+        if self._waiting.pop(group, None) is not None:
+            self._metrics.waiting.of(group.namespace).dec()
 
     # Acting
 
@@ -234,7 +274,7 @@ class Scheduler:
         """Let a gang grow for a moment: its pods come one by one, and one job is to hold them all."""
         if self._sizes.get(group, (0, 0.0))[0] != len(pods):
             self._sizes[group] = len(pods), self._clock()
-        raise NotYet(f"{group} may still grow", reason="WaitingForGang", after=_SETTLE)
+        raise NotYet(f"more pods of {group} may be created", reason="WaitingForGang", after=_SETTLE)
 
     async def _submit(self, group: GroupKey, gang: Gang, step: Submit) -> None:
         try:
@@ -243,22 +283,23 @@ class Scheduler:
             await self._tell(group, step.pods, "Unschedulable", error.what, warning=True)
             return
         self._sizes.pop(group, None)
-        self._waiting.setdefault(group, self._clock())
+        self._wait_from_now(group)
         self._wake(group, PATIENCE)
         if flight.at_once and await self._world.job_reader.started(flight) and flight.awaited:
+            self._started.setdefault(flight.job_id, self._clock())
             self.controller.queue.add(group)
 
     async def _give_back(self, group: GroupKey, pods: Sequence[Pod], error: NodeRejected) -> None:
         """Do without a node that Kubernetes cannot use, and ask Slurm again without it.
 
-        A job that nobody uses yet is given back as a whole. One by which other pods run goes on with that slot
+        A job that no pod uses yet is cancelled as a whole. One that other pods use continues with that slot
         left free, and the pod that found no place gets a further job.
         """
         loose = [pod for pod in pods if not (pod.bound or pod.finished or pod.leaving)]
         if error.slurm_node not in self._exclusions.unfit(loose):
             self._exclusions.avoid(group, error.slurm_node)
             self._wake(group, AVOIDED)
-        self._metrics.returned.inc()
+        self._metrics.returned.of(*self._world.metric_labels(error.pod, error.job_id)).inc()
         self._recorder.event(PODS, error.pod, names.RETURNED_REASON, error.what, warning=True, action="Scheduling")
         log.warning("a node cannot be used", group=str(group), job=error.job_id, why=error.what)
         if self._jobs.is_used(error.job_id, pods):
@@ -287,9 +328,7 @@ class Scheduler:
     async def _tell(
         self, group: GroupKey, pods: Iterable[Pod], reason: str, message: str, *, warning: bool = False
     ) -> None:
-        now = self._clock()
-        since = self._waiting.setdefault(group, now)
-        patience = PATIENCE - (now - since)
+        patience = PATIENCE - (self._clock() - self._wait_from_now(group))
         if patience > 0:
             self.controller.queue.add(group, after=patience, priority=-1)
             return
@@ -298,8 +337,13 @@ class Scheduler:
             self.controller.queue.add(group, after=pause, priority=-1)
 
 
+def _runs_or_rests(ours: OurJob) -> bool:
+    states = ours.job.job_state
+    return jobstates.running(states) or jobstates.phase(states) is Phase.SUSPENDED
+
+
 def _matters(before: Pod, after: Pod) -> bool:
-    """Whether a change of a pod without a node is more than an echo of what we told it."""
+    """Whether a change of a pod without a node is more than our own condition."""
     return _placement_of(before) != _placement_of(after)
 
 

@@ -9,6 +9,7 @@ That there is exactly one job for each key is the business of `slurm.submitter`.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import msgspec
@@ -26,21 +27,22 @@ from isthmus.bridge.scheduler.exclusions import Exclusions
 from isthmus.bridge.scheduler.gang import Gang, job_options
 from isthmus.domain.bridge import components, jobspec, marker, placeholder
 from isthmus.domain.bridge.components import Part
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.placement import Submit
 from isthmus.domain.kube.podshape import shape_of
-from isthmus.errors import Terminal, Wait
+from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import JobRequest
+from isthmus.runtime.metrics import SchedulingMetrics
 from isthmus.slurm.submission import key_of
 from isthmus.slurm.versions import Feature
 
 log = structlog.get_logger()
 
 _BUSY_SECONDS: Final = 10.0
-"""After Slurm had no room at once, so long nobody tries: each attempt that fails leaves a FAILED job in Slurm."""
+"""Seconds without attempts after Slurm had no room: each failed attempt leaves a FAILED job in Slurm."""
 
 
 class _Order(msgspec.Struct, frozen=True):
@@ -53,30 +55,27 @@ class _Order(msgspec.Struct, frozen=True):
     deadline: int
 
 
+@dataclass(eq=False)
 class JobSubmitter:
     """Submits the jobs of one cluster; `defaults` come from the configuration.
 
     With `choose` it is found out by itself, also after an upgrade, whether Slurm can hold pods by external jobs.
     """
 
-    def __init__(
-        self,
-        world: World,
-        owners: Owners,
-        exclusions: Exclusions,
-        *,
-        defaults: Defaults,
-        choose: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._world = world
-        self._owners = owners
-        self._exclusions = exclusions
-        self._defaults = defaults
-        self._choose = choose
-        self._clock = clock
-        self._vacancies = Vacancies(world.slurm_nodes, world.jobs, clock=clock)
-        self._busy_until = 0.0
+    world: World
+    owners: Owners
+    exclusions: Exclusions
+    _: KW_ONLY
+    metrics: SchedulingMetrics
+    defaults: Defaults
+    choose: bool = False
+    clock: Callable[[], float] = time.monotonic
+    _vacancies: Vacancies = field(init=False)
+    _busy_until: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        world = self.world
+        self._vacancies = Vacancies(world.slurm_nodes, world.jobs, world.inflight, states=world.states)
 
     async def submit(self, group: GroupKey, gang: Gang, step: Submit) -> JobInFlight:
         """Submit the job of a group, exactly once. Raises `NoNodeFits` where it could never start.
@@ -84,15 +83,15 @@ class JobSubmitter:
         Pods that are alike get a plain job; for others it may have a component for each kind of them.
         """
         self._require_volumes(step.pods)
-        options, deadline = await job_options(group, gang, step.pods, self._world, self._owners)
-        parts = components.parts_of(step.pods, self._exclusions.constraints)
-        excluded = [self._exclusions.of(part.constraints) for part in parts]
+        options, deadline = await job_options(group, gang, step.pods, self.world, self.owners)
+        parts = components.parts_of(step.pods, self.exclusions.constraints)
+        excluded = [self.exclusions.of(part.constraints) for part in parts]
         if unfit := next((it for it in excluded if not it.feasible), None):
             raise NoNodeFits(unfit.why)
         order = _Order(group, gang, step, await self._chosen(), deadline)
         if len(parts) > 1:
             parts = await self._planned(order, options, parts, excluded)
-        parts = tuple(replace(part, excluded=self._exclusions.for_job(group, part.constraints)) for part in parts)
+        parts = tuple(replace(part, excluded=self.exclusions.for_job(group, part.constraints)) for part in parts)
         if len(parts) > 1:
             return await self._submit_components(order, parts)
         return await self._submit_plain(order, parts[0], options)
@@ -108,22 +107,19 @@ class JobSubmitter:
         step = order.step
         request = self._request(order, part, options, slots=step.slots, minimum=step.minimum)
         may_start = request.flags and options.begin is None and options.dependency is None
-        if may_start and self._clock() >= self._busy_until and self._vacancies.suffice(request):
+        if may_start and self.clock() >= self._busy_until and self._vacancies.suffice(request):
             try:
                 with self._vacancies.attempt(request):
-                    flight = await self._send(order, replace(request, immediate=True))
+                    return await self._send(order, replace(request, immediate=True))
             except (Terminal, Wait):
-                # No room, or something is wrong with it: the ordinary way will tell.
-                self._busy_until = self._clock() + _BUSY_SECONDS
-            else:
-                self._vacancies.given(flight.job_id, request)
-                return flight
+                # No room, or something is wrong with it: the ordinary submission shows which.
+                self._busy_until = self.clock() + _BUSY_SECONDS
         return await self._send(order, request)
 
     async def _submit_components(self, order: _Order, parts: Sequence[Part]) -> JobInFlight:
         """Submit a heterogeneous job: a component for each part, with room for its own pods alone."""
         group, gang = order.group, order.gang
-        found = [await job_options(group, gang, part.pods, self._world, self._owners) for part in parts]
+        found = [await job_options(group, gang, part.pods, self.world, self.owners) for part in parts]
         fitted = jobspec.component_options([options for options, _ in found])
         requests = [
             self._request(order, part, options, slots=len(part.pods), minimum=len(part.pods))
@@ -132,25 +128,25 @@ class JobSubmitter:
         return await self._send(order, *requests)
 
     def forget(self, group: GroupKey) -> None:
-        """Take note that a group needs no job any more. One that Slurm took after all ends with its pods."""
-        for key in self._world.inflight.forget(group):
-            self._world.slurm.forget_submission(key)
+        """Record that a group needs no job any more. One that Slurm took after all ends with its pods."""
+        for key in self.world.inflight.forget(group):
+            self.world.slurm.forget_submission(key)
 
     def _require_volumes(self, pods: Sequence[Pod]) -> None:
         """Raise `NotYet` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
         for pod in pods:
-            if waiting := self._world.wanted_volumes(pod).waiting:
+            if waiting := self.world.wanted_volumes(pod).waiting:
                 raise NotYet(waiting, reason="WaitingForVolume")
 
     async def _planned(
         self, order: _Order, options: JobOptions, parts: Sequence[Part], excluded: Sequence[Excluded]
     ) -> tuple[Part, ...]:
         """Choose between a plain and a heterogeneous job for pods that differ."""
-        server = await self._world.slurm.server()
+        server = await self.world.slurm.server()
         everything = dict.fromkeys(constraints for part in parts for constraints in part.constraints)
         chosen = components.plan(
             [replace(part, fit=it.feasible) for part, it in zip(parts, excluded, strict=True)],
-            shared=self._exclusions.of(everything).feasible,
+            shared=self.exclusions.of(everything).feasible,
             slots=order.step.slots,
             exclusive=_exclusive(order.defaults, options),
             components=order.defaults.placeholder == "external" and server.has(Feature.EXTERNAL_COMPONENTS),
@@ -165,7 +161,7 @@ class JobSubmitter:
             group,
             order.gang.uid,
             pods,
-            cluster=self._world.cluster,
+            cluster=self.world.cluster,
             slots=slots,
             packed=slots > 1 and not _exclusive(defaults, options),
             role=part.role,
@@ -186,7 +182,7 @@ class JobSubmitter:
         )
 
     async def _send(self, order: _Order, *requests: JobRequest) -> JobInFlight:
-        world, group, gang, step = self._world, order.group, order.gang, order.step
+        world, group, gang, step = self.world, order.group, order.gang, order.step
         known = [_attempt(ours) for ours in world.jobs.of_group(group) if ours.marker.uid == gang.uid]
         flight = world.inflight.begin(
             group,
@@ -198,17 +194,22 @@ class JobSubmitter:
         world.slurm.note_newest(world.poller.newest)
         try:
             submission = await world.slurm.submit(*requests, key=flight.key)
-        except (Terminal, Wait):
-            world.inflight.refused(flight)
+        except IsthmusError as error:
+            refused = isinstance(error, Terminal | Wait)
+            if refused:
+                world.inflight.refused(flight)
+            # That there is no room at once is an answer, not an error.
+            if not (refused and requests[0].immediate):
+                self.metrics.submit_failed(error)
             raise
         world.inflight.taken(flight, submission.job_id, requests)
         return flight
 
     async def _chosen(self) -> Defaults:
-        if not self._choose:
-            return self._defaults
-        external = (await self._world.slurm.server()).has(Feature.EXTERNAL_JOBS)
-        return replace(self._defaults, placeholder="external" if external else "batch")
+        if not self.choose:
+            return self.defaults
+        external = (await self.world.slurm.server()).has(Feature.EXTERNAL_JOBS)
+        return replace(self.defaults, placeholder="external" if external else "batch")
 
 
 def _attempt(ours: OurJob) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from isthmus.domain.bridge import joboptions
 from isthmus.domain.kube.feasibility import Constraints, constraints_of
 from isthmus.domain.kube.podshape import Shape, largest, shape_of
-from isthmus.domain.languages.wording import some
+from isthmus.domain.languages.prose import some
 from isthmus.errors import Terminal
 from isthmus.model.pod import Pod
 
@@ -35,7 +35,7 @@ class Part(msgspec.Struct, frozen=True):
     constraints: tuple[Constraints, ...]
     """Which nodes they may have: each of these holds."""
     role: str = ""
-    """What tells them from the others; empty where any pod of the gang fits."""
+    """What distinguishes them from the others; empty where any pod of the gang fits."""
     fit: int = 0
     """How many nodes fit them."""
     excluded: str = ""
@@ -53,33 +53,33 @@ def parts_of(pods: Sequence[Pod], constraints: Callable[[Pod], Constraints]) -> 
         return (Part((pods[0],), (constraints(pods[0]),)),)
     alike: dict[tuple[object, ...], list[Pod]] = {}
     for pod in pods:
-        alike.setdefault((*_size(pod), _wishes(pod), constraints(pod)), []).append(pod)
+        alike.setdefault((*_size(pod), _own_options(pod), constraints(pod)), []).append(pod)
     if len(alike) == 1:
         return (Part(tuple(pods), (constraints(pods[0]),)),)
     return tuple(Part(tuple(same), (constraints(same[0]),), role_of(same[0])) for same in alike.values())
 
 
 def role_of(pod: Pod) -> str:
-    """Tell kinds of pods apart by what their template says, so that one that replaces another has its role.
+    """Distinguish kinds of pods by their template, so that a pod that replaces another has its role.
 
     Where its volumes are is left out, because that may become known only while the job waits.
     """
-    told = msgspec.json.encode((_size(pod), _wishes(pod), constraints_of(pod)))
+    told = msgspec.json.encode((_size(pod), _own_options(pod), constraints_of(pod)))
     return hashlib.sha256(told).hexdigest()[:_ROLE_DIGITS]
 
 
 def plan(
     parts: Sequence[Part], *, slots: int, shared: int, exclusive: bool, components: bool, release: str = ""
 ) -> tuple[Part, ...]:
-    """Choose the components of a gang's job with so many `slots`; one stands for a plain job.
+    """Choose the components of a gang's job with so many `slots`; one component is a plain job.
 
     `shared` is the number of nodes that fit all of the pods; `components` says whether this Slurm, of this
     `release`, takes several. Raises `Terminal` where it does not and a plain job would never start.
     """
     if len(parts) == 1:
         return tuple(parts)
-    # A device that a pod does not need is taken from somebody who does, however many nodes would fit.
-    same = len({(tuple(sorted(part.shape.devices.items())), _wishes(part.pods[0])) for part in parts}) == 1
+    # A device that a pod does not need is taken from a pod that does, however many nodes would fit.
+    same = len({(tuple(sorted(part.shape.devices.items())), _own_options(part.pods[0])) for part in parts}) == 1
     if (same or not components) and shared >= (slots if exclusive else 1):
         return (_merged(parts),)
     if components and len(parts) <= MAX_COMPONENTS:
@@ -108,7 +108,7 @@ def _size(pod: Pod) -> tuple[object, ...]:
     return shape.milli_cpu, shape.memory, tuple(sorted(shape.devices.items()))
 
 
-def _wishes(pod: Pod) -> tuple[object, ...]:
+def _own_options(pod: Pod) -> tuple[object, ...]:
     """What the pod's own annotations ask for that the others of its gang need not."""
     asked = joboptions.parse(pod.metadata.annotations, where=f"Pod {pod.metadata.key}")
     return (

@@ -85,7 +85,7 @@ def kueue_demand(pods: Sequence[Pod]) -> Demand:
 
 
 def _of_jobset(found: JobSet, pods: Sequence[Pod]) -> Demand:
-    """Count those of a JobSet's Jobs that are there already or depend on nobody: the others come after these."""
+    """Count the Jobs of a JobSet that exist already or depend on no other: the rest come after these."""
     there = {pod.metadata.labels.get(names.JOBSET_REPLICATED_JOB_LABEL) for pod in pods}
     now = [job for job in found.spec.replicated_jobs if not job.depends_on or job.name in there]
     # A Job that is made when others are ready runs beside them, and needs its nodes then.

@@ -18,7 +18,7 @@ from isthmus.model.pod import Pod, Terminated
 _LAST_SIGNAL: Final = 64
 _LAST_CODE: Final = 255
 _SIGNALLED: Final = 128
-"""Shells and container runtimes tell by 128 + N that signal N ended a program."""
+"""Shells and container runtimes report 128 + N if signal N ended a program."""
 
 _DISRUPTIONS: Final = frozenset({"Evicted", "Preempting"})
 """Why a kubelet ends a pod that did nothing wrong. Newer ones set the condition DisruptionTarget, too."""

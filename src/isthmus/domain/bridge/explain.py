@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.bridge import jobstates, reasons
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.placement import Demand
 from isthmus.domain.bridge.reasons import Outlook
@@ -26,7 +26,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 class Mark(StrEnum):
-    """How a gate stands."""
+    """The state of a gate."""
 
     PASSED = "passed"
     WAITING = "waiting"
@@ -38,7 +38,7 @@ class Mark(StrEnum):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """One step on the way, how it stands, and what to do about it."""
+    """One step on the way, its state, and what to do about it."""
 
     name: str
     mark: Mark
@@ -62,7 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[Pod, ...] = ()
     demand: Demand | None = None
     gang: Trouble | None = None
-    """Why the group cannot be told."""
+    """Why the group is not known."""
     policy: str = ""
     """The BridgePolicy that holds; empty where none does."""
     refusal: Trouble | None = None
@@ -84,7 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gates(facts: Facts) -> tuple[Gate, ...]:
-    """Tell how each gate stands. What lies behind one that is closed is ahead, unless it can be told already."""
+    """The state of each gate. Those behind a closed one are ahead, unless their state is known already."""
     found: list[Gate] = []
     closed = False
     for name, look in _GATES.items():
@@ -99,7 +99,7 @@ def gates(facts: Facts) -> tuple[Gate, ...]:
 
 
 def place_in_queue(job: Job, jobs: Iterable[Job]) -> tuple[int, int] | None:
-    """Tell a waiting job's place in its partition, where Slurm goes by priority, and how many wait there."""
+    """A waiting job's place in its partition, where Slurm goes by priority, and how many wait there."""
     if not _pending(job):
         return None
     waiting = [it for it in jobs if _pending(it) and it.partition == job.partition and it.priority.value != 0]
@@ -122,7 +122,7 @@ def _look(facts: Facts, name: str, look: Callable[[Facts], Gate]) -> Gate:
         # A pod that has a node came through here, whether we can see that or not.
         past = facts.pod.bound and name not in {"bound", "running"}
         told = _told(facts.pod) if name == "submitted" and not past else ""
-        text = f"could not look: {facts.blind[name]}{f'; when we last could: {told}' if told else ''}"
+        text = f"unknown: {facts.blind[name]}{f'; last known: {told}' if told else ''}"
         return Gate(name, Mark.PASSED if past else Mark.UNKNOWN, text)
     return look(facts)
 
@@ -166,7 +166,7 @@ def _ungated(facts: Facts) -> Gate:
             "ungated",
             Mark.WAITING,
             f"held back by {', '.join(held)}",
-            "wait until these scheduling gates are removed by whoever set them",
+            "wait until the controllers that set these scheduling gates remove them",
         )
     return Gate("ungated", Mark.PASSED, "no scheduling gates")
 
@@ -180,7 +180,7 @@ def _complete(facts: Facts) -> Gate:
     living = [pod for pod in facts.members if not pod.finished and not pod.leaving]
     there = sum(1 for pod in living if not pod.spec.scheduling_gates)
     needed = facts.demand.minimum
-    text = f"{there} of {needed} pods of {facts.group} are there"
+    text = f"{there} of {needed} pods of {facts.group} exist"
     if there >= needed or facts.pod.bound:
         return Gate("complete", Mark.PASSED, text)
     gated = len(living) - there
@@ -241,10 +241,10 @@ def _queue(facts: Facts) -> Gate:
             return Gate("queue", Mark.WAITING, "the job is suspended", f"scontrol resume {job.job_id}")
         case Phase.RUNNING:
             started = job.start_time.value
-            booting = "" if jobstates.running(job.job_state) else ", its nodes are being made ready"
+            booting = "" if jobstates.running(job.job_state) else ", its nodes are being prepared"
             return Gate("queue", Mark.PASSED, f"started {ago(facts.now - (started or facts.now))} ago{booting}")
         case Phase.UNKNOWN:
-            return Gate("queue", Mark.UNKNOWN, f"the job is {'+'.join(job.job_state) or 'in no state'}")
+            return Gate("queue", Mark.UNKNOWN, f"the job is {'+'.join(job.job_state) or 'in an unknown state'}")
     reason = reasons.sentence(job.state_reason, job_id=job.job_id)
     text = ", ".join([f"waits because {reason.text} ({job.state_reason or 'None'})", *_prospects(facts, job)])
     mark = Mark.WAITING if reason.outlook is Outlook.PASSES else Mark.REFUSED
@@ -270,7 +270,7 @@ def _allocated(facts: Facts) -> Gate:
             return Gate(
                 "allocated",
                 Mark.WAITING,
-                f"Slurm gave {facts.job.nodes}, of which {', '.join(unmapped)} is no node of this Kubernetes",
+                f"Slurm gave {facts.job.nodes}; {', '.join(unmapped)} is not a node of this Kubernetes cluster",
                 f"label the node {names.NODE_NAME_LABEL}, or take it out of the partition",
             )
         renamed = ", ".join(f"{name} is {kube}" for name, kube in facts.kube_nodes.items() if kube != name)
@@ -288,7 +288,7 @@ def _volumes(facts: Facts) -> Gate:
 def _room(facts: Facts) -> Gate:
     if facts.room and not facts.pod.bound:
         return Gate(
-            "room", Mark.WAITING, facts.room, "wait for what is leaving there, or see kubectl describe node"
+            "room", Mark.WAITING, facts.room, "wait until pods there have terminated, or see kubectl describe node"
         )
     reached = facts.pod.bound or (facts.job is not None and not _pending(facts.job))
     return Gate("room", Mark.PASSED if reached else Mark.WAITING)

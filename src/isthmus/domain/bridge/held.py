@@ -1,7 +1,7 @@
-"""What others hold on nodes, as it is believed: more at once, less after a while.
+"""What other pods hold on nodes, damped: an increase counts at once, a decrease after a while.
 
 A DaemonSet that is updated deletes a pod and makes another a moment later, and so does a NodeSet. A node that took
-each such gap for room would be made anew twice.
+each such gap for room would be recreated twice.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Held:
         self._less_since: dict[str, float] = {}
 
     def settle(self, node: str, amounts: Mapping[str, int], *, now: float) -> tuple[Mapping[str, int], float]:
-        """Take note of what is held; return what to believe, and when to look again in seconds (0: never)."""
+        """Record what is held; return what to believe, and when to look again in seconds (0: never)."""
         believed = self._believed.get(node, amounts)
         if all(amounts.get(resource, 0) >= amount for resource, amount in believed.items()):
             self._less_since.pop(node, None)
@@ -33,6 +33,6 @@ class Held:
         return amounts, 0.0
 
     def forget(self, node: str) -> None:
-        """Take note that a node is gone."""
+        """Record that a node is gone."""
         self._believed.pop(node, None)
         self._less_since.pop(node, None)

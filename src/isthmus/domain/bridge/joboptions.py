@@ -18,7 +18,7 @@ A PodGroup of Kubernetes itself stands between the pod and its Job, and its Work
 that makes a gang (a PodGroup of scheduler-plugins, a LeaderWorkerSet) is the outermost. slurm-bridge reads the
 outermost object alone (of built-in PodGroups: the group, then the Job, then the Workload, later ones winning), so
 what its users wrote there keeps its meaning whatever else stands in their templates; what they could only write
-there may now stand in a pod template, where it holds as long as nobody above says otherwise.
+there may now stand in a pod template, where it holds unless an object above says otherwise.
 """
 
 import math
@@ -176,7 +176,7 @@ def _cpus(text: str) -> int:
 
 def _memory(text: str) -> int:
     size = quantity.whole(text)
-    # Less than a mebibyte is a slip, mostly of somebody who thinks in Slurm's megabytes and wrote them as bytes.
+    # Less than a mebibyte is a mistake: mostly Slurm's megabytes written as bytes.
     return -(-size // MIB) if MIB <= size <= LARGEST * MIB else _refuse(text)
 
 
@@ -187,7 +187,7 @@ def _minutes(text: str) -> float:
 
 
 def _id(text: str) -> str:
-    """Read a user or group. A number is written anew: 00 is root as well, and 2**32 would come round to it."""
+    """Read a user or group. A number is rewritten: 00 is root as well, and 2**32 would come round to it."""
     if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
         return str(int(text)) if int(text) < _NO_ID else _refuse(text)
     return (
@@ -330,7 +330,7 @@ OPTIONS: Final = (
         "priority",
         _between(0),
         f"a whole number from 0 (held) to {LARGEST}",
-        "The job's priority as it stands, past fair share and age; 0 holds the job. Needs a BridgePolicy that"
+        "The job's priority, instead of one from fair share and age; 0 holds the job. Needs a BridgePolicy that"
         " allows it.",
         "1000",
     ),
@@ -373,7 +373,7 @@ OPTIONS: Final = (
         "comment",
         _printable(512),
         "up to 512 printable characters",
-        "A comment for the job, in front of the one that tells whose it is.",
+        "A comment for the job, before the one that names its pods.",
         "night run",
     ),
     Option(

@@ -9,8 +9,8 @@ rounded up, and 0 (which Slurm reads as all the memory of the node) is never sen
 the pod requests, never for less: Kubernetes gives a pod what it requests, and Slurm would give that to others, too.
 
 A pod's priority becomes `nice`, and only if the administrator turns that on: a raw `priority` would make the job
-deaf to fair share, age and QOS for ever, while nice moves it by that much and leaves all the rest in force. It
-stays off by itself because Kubernetes lets everybody use any PriorityClass, and our token may go below zero where
+deaf to fair share, age and QOS forever, while nice moves it by that much and leaves all the rest in force. It
+stays off by itself because Kubernetes lets every user use any PriorityClass, and our token may go below zero where
 users may not.
 """
 
@@ -48,7 +48,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = True
     placeholder: Literal["external", "batch"] = "external"
     gres: Mapping[str, str] = MappingProxyType({})
-    """The GRES of further extended resources; "" says that Slurm keeps no account of a resource."""
+    """The GRES of further extended resources; "" if Slurm does not count a resource."""
     nice_from_priority: bool = False
     """Whether the priority of pods counts in Slurm."""
 
@@ -171,7 +171,7 @@ def _megabytes(amount: int) -> Number | None:
 
 
 def _gres(shape: Shape, defaults: Defaults, *, asked: str) -> str:
-    """Name the GRES of a pod: of each kind its devices, or what the annotation asks for if that is more."""
+    """The GRES of a pod: of each kind its devices, or what the annotation asks for if that is more."""
     requested = _gres_of_devices(shape, defaults, known=not asked)
     wanted = Counter[str]()
     for it in tres.parse_gres(asked):
@@ -247,7 +247,7 @@ def _script(script: str | None, defaults: Defaults) -> str | None:
 
 
 def _checked(text: str, *, what: str, most: int | None = None) -> str:
-    """Refuse what slurmctld, its log or its accounts would stumble over. Others checked what annotations say."""
+    """Refuse what slurmctld, its log or its accounting cannot handle. Others checked what annotations say."""
     if found := _CONTROL.search(text):
         raise Terminal(f"the {what} {text[:60]!r} contains the control character {found[0]!r}")
     if most is not None and len(text.encode()) > most:

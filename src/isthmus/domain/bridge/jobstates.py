@@ -17,7 +17,7 @@ from isthmus.model.slurm import States
 
 
 class Phase(StrEnum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -28,27 +28,31 @@ class Phase(StrEnum):
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a job ended: one CamelCase word for conditions and Events, and words that go on from "Slurm job 7"."""
+    """How a job ended: one CamelCase word for conditions and Events, and words that continue "Slurm job 7".
+
+    `label` is the word for metrics.
+    """
 
     reason: str
     text: str
+    label: str
 
 
 _ENDS: Final = {
-    "BOOT_FAIL": End("SlurmJobBootFailed", "could not start because its nodes did not boot"),
-    "CANCELLED": End("SlurmJobCancelled", "was cancelled"),
-    "COMPLETED": End("SlurmJobCompleted", "has ended"),
-    "DEADLINE": End("SlurmJobDeadline", "missed its deadline"),
-    "FAILED": End("SlurmJobFailed", "failed"),
-    "NODE_FAIL": End("SlurmJobNodeFailed", "ended because a node of it failed"),
-    "OUT_OF_MEMORY": End("SlurmJobOutOfMemory", "ran out of memory"),
-    "PREEMPTED": End("SlurmJobPreempted", "was preempted by another job"),
-    "TIMEOUT": End("SlurmJobTimeout", "reached its time limit"),
+    "BOOT_FAIL": End("SlurmJobBootFailed", "could not start because its nodes did not boot", "boot_fail"),
+    "CANCELLED": End("SlurmJobCancelled", "was cancelled", "cancelled"),
+    "COMPLETED": End("SlurmJobCompleted", "has ended", "completed"),
+    "DEADLINE": End("SlurmJobDeadline", "missed its deadline", "deadline"),
+    "FAILED": End("SlurmJobFailed", "failed", "failed"),
+    "NODE_FAIL": End("SlurmJobNodeFailed", "ended because a node of it failed", "node_fail"),
+    "OUT_OF_MEMORY": End("SlurmJobOutOfMemory", "ran out of memory", "out_of_memory"),
+    "PREEMPTED": End("SlurmJobPreempted", "was preempted by another job", "preempted"),
+    "TIMEOUT": End("SlurmJobTimeout", "reached its time limit", "timeout"),
 }
 
-REQUEUED: Final = End("SlurmJobRequeued", "was put back into the queue")
-MOVED: Final = End("SlurmJobNodeLost", "no longer has the node of this pod")
-GONE: Final = End("SlurmJobGone", "is not known to Slurm any more")
+REQUEUED: Final = End("SlurmJobRequeued", "was put back into the queue", "requeued")
+MOVED: Final = End("SlurmJobNodeLost", "no longer has the node of this pod", "moved")
+GONE: Final = End("SlurmJobGone", "is not known to Slurm any more", "lost")
 
 _LIVING: Final = {
     "PENDING": Phase.WAITING,
@@ -78,11 +82,16 @@ def living(states: States) -> bool:
     return phase(states) not in {Phase.ENDING, Phase.ENDED}
 
 
+def holds_nodes(states: States) -> bool:
+    """Whether a job has its nodes, be it that they are still booting or that it is suspended."""
+    return phase(states) in {Phase.RUNNING, Phase.SUSPENDED}
+
+
 def running(states: States) -> bool:
     """Whether a job has nodes that can be used now: they are neither still booting nor taken away for a while."""
     return phase(states) is Phase.RUNNING and _NOT_YET.isdisjoint(states)
 
 
 def end(states: States) -> End:
-    """Say how a job ended, or, where it has not, that it is done."""
+    """How a job ended, or, where it has not, that it is done."""
     return _ENDS.get(states[0] if states else "", _ENDS["COMPLETED"])

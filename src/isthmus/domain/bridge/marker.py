@@ -1,7 +1,7 @@
 """What a Slurm job of ours carries, so that everything can be found again from Slurm alone.
 
-It stands in the job's `admin_comment`, which only SlurmUser, root and operators can write: nobody else can make a
-job look like ours, or one of ours like somebody else's. Several Kubernetes clusters may share one Slurm, and other
+It stands in the job's `admin_comment`, which only SlurmUser, root and operators can write: users cannot make a
+job look like ours, or one of ours like another's. Several Kubernetes clusters may share one Slurm, and other
 tools write there, too; a job is ours only if its marker names our cluster.
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.errors import Terminal
 from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
@@ -43,7 +43,7 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def group(self) -> GroupKey:
-        """The group as the pods' own labels tell it."""
+        """The group, as in the pods' own labels."""
         return GroupKey(self.kind, self.namespace, self.name)
 
     @property
@@ -86,7 +86,7 @@ def write(marker: Marker) -> str:
 
 
 def read(admin_comment: str | None) -> Marker | None:
-    """Read a marker; None for anything that is none, whoever wrote it."""
+    """Read a marker; None for anything else."""
     if not admin_comment or '"isthmus"' not in admin_comment:
         return None
     try:
@@ -98,11 +98,11 @@ def read(admin_comment: str | None) -> Marker | None:
 
 
 def comment(pods: Sequence[Pod], *, asked: str | None = None) -> str:
-    """Write the comment that people see in `scontrol show job` and `sacct`: which pods, and what they say."""
+    """Write the comment that users see in `scontrol show job` and `sacct`: which pods, and their own comment."""
     first = str(pods[0].metadata.key)
     told = first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"
-    return f"{told}: {asked}"[:_LONGEST_COMMENT] if asked else told
+    return f"{told}: {asked}"[:_MAX_COMMENT_CHARS] if asked else told
 
 
-_LONGEST_COMMENT: Final = 700
+_MAX_COMMENT_CHARS: Final = 700
 """Slurm takes 1,024 characters; the submission key and the outcome need their share."""

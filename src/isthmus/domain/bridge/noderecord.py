@@ -1,13 +1,13 @@
 """What a Kubernetes node is in Slurm: the line that it is made from, and the record that says whose it is.
 
 Its size is what Kubernetes can really give there: its allocatable, less a reserve for all pods that Slurm did not
-place. Slurm changes the size of a node only by making it anew, which needs an idle node. So the reserve is rounded
+place. Slurm changes the size of a node only by making it again, which needs an idle node. So the reserve is rounded
 up: to whole CPUs, and to hundredths of the memory. A pod of a DaemonSet that comes or goes then seldom matters, and
 nodes on which the same pods run stay alike.
 
 The record stands in the Slurm node's `extra` field. It names our cluster, because several may share one Slurm, and
 holds what we asked for. A node has changed its size when it is no longer what we asked for then; what Slurm made of
-it does not matter, since Slurm leaves out GRES that its `GresTypes` does not name, and we would ask for ever.
+it does not matter, since Slurm leaves out GRES that its `GresTypes` does not name, and we would ask forever.
 
 Slurm makes a node without that field, which is set a moment later. Until then the node's reason names our cluster.
 """
@@ -32,7 +32,7 @@ from isthmus.model.node import Node
 from isthmus.model.slurm import Node as SlurmNode
 
 OURS: Final = "slurm-bridge:"
-"""How every reason begins that we give to Slurm. What begins otherwise is somebody else's word."""
+"""How every reason begins that we give to Slurm. Other reasons are not ours."""
 
 _NEW: Final = f"{OURS} registered by Kubernetes cluster "
 _VERSION: Final = 1
@@ -59,7 +59,7 @@ class Record(msgspec.Struct, frozen=True):
     isthmus: int = _VERSION
 
     def close_to(self, other: "Record") -> bool:
-        """Whether two sizes differ so little that nobody has to leave the node for it."""
+        """Whether two sizes differ so little that no pod has to leave the node for it."""
         return (
             self.gres == other.gres
             and abs(self.cpus - other.cpus) * _SMALL <= self.cpus
@@ -106,7 +106,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(node: SlurmNode) -> Record | None:
-    """Read the record of a node; None for anything that is none, whoever wrote it."""
+    """Read the record of a node; None for anything else."""
     if '"isthmus"' not in node.extra:
         return None
     try:
@@ -117,7 +117,7 @@ def read(node: SlurmNode) -> Record | None:
 
 
 def cluster_of(node: SlurmNode) -> str:
-    """Tell which Kubernetes cluster made a node; empty if none of ours did."""
+    """Which Kubernetes cluster made a node; empty if none of ours did."""
     if record := read(node):
         return record.cluster
     return node.reason.removeprefix(_NEW) if node.reason.startswith(_NEW) else ""
@@ -168,7 +168,7 @@ def describe(
     feature_labels: Sequence[str] = (),
     reserved: Reserve = NO_RESERVE,
 ) -> Wanted:
-    """Say what a Kubernetes node should be in Slurm. Raises `Terminal` with what is wrong with the node."""
+    """What a Kubernetes node should be in Slurm. Raises `Terminal` with what is wrong with the node."""
     allocatable = node.status.allocatable
     cpus, memory = _cpus(allocatable, reserved), _memory(allocatable, reserved)
     if cpus < 1 or memory < 1:

@@ -3,7 +3,7 @@
     Kubernetes                                          Slurm
     label external-node                           ──►   an external node, as large as what is left for Slurm there
     label or node gone, nothing left, resized     ──►   drained, and deleted as soon as it is idle
-    resized a little                              ──►   made anew as soon as it is idle
+    resized a little                              ──►   recreated as soon as it is idle
     cordoned by people, or not ready for a while  ──►   drained, with a reason of ours
     cordoned by us, with a mark of ours           ◄──   drained, down or failing, with a reason of somebody else's
 
@@ -33,12 +33,12 @@ from isthmus.model.slurm import Node as SlurmNode
 _BUSY: Final = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _SHUT: Final = frozenset({"DOWN", "FAIL", "ERROR"})
 _RELEASED: Final = "uncordoned by hand, while "
-_NOT_THEIR_WORD: Final = ("slurm-operator:", "Not responding")
+_BY_PROGRAMS: Final = ("slurm-operator:", "Not responding")
 """In reasons of programs. The operator drains because of what Kubernetes says, so that a cordon would feed itself;
 and a slurmd in a pod could not come back to a cordoned node."""
 
 COMPLAINT_PAUSE: Final = 60.0
-"""After so many seconds we look again whether somebody has mended what we complained of."""
+"""Seconds after which a reported problem is checked again."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Undrain(msgspec.Struct, frozen=True):
-    """Take back a drain of ours. This leaves a node that is down as it is."""
+    """Undo a drain of ours. A node that is down stays down."""
 
     name: str
 
@@ -124,18 +124,20 @@ Action: TypeAlias = Register | Update | Drain | Undrain | Delete | Cordon | Unco
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """Something that only people can mend: the reason of an Event, and a sentence."""
+    """A problem that only people can fix: the reason of an Event, and a sentence."""
 
     reason: str
     note: str
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do now, what to tell, and in how many seconds to look again even if nothing changes (None: never)."""
+    """What to do now, what to report, and in how many seconds to look again if nothing changes (None: never)."""
 
     actions: tuple[Action, ...] = ()
     complaints: tuple[Complaint, ...] = ()
     look_again: float | None = None
+    differs: bool = False
+    """Whether Slurm has a node of ours with another size or other GRES than Kubernetes gives it."""
 
 
 NOTHING: Final = Decision()
@@ -148,7 +150,7 @@ def decide(
     name: str,
     rules: Rules,
     now: datetime,
-    side: SlurmCapabilities,
+    capabilities: SlurmCapabilities,
     reserved: Reserve = NO_RESERVE,
 ) -> Decision:
     """Decide about the node that Slurm calls, or would call, `name`. Only to be asked while both sides answer."""
@@ -158,7 +160,7 @@ def decide(
         placed = _leave(slurm, rules) if slurm and noderecord.cluster_of(slurm) == rules.cluster else None
         plan = placed or _follow(kube, slurm, rules, now)
     else:
-        plan = _external(kube, slurm, name=name, rules=rules, now=now, side=side, reserved=reserved)
+        plan = _external(kube, slurm, name=name, rules=rules, now=now, capabilities=capabilities, reserved=reserved)
     taints = _taints(kube, rules, managed=slurm is not None and not _foreign(slurm, rules))
     return msgspec.structs.replace(plan, actions=(*plan.actions, *taints))
 
@@ -166,7 +168,17 @@ def decide(
 def slurm_facts(node: SlurmNode) -> tuple[object, ...]:
     """Everything that decisions read of a Slurm node: neither load nor free memory, which change all the time."""
     size = node.cpus, node.real_memory
-    return node.state, node.reason, node.extra, node.features, node.address, node.hostname, node.topology, size
+    return (
+        node.state,
+        node.reason,
+        node.extra,
+        node.features,
+        node.address,
+        node.hostname,
+        node.topology,
+        size,
+        node.gres,
+    )
 
 
 def kube_facts(node: Node) -> tuple[object, ...]:
@@ -181,7 +193,7 @@ def _external(
     name: str,
     rules: Rules,
     now: datetime,
-    side: SlurmCapabilities,
+    capabilities: SlurmCapabilities,
     reserved: Reserve,
 ) -> Decision:
     if slurm and (_foreign(slurm, rules) or not _made_by_us_or_like_it(slurm)):
@@ -199,18 +211,18 @@ def _external(
         )
     except Terminal as error:
         return _cannot_be(kube, slurm, error, rules, now)
-    unknown = [it for it in noderecord.partitions(kube) if it not in side.partitions]
+    unknown = [it for it in noderecord.partitions(kube) if it not in capabilities.partitions]
     if unknown:
         note = f"Slurm has no partition {', '.join(unknown)}: correct {names.NODE_PARTITIONS_ANNOTATION}"
         plan = _complain("UnknownPartition", note)
         return _also(plan, _follow(kube, slurm, rules, now)) if slurm else plan
     if slurm is None:
-        return _register(kube, wanted, rules, now, side=side)
+        return _register(kube, wanted, rules, now, capabilities=capabilities)
     return _keep(kube, slurm, wanted, rules, now)
 
 
 def _cannot_be(kube: Node, slurm: SlurmNode | None, error: Terminal, rules: Rules, now: datetime) -> Decision:
-    """Say why a node cannot be in Slurm. One with nothing left is removed there; other faults can wait."""
+    """Why a node cannot be in Slurm. One with nothing left is removed there; other faults can wait."""
     remedy = f" ({error.remedy})" if error.remedy else ""
     plan = _complain("CannotRegister", f"cannot be registered in Slurm: {error.what}{remedy}")
     if slurm is None:
@@ -222,9 +234,11 @@ def _cannot_be(kube: Node, slurm: SlurmNode | None, error: Terminal, rules: Rule
     return _also(plan, follow)
 
 
-def _register(kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, side: SlurmCapabilities) -> Decision:
+def _register(
+    kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, capabilities: SlurmCapabilities
+) -> Decision:
     follow = _follow(kube, None, rules, now)
-    if not side.can_register:
+    if not capabilities.can_register:
         return _also(_complain("CannotRegister", "external nodes need Slurm 25.11 or newer"), follow)
     if not _ready(kube):
         return follow  # What a kubelet says before it is ready, about its devices for one, is not its last word.
@@ -233,7 +247,7 @@ def _register(kube: Node, wanted: Wanted, rules: Rules, now: datetime, *, side: 
 
 
 def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datetime) -> Decision:
-    """Keep a node of ours as it should be, or make it anew if that is what it takes."""
+    """Keep a node of ours as it should be, or recreate it if that is what it takes."""
     record = noderecord.read(slurm)
     if record is None:
         if noderecord.cluster_of(slurm) != rules.cluster and slurm.address not in _addresses(kube, slurm):
@@ -242,7 +256,7 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
         record = noderecord.actual(slurm, rules.cluster)
     update = _update(slurm, wanted, record)
     follow = _follow(kube, slurm, rules, now)
-    # Whoever runs there does not make room for a small change: too large pods are kept off by the scheduler.
+    # Running pods do not move for a small change: the scheduler keeps pods away that are too large.
     waits = _is_busy(slurm) and record.close_to(wanted.record)
     if record.size != wanted.record.size and not waits and not _otherwise_shut(kube, slurm, rules, now):
         reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has changed its size"
@@ -250,11 +264,13 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
         if not _is_busy(slurm):
             return _also(plan, _marks_only(follow))
         follow = _also(plan, _marks_only(follow))
-    return _also(follow, Decision(actions=update))
+    # Slurm leaves out GRES that its GresTypes does not name, so what it made of the node counts, not what we asked.
+    differs = noderecord.actual(slurm, rules.cluster).size != wanted.record.size
+    return _also(follow, Decision(actions=update, differs=differs))
 
 
 def _otherwise_shut(kube: Node, slurm: SlurmNode, rules: Rules, now: datetime) -> bool:
-    """Whether a node is shut for another reason than its size: made anew, it would come back open."""
+    """Whether a node is shut for another reason than its size: recreated, it would come back open."""
     return bool(_shut_reason(kube, rules, now) or _their_word(slurm)) or not _ready(kube)
 
 
@@ -291,7 +307,7 @@ def _remove(slurm: SlurmNode, reason: str) -> tuple[Action, ...]:
 
 
 def _follow(kube: Node, slurm: SlurmNode | None, rules: Rules, now: datetime) -> Decision:
-    """Let each side know what was decided on the other."""
+    """Carry decisions of each side over to the other."""
     word = None if slurm is None or _foreign(slurm, rules) else _their_word(slurm)
     marks = _marks(kube, word)
     if slurm is None or _foreign(slurm, rules):
@@ -325,7 +341,7 @@ def _marks(kube: Node, word: str | None) -> tuple[Action, ...]:
 
 
 def _shut_reason(kube: Node, rules: Rules, now: datetime) -> str:
-    """Say why Kubernetes wants the node drained; empty if it does not."""
+    """Why Kubernetes wants the node drained; empty if it does not."""
     if _shut_by_people(kube):
         return _cordoned(kube)
     if not _ready(kube) and _grace_left(kube, rules, now) is None:
@@ -348,7 +364,7 @@ def _ready(kube: Node) -> bool:
 
 
 def _grace_left(kube: Node, rules: Rules, now: datetime) -> float | None:
-    """Tell for how long a node that is not ready may stay so; None if that is over, or it is ready."""
+    """For how long a node that is not ready may stay so; None if that is over, or it is ready."""
     found = condition(kube.status.conditions, "Ready")
     if found is None or found.status == "True" or found.last_transition_time is None:
         return None
@@ -357,8 +373,8 @@ def _grace_left(kube: Node, rules: Rules, now: datetime) -> float | None:
 
 
 def _their_word(slurm: SlurmNode) -> str | None:
-    """Say what somebody else decided about the node in Slurm; None if nobody shut it, or we did."""
-    if not is_out(slurm) or _is_ours(slurm.reason) or any(it in slurm.reason for it in _NOT_THEIR_WORD):
+    """What others decided about the node in Slurm; None if it is open, or we shut it."""
+    if not is_out(slurm) or _is_ours(slurm.reason) or any(it in slurm.reason for it in _BY_PROGRAMS):
         return None
     state = "drained" if "DRAIN" in slurm.state else "down" if "DOWN" in slurm.state else "failing"
     who = f" by {slurm.reason_set_by_user}" if slurm.reason_set_by_user else ""
@@ -389,7 +405,7 @@ def _made_by_us_or_like_it(slurm: SlurmNode) -> bool:
 
 
 def _addresses(kube: Node, slurm: SlurmNode) -> set[str]:
-    """Tell by which addresses a node without a record is recognised: a node made without one has its name there."""
+    """By which addresses a node without a record is recognised: a node made without one has its name there."""
     return {slurm.name, *(it.address for it in kube.status.addresses)}
 
 
@@ -419,5 +435,8 @@ def _marks_only(plan: Decision) -> Decision:
 def _also(first: Decision, second: Decision) -> Decision:
     looks = [it.look_again for it in (first, second) if it.look_again is not None]
     return Decision(
-        (*first.actions, *second.actions), (*first.complaints, *second.complaints), min(looks, default=None)
+        (*first.actions, *second.actions),
+        (*first.complaints, *second.complaints),
+        min(looks, default=None),
+        differs=first.differs or second.differs,
     )

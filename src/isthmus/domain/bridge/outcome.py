@@ -1,4 +1,4 @@
-"""What became of the pods of a job, in words that fit into the job, so that Slurm's accounts tell it, too.
+"""The outcome of a job's pods, in words that fit into the job, so that Slurm's accounting shows it.
 
 It goes into two places. People read the `comment`, which sacct only has where AccountingStoreFlags says so; the
 `admin_comment` is always recorded, and holds the same text beside our marker.
@@ -28,7 +28,7 @@ class Result(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the pods of a job came to, and how to say it."""
+    """The outcome of a job's pods, and its text."""
 
     result: Result
     text: str
@@ -59,7 +59,7 @@ def _of(pod: Pod, *, gone: bool) -> tuple[Result, str]:
     if status.phase == "Succeeded":
         return Result.SUCCEEDED, "Succeeded"
     if pod.leaving or not pod.finished:
-        # A container that is told to end exits with an error as a rule; that is no failure of its own.
+        # A container that is told to end exits with an error as a rule; that does not count as a failure.
         disrupted = condition(status.conditions, "DisruptionTarget")
         why = f" ({disrupted.reason})" if disrupted and disrupted.reason else ""
         lost = "" if gone or pod.finished else f", and its node {pod.spec.node_name} did not confirm its end"
@@ -79,7 +79,7 @@ def _broken_container(pod: Pod) -> str:
 
 
 def _text(stories: Sequence[_Story]) -> str:
-    """Tell each thing that happened once, and to how many pods; the worst comes first."""
+    """Each thing that happened once, and to how many pods; the worst comes first."""
     alike: dict[str, list[str]] = {}
     for story in stories:
         alike.setdefault(story.text, []).append(story.key)
@@ -102,7 +102,7 @@ def in_comment(text: str, told: Outcome) -> str:
 
 
 def is_told(admin_comment: str | None) -> bool:
-    """Whether an outcome stands beside the marker: it is written before we end a job, and by nobody else."""
+    """Whether an outcome is written beside the marker: it is written before we end a job, and only by us."""
     return "outcome" in _content(admin_comment)
 
 

@@ -7,7 +7,7 @@ a job that is merely cancelled would leave no trace of whether its pods succeede
     WINCH   exit 1   the job is FAILED
 
 These are signals that do nothing to a process that has no trap for them. One that comes before the script has begun
-is lost, and whoever sends it repeats it until the job is over; any other would end the job right there as failed.
+is lost, and its sender repeats it until the job is over; any other would end the job right there as failed.
 """
 
 from typing import Final

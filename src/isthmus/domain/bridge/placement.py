@@ -1,8 +1,8 @@
-"""What is to be done for a group of pods: submit a job, bind pods to the nodes that Slurm gave, or wait.
+"""What to do for a group of pods: submit a job, bind pods to the nodes that Slurm gave, or wait.
 
 A job has slots, one for each pod that it was submitted for. They are filled in Slurm's own order of nodes by pods
 in the order of their ranks, so that neighbours in rank are neighbours in the topology. A pod that replaces another
-takes the slot that became free, and the job goes on.
+takes the slot that became free, and the job continues.
 
     pods without a node ──► free slots of running jobs ──► bind
                        └──► slots of waiting jobs      ──► wait
@@ -123,8 +123,8 @@ def decide(
 ) -> list[Step]:
     """Decide about the pods of one group, in any state, given the group's living jobs, the oldest first.
 
-    Slots on Slurm nodes that are `avoided` stay free: their job goes on without them, and who finds no other slot
-    gets a further job.
+    Slots on Slurm nodes that are `avoided` stay free: their job continues without them, and pods without a slot
+    get another job.
     """
     living = [pod for pod in pods if not pod.finished and not pod.leaving]
     loose = sorted((pod for pod in living if not pod.bound), key=rank)
@@ -166,7 +166,7 @@ def _take_back(jobs: Sequence[Allocation], why: str) -> list[Step]:
 
 
 def slot_nodes(job: Job, slots: int, *, packed: bool) -> tuple[str, ...]:
-    """Tell the node of each slot of a running job, in Slurm's order.
+    """The node of each slot of a running job, in Slurm's order.
 
     Unless `packed`, each pod has a node of its own, and Slurm may have given fewer nodes than there are slots.
     """
@@ -180,7 +180,7 @@ def slot_nodes(job: Job, slots: int, *, packed: bool) -> tuple[str, ...]:
 def is_deserted(job: Allocation, pods: Sequence[Pod]) -> bool:
     """Whether every pod that a running job was for, or that has a slot of it, is gone or done.
 
-    Such a job is about to be ended by whoever looks after jobs. A pod that took a slot of it now would go with it.
+    The pod controller is about to end such a job. A pod that took a slot of it now would be evicted with it.
     """
     return job.running and not any(
         not pod.finished and (pod.metadata.uid in job.uids or placed_by(pod) == job.job_id) for pod in pods
@@ -188,7 +188,7 @@ def is_deserted(job: Allocation, pods: Sequence[Pod]) -> bool:
 
 
 def placed_by(pod: Pod) -> int | None:
-    """Tell the job by which a pod has a node."""
+    """The job by which a pod has a node."""
     seat = seat_of(pod) if pod.bound else None
     return seat[0] if seat else None
 

@@ -1,4 +1,4 @@
-"""What a pod must look like for Slurm to place it: how it is changed on its way in, and why it is refused.
+"""What a pod must look like for Slurm to place it: how admission changes it, and why it is refused.
 
     mutate            on CREATE alone: the scheduler's name, the toleration, no node, the gang of its workload
     validate_create   asks that cannot be read, kept or allowed, and marks that only the bridge sets
@@ -14,7 +14,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.bridge import joboptions, tenancy
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION, GROUP_ANNOTATIONS, GROUP_LABELS, group_of
+from isthmus.domain.bridge.groups import GANG_ANNOTATION, GROUP_ANNOTATIONS, GROUP_LABELS, group_of
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.tenancy import Grant
 from isthmus.domain.kube import feasibility
@@ -31,7 +31,7 @@ OWNED_ANNOTATIONS: Final = (
     names.POD_JOB_ANNOTATION,
     names.POD_SLURM_NODE_ANNOTATION,
 )
-"""What the binding writes and nobody else, beside the label with the job's id."""
+"""What only the binding writes, beside the label with the job's id."""
 
 _TRAIN_JOB: Final = "TrainJob "
 _ID: Final = "external jobid label"
@@ -42,7 +42,7 @@ Patch = list[dict[str, Any]]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What admission goes by. `bridge_users` are the names by which the API server knows the bridge itself."""
+    """What admission depends on. `bridge_users` are the names by which the API server knows the bridge itself."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     taint_effect: str = ""
@@ -59,7 +59,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def captured(pod: Pod, rules: Rules, *, managed: bool) -> bool:
-    """Tell whether Slurm is to place a pod: it says so, or its namespace does (`managed`) and it does not object.
+    """Whether Slurm is to place a pod: it says so, or its namespace does (`managed`) and it does not object.
 
     Those of DaemonSets and of kubelets themselves belong to one node already. In a managed namespace they are left
     alone; who wants Slurm to account for a DaemonSet writes the scheduler's name into it.
@@ -71,7 +71,7 @@ def captured(pod: Pod, rules: Rules, *, managed: bool) -> bool:
 
 
 def wants_gang_of_owner(pod: Pod) -> bool:
-    """Tell whether the pod's Job, or the JobSet above it, has a say in whether pods start together."""
+    """Whether the pod's Job, or the JobSet above it, decides whether pods start together."""
     owner = pod.metadata.controller
     return owner is not None and owner.kind == "Job" and GANG_ANNOTATION not in pod.metadata.annotations
 
@@ -113,7 +113,7 @@ def validate_create(pod: Pod, rules: Rules, *, owners: Sequence[Source] = (), gr
     # Controllers read no warnings: they are for people who create pods by hand.
     if pod.metadata.controller:
         return []
-    return [*feasibility.soft_wishes(pod), *([grant.warning] if grant.warning else [])]
+    return [*feasibility.ignored_preferences(pod), *([grant.warning] if grant.warning else [])]
 
 
 def validate_update(
@@ -130,7 +130,7 @@ def validate_update(
     if resize:
         raise Terminal(
             "can't resize a Slurm Bridge-managed pod",
-            remedy="its Slurm job has the size that it was submitted with: create the pod anew",
+            remedy="its Slurm job has the size that it was submitted with: create the pod again",
         )
     wrong = [] if user in rules.bridge_users else _changed_marks(old, new)
     wrong += _changed_group(old, new)
@@ -180,7 +180,7 @@ def _annotate(key: str, value: str, *, there: bool) -> dict[str, Any]:
 
 
 def _options(pod: Pod, owners: Sequence[Source], grant: Grant) -> tuple[JobOptions | None, list[Terminal]]:
-    """Read what is asked for, within what is allowed. The outermost owner has the last word."""
+    """Read the requested options, within what is allowed. The outermost owner wins."""
     layers: list[JobOptions] = []
     errors: list[Terminal] = []
     for source in (Source("", pod.metadata.annotations), *owners):
@@ -197,7 +197,7 @@ def _options(pod: Pod, owners: Sequence[Source], grant: Grant) -> tuple[JobOptio
 
 
 def _unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
-    """Name what Slurm cannot promise; what slurm-bridge refuses too is refused in its words."""
+    """What Slurm cannot promise; what slurm-bridge refuses too is refused in its words."""
     found = []
     spec = pod.spec
     if spec.resource_claims:
@@ -215,7 +215,7 @@ def _unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
 
 
 def _devices(pod: Pod) -> list[str]:
-    """Name devices asked for by class: nobody would make the claims that the kubelet looks for."""
+    """Devices that are requested by class: nothing would create the claims that the kubelet looks for."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return [
         f'container "{container.name}" uses unsupported DRA device class "{name.removeprefix(DEVICE_CLASS)}": ask'

@@ -1,4 +1,4 @@
-"""What is to be done about a job of ours and the pods that it is for, after they have found each other.
+"""What to do about a job of ours and its pods, from the binding to the end of both.
 
     the job lives,  none of its pods does                  end the job, and say in it how the pods ended
     the job lives,  without the node of one of its pods    evict that pod
@@ -9,7 +9,7 @@
 Slurm ends the components of a heterogeneous job with its leader, so the pods of all of them decide about that one.
 
 A pod lives until its containers have ended: one that was deleted keeps its job during its grace time, because its
-node is still in use. Only if that node is dead is the job let go, since nobody would confirm the end of the pod.
+node is still in use. Only if that node is dead is the job ended, since no kubelet would confirm the end of the pod.
 
 Nothing here remembers anything, and what was done once leaves nothing to do: see the tests of properties.
 """
@@ -23,7 +23,7 @@ import msgspec
 from isthmus import names
 from isthmus.domain.bridge import jobstates
 from isthmus.domain.bridge.exitstatus import exit_status
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.marker import Marker
 from isthmus.domain.bridge.outcome import Outcome, Result, outcome
@@ -60,7 +60,7 @@ class JobView(msgspec.Struct, frozen=True):
     departed: tuple[Pod, ...] = ()
     """Pods that it was for and that are gone, as they were last seen."""
     missing: tuple[Key, ...] = ()
-    """Pods that it was submitted for and that nobody has seen."""
+    """Pods that it was submitted for and that no cache has shown."""
     elsewhere: tuple[Pod, ...] = ()
     """Of the leader of a heterogeneous job: pods that have a node by its other components."""
     led: bool = False
@@ -70,11 +70,11 @@ class JobView(msgspec.Struct, frozen=True):
     slurm_names: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What Kubernetes nodes are called in Slurm."""
     superseded: bool = False
-    """Whether the group was made anew under the same name, and has a job of its own."""
+    """Whether the group was recreated under the same name, and has a job of its own."""
     surplus: bool = False
     """Whether another job with the same submission key is the job."""
     withdrawn: bool = False
-    """Whether somebody cancelled the job, and that was not we (`bridge.withdrawal`)."""
+    """Whether a user cancelled the job (`bridge.withdrawal`)."""
 
 
 class EndJob(msgspec.Struct, frozen=True):
@@ -87,15 +87,16 @@ class EndJob(msgspec.Struct, frozen=True):
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """Make a pod leave, because it has no allocation any more."""
+    """Make a pod leave, because it has no allocation any more; `label` names the cause in metrics."""
 
     pod: Pod
     reason: str
     message: str
+    label: str
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Tell a pod that its job is suspended, or no longer."""
+    """Report on a pod that its job is suspended, or no longer."""
 
     pod: Pod
     suspended: bool
@@ -120,30 +121,28 @@ class Decision(msgspec.Struct, frozen=True):
 NOTHING: Final = Decision()
 
 
-def decide(scene: JobView) -> Decision:
-    phase = jobstates.phase(scene.job.job_state)
+def decide(view: JobView) -> Decision:
+    phase = jobstates.phase(view.job.job_state)
     if phase is Phase.UNKNOWN:
         return NOTHING
     if phase in {Phase.ENDING, Phase.ENDED}:
-        end = jobstates.end(scene.job.job_state)
-        unwanted = _unwanted(scene)
-        leaving = [pod for pod in (*scene.bound, *unwanted) if _stays(pod)]
-        return Decision(tuple(_evict(pod, scene.job, end) for pod in leaving), doubtful=bool(unwanted))
-    held = [pod for pod in scene.bound if _holds(pod, scene)]
-    in_use = held or scene.led or any(_holds(pod, scene) for pod in scene.elsewhere)
-    if not in_use and (scene.surplus or not _is_awaited(scene, phase)):
-        has_run = any(pod.bound for pod in (*scene.bound, *scene.elsewhere, *scene.departed))
-        return Decision((_end(scene),), doubtful=has_run and phase is Phase.WAITING)
-    evictions = _without_node(held, scene, phase)
+        end = jobstates.end(view.job.job_state)
+        unwanted = _unwanted(view)
+        leaving = [pod for pod in (*view.bound, *unwanted) if _stays(pod)]
+        return Decision(tuple(_evict(pod, view.job, end) for pod in leaving), doubtful=bool(unwanted))
+    held = [pod for pod in view.bound if _holds(pod, view)]
+    in_use = held or view.led or any(_holds(pod, view) for pod in view.elsewhere)
+    if not in_use and (view.surplus or not _is_awaited(view, phase)):
+        has_run = any(pod.bound for pod in (*view.bound, *view.elsewhere, *view.departed))
+        return Decision((_end(view),), doubtful=has_run and phase is Phase.WAITING)
+    evictions = _without_node(held, view, phase)
     if evictions:
         return Decision(tuple(evictions), doubtful=True)
-    return Decision(
-        tuple(_about_suspension(held, scene, phase)), again=_next_look((*held, *scene.elsewhere), scene)
-    )
+    return Decision(tuple(_about_suspension(held, view, phase)), again=_next_look((*held, *view.elsewhere), view))
 
 
 def belongs(pod: Pod, marker: Marker) -> bool:
-    """Whether a job with this marker can be the pod's. A label that says so is not enough: anybody writes those.
+    """Whether a job with this marker can be the pod's. A label is not enough: any user can write labels.
 
     Who was there when it was submitted belongs to it, under whatever group's label by now.
     """
@@ -201,7 +200,7 @@ def has_id_of_another(job: Job, *, bound: datetime, counts_since: float) -> bool
 
 
 def is_dead(node: Node | None) -> bool:
-    """Whether nobody on this node would confirm the end of a pod."""
+    """Whether no kubelet on this node would confirm the end of a pod."""
     if node is None or any(taint.key == OUT_OF_SERVICE_TAINT for taint in node.spec.taints):
         return True
     ready = condition(node.status.conditions, "Ready")
@@ -214,58 +213,58 @@ def evict_orphan(pod: Pod, job_id: int) -> Evict:
 
 
 def _stays(pod: Pod) -> bool:
-    """Whether a pod runs, or will, and nobody has asked it to leave."""
+    """Whether a pod runs, or will, and is not being deleted."""
     return not (pod.finished or pod.leaving)
 
 
-def _holds(pod: Pod, scene: JobView) -> bool:
+def _holds(pod: Pod, view: JobView) -> bool:
     """Whether a bound pod may still use its node."""
-    return not pod.finished and _patience(pod, scene) > 0
+    return not pod.finished and _patience(pod, view) > 0
 
 
-def _patience(pod: Pod, scene: JobView) -> float:
-    """Tell for how many seconds a pod keeps its job at least, as far as its node's death would matter."""
+def _patience(pod: Pod, view: JobView) -> float:
+    """For how many seconds a pod keeps its job at least, as far as its node's death would matter."""
     deadline = pod.metadata.deletion_timestamp
-    if deadline is None or pod.spec.node_name not in scene.dead_nodes:
+    if deadline is None or pod.spec.node_name not in view.dead_nodes:
         return float("inf")
     # Kubernetes sets the timestamp to the end of the grace time, not to its beginning.
-    return (deadline + _CONFIRMATION - scene.now).total_seconds()
+    return (deadline + _CONFIRMATION - view.now).total_seconds()
 
 
-def _next_look(held: Collection[Pod], scene: JobView) -> float | None:
-    soonest = min((it for pod in held if (it := _patience(pod, scene)) > 0), default=float("inf"))
+def _next_look(held: Collection[Pod], view: JobView) -> float | None:
+    soonest = min((it for pod in held if (it := _patience(pod, view)) > 0), default=float("inf"))
     return soonest if soonest < float("inf") else None
 
 
-def _is_awaited(scene: JobView, phase: Phase) -> bool:
+def _is_awaited(view: JobView, phase: Phase) -> bool:
     """Whether pods without a node may still get one by this job.
 
     Pods that are held by a scheduling gate do not keep nodes that are allocated already.
     """
-    if scene.superseded:
+    if view.superseded:
         return False
-    return any(_stays(pod) and (phase is Phase.WAITING or not pod.spec.scheduling_gates) for pod in scene.loose)
+    return any(_stays(pod) and (phase is Phase.WAITING or not pod.spec.scheduling_gates) for pod in view.loose)
 
 
-def _end(scene: JobView) -> EndJob:
-    if scene.surplus:
+def _end(view: JobView) -> EndJob:
+    if view.surplus:
         return EndJob(Outcome(Result.DELETED, "another job was submitted under the same key"))
-    here = (*scene.bound, *scene.elsewhere)
-    told = outcome(here=here, gone=scene.departed, missing=scene.missing)
-    status = exit_status(here=here, gone=scene.departed, missing=scene.missing)
-    return EndJob(told, scene.missing, status)
+    here = (*view.bound, *view.elsewhere)
+    told = outcome(here=here, gone=view.departed, missing=view.missing)
+    status = exit_status(here=here, gone=view.departed, missing=view.missing)
+    return EndJob(told, view.missing, status)
 
 
-def _unwanted(scene: JobView) -> tuple[Pod, ...]:
-    """Name the pods that waited for this job when somebody cancelled it."""
-    if not scene.withdrawn:
+def _unwanted(view: JobView) -> tuple[Pod, ...]:
+    """The pods that waited for this job when a user cancelled it."""
+    if not view.withdrawn:
         return ()
-    return tuple(pod for pod in scene.loose if _stays(pod) and pod.metadata.uid in scene.marker.uids)
+    return tuple(pod for pod in view.loose if _stays(pod) and pod.metadata.uid in view.marker.uids)
 
 
-def _without_node(held: Collection[Pod], scene: JobView, phase: Phase) -> list[Evict]:
-    """Name the pods whose node is not the job's, though the job lives."""
-    job = scene.job
+def _without_node(held: Collection[Pod], view: JobView, phase: Phase) -> list[Evict]:
+    """The pods whose node is not the job's, though the job lives."""
+    job = view.job
     staying = [pod for pod in held if _stays(pod)]
     if phase is Phase.WAITING:
         # A pod is bound only when its job runs: it ran, and was put back.
@@ -274,20 +273,20 @@ def _without_node(held: Collection[Pod], scene: JobView, phase: Phase) -> list[E
         return []
     nodes = set(hostlist.expand(job.nodes))
     end = jobstates.REQUEUED if job.restarts else jobstates.MOVED
-    return [_evict(pod, job, end) for pod in staying if (on := _slurm_nodes(pod, scene)) and nodes.isdisjoint(on)]
+    return [_evict(pod, job, end) for pod in staying if (on := _slurm_nodes(pod, view)) and nodes.isdisjoint(on)]
 
 
-def _slurm_nodes(pod: Pod, scene: JobView) -> set[str]:
-    """Name the Slurm node of a pod: what it was when it was bound, and what it is now."""
+def _slurm_nodes(pod: Pod, view: JobView) -> set[str]:
+    """The Slurm node of a pod: what it was when it was bound, and what it is now."""
     then = pod.metadata.annotations.get(names.POD_SLURM_NODE_ANNOTATION, "")
-    return {name for name in (then, scene.slurm_names.get(pod.spec.node_name, "")) if name}
+    return {name for name in (then, view.slurm_names.get(pod.spec.node_name, "")) if name}
 
 
-def _about_suspension(held: Collection[Pod], scene: JobView, phase: Phase) -> list[Tell]:
+def _about_suspension(held: Collection[Pod], view: JobView, phase: Phase) -> list[Tell]:
     suspended = phase is Phase.SUSPENDED
-    job_id = scene.job.job_id
+    job_id = view.job.job_id
     if suspended:
-        reason, text = "SlurmJobSuspended", "is suspended; pods cannot be paused, so this one goes on"
+        reason, text = "SlurmJobSuspended", "is suspended; pods cannot be paused, so this one keeps running"
     else:
         reason, text = "SlurmJobResumed", "is no longer suspended"
     return [
@@ -303,4 +302,4 @@ def _knows_of_suspension(pod: Pod) -> bool:
 
 
 def _evict(pod: Pod, job: Job, end: jobstates.End) -> Evict:
-    return Evict(pod, end.reason, f"Slurm job {job.job_id} {end.text}")
+    return Evict(pod, end.reason, f"Slurm job {job.job_id} {end.text}", end.label)

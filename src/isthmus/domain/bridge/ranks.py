@@ -1,7 +1,7 @@
 """The order of pods within their group: the first pod goes to the first node of the Slurm job, and so on.
 
 Slurm lists the nodes of a job in the order of its topology, so neighbours in rank become neighbours on the network.
-The order depends on the pods alone: whoever computes it, and however often, gets the same.
+The order depends on the pods alone, so every computation gives the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Rank: TypeAlias = tuple[int, str, int, tuple[str, int, int]]
 
 
 def rank(pod: Pod) -> Rank:
-    """Tell a pod's place in its group."""
+    """A pod's place in its group."""
     labels = pod.metadata.labels
 
     def index(label: str) -> int:
@@ -39,7 +39,7 @@ def rank(pod: Pod) -> Rank:
 
 
 def _by_framework(labels: Mapping[str, str], index: Callable[[str], int]) -> tuple[int, str, int] | None:
-    """Tell the place that a framework gives a pod: whoever leads the others comes first."""
+    """The place that a framework gives a pod: a leader comes first."""
     if names.RAY_NODE_TYPE_LABEL in labels:
         worker = labels[names.RAY_NODE_TYPE_LABEL] != "head"
         return int(worker), labels.get(names.RAY_GROUP_LABEL, ""), 0

@@ -1,4 +1,4 @@
-"""Slurm's reasons for letting a job wait, in words: what it waits for, whether that passes, and what one can do.
+"""Slurm's reasons why a job waits, in words: what it waits for, whether that passes, and what to do.
 
 Slurm has some two hundred codes. Those with a meaning of their own stand in a table; most of the others are limits,
 whose names are put together from parts (`QOSMaxCpuPerUserLimit`) and are read part by part, so that limits which a
@@ -16,7 +16,7 @@ from isthmus.model.slurm import Job
 
 
 class Outlook(StrEnum):
-    """What becomes of the job if nobody does anything."""
+    """What happens to the job without intervention."""
 
     PASSES = "passes"
     HELD = "held"
@@ -24,7 +24,7 @@ class Outlook(StrEnum):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """A code in words: `text` goes on from "it waits because", `remedy` is what a person can do, if anything."""
+    """A code in words: `text` continues "it waits because", `remedy` is what a person can do, if anything."""
 
     text: str
     remedy: str = ""
@@ -41,7 +41,7 @@ _REASONS: Final = {
     "Resources": Reason("it is next, but too few CPUs, memory or devices are free", "wait, or ask for less"),
     "Dependency": Reason("another job has to end first", "see scontrol show job JOBID for which one"),
     "DependencyNeverSatisfied": Reason(
-        "the job that it depends on ended in another way than asked for", "correct its dependency", _STUCK
+        "the job that it depends on did not end as the dependency requires", "correct its dependency", _STUCK
     ),
     "BeginTime": Reason("its begin time has not come yet"),
     "SchedDefer": Reason("it waits for Slurm's next full scheduling cycle"),
@@ -90,14 +90,14 @@ _REASONS: Final = {
         "its QOS may not be used in this partition or by this account", "choose another QOS", _STUCK
     ),
     "AccountNotAllowed": Reason("its account may not use this partition", "choose another of the two", _STUCK),
-    "AccountingPolicy": Reason("a limit in the accounts stands against it", "see sacctmgr show assoc"),
+    "AccountingPolicy": Reason("a limit of its account or user is reached", "see sacctmgr show assoc"),
     "QOSUsageThreshold": Reason("its QOS asks for more fair-share than is left", "wait, or choose another QOS"),
     "MaxMemPerLimit": Reason(
         "it asks for more memory per CPU or node than is allowed", "ask for less memory, or for more CPUs", _STUCK
     ),
     "MaxPoweredUpNodes": Reason("as many nodes are powered up as may be at once"),
     "BurstBufferResources": Reason("its burst buffer has too little room"),
-    "BurstBufferStageIn": Reason("its data is being brought into the burst buffer"),
+    "BurstBufferStageIn": Reason("its data is being staged into the burst buffer"),
     "BurstBufferOperation": Reason("its burst buffer failed", "see the log of slurmctld", _HELD),
     "DeadLine": Reason("it cannot end before its deadline", "submit it again with a later one", _STUCK),
     "FedJobLock": Reason("another cluster of the federation decides about it"),
@@ -151,7 +151,7 @@ _WHOSE: Final = {
     "": ("its QOS", "sacctmgr show qos"),
 }
 _NEVER: Final = 360 * 86400.0
-"""Slurm counts jobs without a time limit as if they had a year: a start that far off is no estimate."""
+"""Slurm counts jobs without a time limit as if they had a year: a start that far off is not an estimate."""
 
 _CODE: Final = re.compile(r"[A-Za-z]+", re.ASCII)
 
@@ -174,13 +174,13 @@ def sentence(reason: str, *, job_id: int | None = None) -> Reason:
 
 
 def expected_start(job: Job, *, now: float) -> datetime | None:
-    """Tell when Slurm thinks that a waiting job will start; None where it does not say, or has no estimate."""
+    """When Slurm thinks that a waiting job will start; None where it does not say, or has no estimate."""
     start = job.start_time.value or 0
     return datetime.fromtimestamp(start, UTC) if now < start <= now + _NEVER else None
 
 
 def waiting(job: Job, *, now: float) -> tuple[str, bool]:
-    """Say why a job waits and when it may start, and whether somebody has to let it go."""
+    """Why a job waits and when it may start, and whether a user has to release it."""
     found = sentence(job.state_reason or "", job_id=job.job_id)
     message = f"Slurm job {job.job_id} waits because {found.text} ({job.state_reason or 'None'})"
     if start := expected_start(job, now=now):
@@ -188,11 +188,6 @@ def waiting(job: Job, *, now: float) -> tuple[str, bool]:
     if found.remedy and found.outlook is not Outlook.PASSES:
         message += f". {found.remedy[:1].upper()}{found.remedy[1:]}"
     return message, found.outlook is Outlook.HELD
-
-
-def known() -> dict[str, Reason]:
-    """Every code that has words of its own, for the reference."""
-    return dict(_REASONS)
 
 
 def _limit(code: str) -> Reason | None:

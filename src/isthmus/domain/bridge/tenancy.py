@@ -1,6 +1,6 @@
-"""Whose pods may ask Slurm for what.
+"""Which pods may request what from Slurm.
 
-Our token can submit as anybody, so without rules every author of a pod could. The administrator's BridgePolicies
+Our token can submit as any user, so without rules every author of a pod could. The administrator's BridgePolicies
 say what a namespace, or a service account in it, may ask for; one policy holds for a pod, the one that names it
 most exactly:
 
@@ -146,7 +146,7 @@ def _instead(choice: Choice) -> str:
 
 
 def _defaults_only(tenancy: Tenancy) -> BridgePolicySpec:
-    """Allow nothing but what a job gets that asks for nothing; who names the default partition is right, too."""
+    """Allow only what a job gets by default; naming the default partition is allowed, too."""
     nothing = Choice()
     partitions = Choice(tenancy.partition, tuple(filter(None, tenancy.partition.split(","))))
     return BridgePolicySpec(accounts=nothing, partitions=partitions, qos=nothing, reservations=nothing)

@@ -2,31 +2,32 @@
 
     findings = diagnose(facts)
 
-One function per trouble, over facts that somebody else has gathered; each finding says what is wrong, where, why,
-and with which command to go on. What follows from something that was found is not found again: a worker that cannot
+One function per trouble, over facts that were gathered before; each finding says what is wrong, where, why,
+and which command to run next. What follows from something that was found is not found again: a worker that cannot
 be placed is not also reported as missing in Slurm.
 """
 
 from typing import Final
 
-from isthmus.domain.diagnosis.answering import check_accounting, check_ping, check_rest
-from isthmus.domain.diagnosis.bridging import check_bridging
-from isthmus.domain.diagnosis.configured import check_configuration, check_jailed_configs
+from isthmus.domain.diagnosis.bridge import check_bridging
+from isthmus.domain.diagnosis.configuration import check_configuration, check_jailed_configs
+from isthmus.domain.diagnosis.contact import check_accounting, check_ping, check_rest
+from isthmus.domain.diagnosis.daemons import check_clocks, check_disks, check_keys, check_names
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.health import check_checks, check_out_of_service, check_policies
+from isthmus.domain.diagnosis.installation import check_serving
 from isthmus.domain.diagnosis.known import Check, Known
-from isthmus.domain.diagnosis.rooting import check_root
-from isthmus.domain.diagnosis.running import check_clocks, check_disks, check_keys, check_names
-from isthmus.domain.diagnosis.serving import check_serving
+from isthmus.domain.diagnosis.pods import check_claims, check_kubernetes_nodes, check_pods
+from isthmus.domain.diagnosis.sharedroot import check_root
 from isthmus.domain.diagnosis.slurmnodes import check_registration, check_states
-from isthmus.domain.diagnosis.specified import (
+from isthmus.domain.diagnosis.specs import (
     check_creation,
     check_daemons,
     check_degraded,
     check_settled,
     check_specification,
 )
-from isthmus.domain.diagnosis.starting import check_claims, check_kubernetes_nodes, check_pods
 
 __all__ = ["ClusterFacts", "Facts", "Finding", "diagnose"]
 
@@ -49,6 +50,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
     check_rest,
     check_registration,
     check_states,
+    check_out_of_service,
     check_degraded,
     check_settled,
 )
@@ -56,7 +58,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """Find what is wrong, in the order in which it should be mended."""
+    """Find what is wrong, in the order in which it should be fixed."""
     found = list(check_serving(facts))
     for cluster in facts.clusters:
         mine: list[Finding] = []
@@ -64,4 +66,6 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
             mine += check(cluster, facts, Known(cluster, mine))
         found += mine
     found += check_bridging(facts)
+    found += check_checks(facts)
+    found += check_policies(facts)
     return tuple(found)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from isthmus.model.base import EMPTY
+from isthmus.model.health import HealthPolicy, NodeHealth
 from isthmus.model.meta import Condition, Key
 
 
@@ -88,7 +89,7 @@ class ClaimFact(Fact, frozen=True):
 
 
 class PartFact(Fact, frozen=True):
-    """A custom resource of the cluster, with what it tells of itself."""
+    """A custom resource of the cluster, with its conditions."""
 
     kind: str
     name: str
@@ -113,7 +114,7 @@ class InsideFact(Fact, frozen=True):
     pod: str
     component: str
     clock: float | None = None
-    """By how many seconds its clock is ahead of the one of whoever asked."""
+    """By how many seconds its clock is ahead of ours."""
     doubt: float = 0.0
     """How wrong that may be, because asking takes time."""
     keys: Mapping[str, str] = EMPTY
@@ -177,6 +178,13 @@ class ReturnedFact(Fact, frozen=True):
     why: str
 
 
+class CheckFact(Fact, frozen=True):
+    """An ActiveCheck; `error` is why its last run says nothing about nodes."""
+
+    key: Key
+    error: str = ""
+
+
 class Facts(Fact, frozen=True):
     kinds: tuple[KindFact, ...] = ()
     operators: tuple[OperatorFact, ...] | None = None
@@ -187,5 +195,10 @@ class Facts(Fact, frozen=True):
     """Kubernetes nodes that are not ready, and what is said of them."""
     returned: tuple[ReturnedFact, ...] = ()
     """Of the last hour."""
+    checkers: tuple[OperatorFact, ...] | None = None
+    """Who leads soperatorchecks."""
+    checks: tuple[CheckFact, ...] = ()
+    healths: tuple[NodeHealth, ...] = ()
+    policies: tuple[HealthPolicy, ...] = ()
     troubles: Mapping[str, str] = EMPTY
     """What could not be read, and why."""

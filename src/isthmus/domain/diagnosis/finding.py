@@ -1,4 +1,4 @@
-"""Something that is wrong, told so that one can mend it."""
+"""Something that is wrong, described so that it can be fixed."""
 
 from typing import Literal
 
@@ -23,6 +23,7 @@ Area = Literal[
     "accounting",
     "rest",
     "bridge",
+    "health",
 ]
 
 

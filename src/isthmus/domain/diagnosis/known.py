@@ -12,7 +12,7 @@ _COMPONENTS: Final = {
     "Accounting": ("accounting", "database"),
     "LoginSet": ("login",),
     "NodeSet": ("worker",),
-    "SlurmCluster": ("sconfigcontroller", "jail"),
+    "SlurmCluster": ("sconfigcontroller", "exporter", "jail"),
 }
 """How many of many pods or nodes are named."""
 

@@ -5,10 +5,11 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PodFact, SlurmNodeFact
 from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.health import held_nodes
 from isthmus.domain.diagnosis.known import Known, about_pod
-from isthmus.domain.diagnosis.rooting import refused_by_plugin, waits_for_root
+from isthmus.domain.diagnosis.sharedroot import refused_by_plugin, waits_for_root
 from isthmus.domain.languages.hostlist import fold
-from isthmus.domain.languages.wording import some
+from isthmus.domain.languages.prose import some
 
 _STARTING: Final = 60.0
 """Seconds for which a worker may be on its way into Slurm."""
@@ -51,11 +52,13 @@ def check_registration(cluster: ClusterFacts, facts: Facts, known: Known) -> Ite
 
 def check_states(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
     """Find nodes that Slurm does not use, grouped by the reason that it gives."""
-    del facts
+    held = held_nodes(facts, cluster.key)
     pods = {pod.host: pod for pod in cluster.pods if pod.component == "worker"}
     groups: dict[tuple[str, str], list[SlurmNodeFact]] = {}
     for node in cluster.nodes or ():
         pod = pods.get(node.name)
+        if node.name in held and node.reason.split() == held[node.name].split():
+            continue  # node health drained it, and says itself what comes next
         if (pod is None or not known.explains_pod(pod)) and (trouble := _trouble(node, pod)):
             groups.setdefault((trouble, node.reason), []).append(node)
     run = f"isthmus cluster exec {cluster.key.name} -n {cluster.key.namespace} --"
@@ -87,7 +90,7 @@ def check_states(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[
 
 
 def _trouble(node: SlurmNodeFact, pod: PodFact | None) -> str:
-    """Tell in which way a node is of no use; empty if it is of use, or if its pod says all there is to say."""
+    """In which way a node is of no use; empty if it is of use, or if its pod says all there is to say."""
     states = {state.upper() for state in node.states}
     if "INVALID_REG" in states:
         return "invalid"

@@ -33,7 +33,7 @@ def no(type_: str, reason: str, message: str = "") -> Condition:
 
 
 def unknown(type_: str, reason: str, message: str = "") -> Condition:
-    """Nobody knows whether it holds."""
+    """It is not known whether it holds."""
     return _told(type_, "Unknown", reason, message)
 
 
@@ -44,7 +44,7 @@ def _told(type_: str, status: ConditionStatus, reason: str, message: str) -> Con
 def merged(
     before: Iterable[Condition], now_held: Iterable[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Put what holds now over what was told before; a type that is no longer told goes.
+    """Merge current conditions over previous ones; a type that is no longer reported is dropped.
 
     Sorted by type, so that the same conditions are the same text.
     """
@@ -67,7 +67,7 @@ def holds(conditions: Iterable[Condition], type_: str) -> bool:
 def summary(*, wrong: str = "", missing: str = "", settled: str) -> tuple[Condition, Condition, Condition]:
     """Make the three conditions that every kind has, from what is wrong, what is still missing, or how well it is.
 
-    Something wrong needs somebody; what is merely missing comes by itself.
+    Something wrong needs a user; what is merely missing comes by itself.
     """
     if wrong:
         return (

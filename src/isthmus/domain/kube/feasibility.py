@@ -63,7 +63,7 @@ def constraints_of(
 
 
 def misfit(constraints: Constraints, node: Node, *, opened: bool = False) -> str | None:
-    """Say why a node does not fit, as in "has the taint gpu=yes:NoSchedule", or None if it does.
+    """Why a node does not fit, as in "has the taint gpu=yes:NoSchedule", or None if it does.
 
     With `opened`, say it of a node that is shut, by a cordon or because it does not answer, as if it were not.
     """
@@ -96,7 +96,7 @@ def summary(misfits: Mapping[str, int], total: int) -> str:
 
 
 def unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
-    """Name what the pod insists on and Slurm cannot promise, each with what to write instead.
+    """What the pod insists on and Slurm cannot promise, each with what to write instead.
 
     Pods that do not share their node (`exclusive`) are kept apart by Slurm itself; two that may share one can be
     sent to the same node at the same time, so their anti-affinity could not be kept.
@@ -133,22 +133,22 @@ def unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
     return found
 
 
-def soft_wishes(pod: Pod) -> list[str]:
-    """Name the wishes that Slurm does not hear of; the pod runs without them."""
+def ignored_preferences(pod: Pod) -> list[str]:
+    """Preferences that Slurm does not know; the pod runs without them."""
     affinity = pod.spec.affinity
     kinds = (
         ("node affinity", affinity and affinity.node_affinity),
         ("pod affinity", affinity and affinity.pod_affinity),
         ("pod anti-affinity", affinity and affinity.pod_anti_affinity),
     )
-    wishes = [
+    ignored = [
         f"preferred {name} is ignored: Slurm chooses among the nodes that fit"
         for name, kind in kinds
         if kind and kind.preferred
     ]
     if any(it.when_unsatisfiable == "ScheduleAnyway" for it in pod.spec.topology_spread_constraints):
-        wishes.append("topologySpreadConstraints are ignored: Slurm spreads jobs by its own topology")
-    return wishes
+        ignored.append("topologySpreadConstraints are ignored: Slurm spreads jobs by its own topology")
+    return ignored
 
 
 def _namespace_name_only(namespace: str) -> Mapping[str, str]:
@@ -158,7 +158,7 @@ def _namespace_name_only(namespace: str) -> Mapping[str, str]:
 def repelled(
     pod: Pod, others: Iterable[Pod], *, namespace_labels: NamespaceLabels = _namespace_name_only
 ) -> str | None:
-    """Say which of the pods on a node must not share it with this one, by the anti-affinity of either.
+    """Which of the pods on a node must not share it with this one, by the anti-affinity of either.
 
     Of the anti-affinities of the pods there, only those over the host name are known to hold for this node alone;
     wider ones are not looked at.
@@ -171,6 +171,11 @@ def repelled(
         if _keeps_away(other, pod, namespace_labels):
             return f"has pod {other.metadata.key}, which must not meet this one (its podAntiAffinity)"
     return None
+
+
+def tolerates(pod: Pod, taint: Taint) -> bool:
+    """Whether a pod can be on a node with this taint."""
+    return _tolerated(taint, pod.spec.tolerations)
 
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:

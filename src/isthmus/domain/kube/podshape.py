@@ -72,7 +72,7 @@ def shape_of(pod: Pod) -> Shape:
 
 
 def largest_requests(pods: Iterable[Pod]) -> dict[str, int]:
-    """Tell what a node needs to have so that it could take each of these pods, one at a time."""
+    """What a node needs to have so that it could take each of these pods, one at a time."""
     amounts: _Amounts = {}
     for pod in pods:
         _raise_to(amounts, requests_of(pod))
@@ -80,7 +80,7 @@ def largest_requests(pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def host_ports(pod: Pod) -> Iterator[Port]:
-    """Name the ports of its node that a pod takes for as long as it runs."""
+    """The ports of its node that a pod takes for as long as it runs."""
     spec = pod.spec
     for container in (*(it for it in spec.init_containers if it.restart_policy == "Always"), *spec.containers):
         for port in container.ports:
@@ -89,7 +89,7 @@ def host_ports(pod: Pod) -> Iterator[Port]:
 
 
 def clashes(port: Port, taken: Counter[Port]) -> bool:
-    """Tell whether a port is taken: by the same address, or where either means all addresses."""
+    """Whether a port is taken: by the same address, or where either means all addresses."""
     if not taken:
         return False
     if port.address == ANY_ADDRESS:

@@ -1,4 +1,4 @@
-"""Why a pod does not run, in a sentence for people: what its containers, kubelet and the scheduler say."""
+"""Why a pod does not run, in one sentence: by what its containers, kubelet and the scheduler report."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -12,14 +12,14 @@ PATIENCE: Final = 15.0
 """Seconds after which it is worth telling that something is still not there."""
 
 UNCREATED: Final = "pods cannot be created"
-"""How it is told that Kubernetes refuses pods: a quota, an admission webhook, a security policy."""
+"""The text if Kubernetes refuses pods: by a quota, an admission webhook, a security policy."""
 
 _ON_THE_WAY: Final = frozenset({"ContainerCreating", "PodInitializing"})
 _MAX_CHARS: Final = 400
 
 
 class Trouble(NamedTuple):
-    """What is wrong and needs somebody, or what is merely still to come; both empty if all is well."""
+    """What is wrong and needs a user, or what is merely still to come; both empty if all is well."""
 
     wrong: str = ""
     missing: str = ""
@@ -51,7 +51,7 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
 
 
 def uncreated(events: Iterable[Event]) -> str:
-    """Say why the pods of a workload are refused, by what its controller says of them; empty if they are not."""
+    """Why the pods of a workload are refused, by what its controller says of them; empty if they are not."""
     told: dict[str, Event] = {}
     for event in sorted(events, key=_moment):
         told[event.reason] = event
@@ -72,7 +72,7 @@ def is_new(found: HasMeta, now: datetime) -> bool:
 
 
 def turns(pods: Iterable[Pod], *, now: datetime) -> bool:
-    """Whether something that is merely missing becomes wrong by the passing of time, of which nobody tells."""
+    """Whether something that is merely missing becomes wrong with time, without an event."""
     return any(_refused(pod) is not None and is_new(pod, now) for pod in pods)
 
 
@@ -83,13 +83,13 @@ def _refused(pod: Pod) -> PodCondition | None:
 
 
 def _has_done_its_work(pod: Pod) -> bool:
-    """Whether every container has ended well; kubelet ends the side-cars then, which is no failure of theirs."""
+    """Whether every container has ended well; kubelet ends the side-cars then, which is not a failure."""
     ends = [it.state.terminated for it in pod.status.container_statuses]
     return bool(ends) and all(it is not None and not it.exit_code and not it.signal for it in ends)
 
 
 def of_containers(pod: Pod) -> Iterator[str]:
-    """Say what is wrong with containers, the earliest first: later ones may wait for it."""
+    """What is wrong with containers, the earliest first: later ones may wait for it."""
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         ended = _end(status)
         waiting = status.state.waiting
@@ -100,7 +100,7 @@ def of_containers(pod: Pod) -> Iterator[str]:
 
 
 def _end(status: ContainerStatus) -> Terminated | None:
-    """Tell how a container ended that should run; one that did its work ends with 0."""
+    """How a container ended that should run; one that did its work ends with 0."""
     ended = status.state.terminated or status.last_state.terminated
     return ended if ended and (ended.exit_code or ended.signal) else None
 

@@ -31,7 +31,7 @@ def holds(requirement: Requirement, value: str | None) -> bool:
 
 
 def compares(value: str | None, operator: str, bound: str) -> bool:
-    """Compare as whole numbers: `value` with operator Gt or Lt. What is no number compares with nothing."""
+    """Compare as whole numbers: `value` with operator Gt or Lt. A value that is not a number never matches."""
     left, right = integer(value), integer(bound)
     if left is None or right is None:
         return False
@@ -39,7 +39,7 @@ def compares(value: str | None, operator: str, bound: str) -> bool:
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Tell whether a selector selects these labels. None selects nothing, an empty one everything."""
+    """Whether a selector selects these labels. None selects nothing, an empty one everything."""
     if selector is None:
         return False
     return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(

@@ -1,7 +1,7 @@
 """What the volumes of a pod mean for its placement.
 
 A claim that is bound says from which nodes its volume can be reached. One that waits for its first consumer is
-bound by whoever places the pod, by naming the node on the claim. Any other claim has to be bound first, by its
+bound by the scheduler, by naming the node on the claim. Any other claim has to be bound first, by its
 controller.
 """
 
@@ -35,7 +35,7 @@ class Volumes(Data, frozen=True):
 
 
 def claim_keys(pod: Pod) -> Iterator[Key]:
-    """Name the claims that a pod uses; fit for an index of a store."""
+    """The claims that a pod uses; fit for an index of a store."""
     return filter(None, (_claim_key(pod, volume) for volume in pod.spec.volumes))
 
 

@@ -11,7 +11,7 @@ _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 
 
 class GoTimeError(Terminal):
-    """The text is no Go duration."""
+    """The text is not a Go duration."""
 
 
 def parse_duration(text: str) -> float:

@@ -33,7 +33,7 @@ _NO_FURTHER: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def gres_of(resource: str, further: Mapping[str, str] = _NO_FURTHER) -> str | None:
-    """Name the GRES of a resource, as `name` or `name:type`; `NONE` if it is none, None if nobody knows.
+    """The GRES of a resource, as `name` or `name:type`; `NONE` if it has none, None if unknown.
 
     `further` is the configured table; it goes before what we know.
     """

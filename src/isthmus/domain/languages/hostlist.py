@@ -2,7 +2,7 @@
 
 Expanding and folding agree with `scontrol show hostnames` and `scontrol show hostlist`, down to the order of hosts
 and the zero padding. Where Slurm is lenient towards nonsense (`n[5-]`, `n[ 7]`, a stray bracket), we are not: a
-host list that means something else than its author thought costs somebody a node. Work and memory are bounded
+host list that means something else than its author thought costs a user a node. Work and memory are bounded
 before anything is expanded, so `n[0-999999999]` is an error and not an outage.
 """
 
@@ -29,7 +29,7 @@ _RANGE = re.compile(rf"([0-9]{{1,{_MAX_DIGITS}}})(?:-([0-9]{{1,{_MAX_DIGITS}}}))
 
 
 class HostListError(Terminal):
-    """The text is no host list, or one too long to be meant."""
+    """The text is not a host list, or one that is too long."""
 
 
 class _Range(NamedTuple):
@@ -45,7 +45,7 @@ class _Range(NamedTuple):
 
 
 def expand(hosts: str, *, limit: int = LIMIT) -> list[str]:
-    """Name every host of a host list, in Slurm's order, repeated as often as the list repeats it."""
+    """Every host of a host list, in Slurm's order, repeated as often as the list repeats it."""
     names: list[str] = []
     for token in _tokens(hosts):
         if "[" not in token:
@@ -96,7 +96,7 @@ def fold(names: Iterable[str]) -> str:
 
 
 def same_hosts(one: str, other: str, *, limit: int = LIMIT) -> bool:
-    """Tell whether two host lists name the same hosts, whatever the order and however often."""
+    """Whether two host lists name the same hosts, whatever the order and however often."""
     return one == other or set(expand(one, limit=limit)) == set(expand(other, limit=limit))
 
 

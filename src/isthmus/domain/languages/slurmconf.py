@@ -34,7 +34,7 @@ _PATH = re.compile(r"[A-Za-z0-9_./%+,:=@-]+", re.ASCII)
 
 
 class ConfigError(Terminal):
-    """The text is no Slurm configuration, or the value cannot be written into one."""
+    """The text is not a Slurm configuration, or the value cannot be written into one."""
 
 
 class Directive(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class Config(msgspec.Struct, frozen=True):
         return found
 
     def includes(self) -> Iterator[str]:
-        """Name the files that belong to this one."""
+        """The files that belong to this one."""
         return (line.path for line in self.lines if isinstance(line, Include))
 
     def render(self) -> str:

@@ -23,7 +23,7 @@ _GRES = re.compile(
 
 
 class TresError(Terminal):
-    """The text is no amount, TRES or GRES as Slurm writes them."""
+    """The text is not an amount, TRES or GRES as Slurm writes them."""
 
 
 class Gres(msgspec.Struct, frozen=True):
@@ -48,15 +48,6 @@ def parse_memory(text: str) -> int:
         )
     kibibytes = float(match[1]) * 1024 ** (_UNITS[match[2].upper() or "M"] - 1)
     return int(-(-kibibytes // _KIB_PER_MIB))
-
-
-def format_memory(megabytes: int) -> str:
-    """Write megabytes with the largest unit that keeps the number whole."""
-    for unit in "MGTP":
-        if megabytes % 1024 or unit == "P" or not megabytes:
-            return f"{megabytes}{unit}"
-        megabytes //= 1024
-    raise AssertionError  # the last unit always returns
 
 
 def parse_tres(text: str) -> dict[str, int]:

@@ -8,7 +8,7 @@ import msgspec
 from isthmus.model.slurmdb import Association
 
 ACCOUNT: Final = "users"
-"""The account of everybody to whom nobody gave another."""
+"""The account of users without another one."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -19,7 +19,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 def missing(users: Iterable[str], known: Iterable[Association], *, cluster: str) -> Missing:
-    """Find out who has no account on this cluster. Whoever has any keeps it: an administrator gave it."""
+    """Users without an account on this cluster. Those that have one keep it: an administrator gave it."""
     here = [it for it in known if it.cluster == cluster]
     served = {it.user for it in here if it.user}
     lacking = tuple(sorted(set(users) - served))

@@ -1,7 +1,7 @@
 """The keys by which Slurm's daemons know each other, and how they are changed while jobs run.
 
 Daemons read them from slurm.jwks, of which we make one key set per cluster. A key is known by its `kid`, which we
-derive from the key itself, so that whoever is given the same key names it alike. One key is used for signing; every
+derive from the key itself, so that the same key has the same name everywhere. One key is used for signing; every
 key in the set is accepted. A new key comes in three steps, and between any two of them it is made sure that all
 daemons have read the set as it is now:
 
@@ -60,7 +60,7 @@ class AuthKey(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, secret: bytes, *, where: str) -> "AuthKey":
-        """Take a user's key; `where` tells the reader of an error which one is meant."""
+        """Take a user's key; `where` names it in errors."""
         if not _MIN_BYTES <= len(secret) <= _MAX_BYTES:
             raise BadKey(
                 f"the key in {where} has {len(secret)} bytes",
@@ -82,7 +82,7 @@ class KeySet(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Tell two sets apart without giving anything away: the kids, with a star at the one in use."""
+        """Distinguishes sets without revealing keys: the kids, with a star at the one in use."""
         return ",".join(f"{key.kid}*" if key.kid == self.signing else key.kid for key in self.keys)
 
     def knows(self, kid: str) -> bool:
@@ -105,7 +105,7 @@ class KeySet(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, document: bytes) -> "KeySet | None":
-        """Read what we wrote; None if somebody else has put something there that is no such set."""
+        """Read what we wrote; None if the content is not a key set."""
         try:
             entries = msgspec.json.decode(document, type=_Document).keys
             keys = tuple(AuthKey(entry.kid, urlsafe_b64decode(entry.k)) for entry in entries)
@@ -116,7 +116,7 @@ class KeySet(msgspec.Struct, frozen=True):
 
 
 def file_of_others(content: bytes) -> str:
-    """Tell under which name daemons look for a key that a Slurm outside has: a key set, or a key as it is.
+    """The file name under which daemons look for the key of an external Slurm: a key set, or a plain key.
 
     A key set of ours would not do in the place of a plain key: it says by name which key a message was signed with.
     """
@@ -124,7 +124,7 @@ def file_of_others(content: bytes) -> str:
 
 
 def credential_seconds(auth_info: str) -> int:
-    """Tell how long what was signed with a key may be presented: `cred_expire` of AuthInfo, as Slurm reads it."""
+    """How long what was signed with a key may be presented: `cred_expire` of AuthInfo, as Slurm reads it."""
     found = re.search(r"cred_expire=\s*(\d+)", auth_info, re.ASCII)
     seconds = int(found[1]) if found else 0
     return seconds if seconds >= _SHORTEST_CREDENTIALS else _CREDENTIALS
@@ -134,7 +134,7 @@ Step = Literal["announce", "switch", "retire"]
 
 
 def next_step(held: KeySet, wanted: AuthKey) -> Step | None:
-    """Tell what brings the set nearer to holding the wanted key alone; None if it does."""
+    """The next step towards a set with the wanted key alone; None if it is that already."""
     if not held.knows(wanted.kid):
         return "announce"
     if held.signing != wanted.kid:
@@ -153,7 +153,7 @@ def after(held: KeySet, wanted: AuthKey, *, step: Step) -> KeySet:
 
 
 def back(held: KeySet, wanted: AuthKey) -> KeySet:
-    """Sign with an older key again, because not everybody knows the new one."""
+    """Sign with an older key again, because some daemons do not know the new one."""
     older = next(key for key in held.keys if key.kid != wanted.kid)
     return KeySet(held.keys, older.kid)
 

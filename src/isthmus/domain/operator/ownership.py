@@ -1,4 +1,4 @@
-"""Whose an object is: ours, if it belongs to the custom resource that we make it for, or carries the marks of that.
+"""Who owns an object: we do, if it belongs to the custom resource that we make it for, or carries its labels.
 
 To apply with force would take over whatever has the name, and make it go with our cluster.
 """
@@ -32,7 +32,7 @@ class Seen(Data, frozen=True):
 
 
 def other_owner(found: ObjectMeta, wanted: Mapping[str, Any]) -> str:
-    """Say whose an object is, if it is not ours; `wanted` is the metadata that we would give it."""
+    """Whose an object is, if it is not ours; `wanted` is the metadata that we would give it."""
     owners = wanted.get("ownerReferences", ())
     if {it["uid"] for it in owners} & {it.uid for it in found.owner_references}:
         return ""

@@ -22,13 +22,13 @@ def cluster_name(controller: Controller) -> str:
 
 
 def controller_workload(controller: Controller) -> str:
-    """Name the StatefulSet of slurmctld; its pods carry this name and a number."""
+    """Name of the StatefulSet of slurmctld; its pods carry this name and a number."""
     meta = controller.metadata
     return meta.annotations.get(names.WORKLOAD_NAME_ANNOTATION) or f"{meta.name}-controller"
 
 
 def controller_pods(controller: Controller) -> tuple[str, ...]:
-    """Name the pods of slurmctld, in the order in which they stand in for each other."""
+    """Names of the pods of slurmctld, in the order in which they stand in for each other."""
     workload = controller_workload(controller)
     return tuple(f"{workload}-{ordinal}" for ordinal in range(controller.spec.replicas))
 
@@ -38,12 +38,12 @@ def controller_service(controller: str) -> str:
 
 
 def controller_internal(controller: str) -> str:
-    """Name the headless Service that gives each slurmctld pod a name in DNS."""
+    """Name of the headless Service that gives each slurmctld pod a name in DNS."""
     return f"{controller}-controller-internal"
 
 
 def controller_hosts(controller: Controller) -> tuple[str, ...]:
-    """Name each slurmctld in DNS, short enough for any namespace's search path.
+    """Name of each slurmctld in DNS, short enough for any namespace's search path.
 
     Where there are standbys, each has a Service of its own, whose name stays in DNS while its pod is away. In every
     request, Slurm looks for a name that does not exist for ten seconds before it turns to the next slurmctld.
@@ -63,28 +63,28 @@ def controller_port(controller: Controller) -> int:
 
 
 def conf_server(controller: Controller) -> str:
-    """Tell slurmd and sackd where to fetch their configuration: every slurmctld, so that any may be away."""
+    """Where slurmd and sackd fetch their configuration: every slurmctld, so that any may be away."""
     port = controller_port(controller)
     return ",".join(f"{host}:{port}" for host in controller_hosts(controller))
 
 
 def config(controller: str) -> str:
-    """Name the ConfigMap with Slurm's files."""
+    """Name of the ConfigMap with Slurm's files."""
     return f"{controller}-config"
 
 
 def auth(controller: str) -> str:
-    """Name the Secret with the keys that daemons mount."""
+    """Name of the Secret with the keys that daemons mount."""
     return f"{controller}-auth"
 
 
 def users(controller: str) -> str:
-    """Name the ConfigMap with the cluster's users."""
+    """Name of the ConfigMap with the cluster's users."""
     return f"{controller}-users"
 
 
 def placeholder(controller: Controller) -> str:
-    """Name the DaemonSet of warm stand-ins."""
+    """Name of the DaemonSet of warm stand-ins."""
     return f"{controller_workload(controller)}-placeholder"
 
 
@@ -92,17 +92,17 @@ def placeholder(controller: Controller) -> str:
 
 
 def workers_service(controller: str) -> str:
-    """Name the headless Service under which workers are found."""
+    """Name of the headless Service under which workers are found."""
     return f"slurm-workers-{controller}"
 
 
 def workers_budget(controller: str) -> str:
-    """Name the disruption budget of workers that are not drained."""
+    """Name of the disruption budget of workers that are not drained."""
     return f"slurm-workers-pdb-{controller}"
 
 
 def slurm_nodeset(nodeset: NodeSet) -> str:
-    """Tell what a NodeSet is called in slurm.conf: also the feature of its nodes, and its partition."""
+    """What a NodeSet is called in slurm.conf: also the feature of its nodes, and its partition."""
     hostname = str(nodeset.spec.template.spec.get("hostname", "")).strip("-")
     return hostname or nodeset.metadata.name
 
@@ -117,7 +117,7 @@ def search_domains(controller: Key, *, domain: str) -> tuple[str, ...]:
 
 
 def accounting(name: str) -> str:
-    """Name the StatefulSet, the Service and the Secret of slurmdbd."""
+    """Name of the StatefulSet, the Service and the Secret of slurmdbd."""
     return f"{name}-accounting"
 
 
@@ -130,30 +130,30 @@ def accounting_address(accounting_: Accounting) -> tuple[str, int]:
 
 
 def database(accounting_: str) -> str:
-    """Name the StatefulSet, the Service and the Secret of the database that we run for slurmdbd."""
+    """Name of the StatefulSet, the Service and the Secret of the database that we run for slurmdbd."""
     return f"{accounting_}-mariadb"
 
 
 def restapi(name: str) -> str:
-    """Name the Deployment and the Service of slurmrestd."""
+    """Name of the Deployment and the Service of slurmrestd."""
     return f"{name}-restapi"
 
 
 def completer(name: str) -> str:
-    """Name the Service of `isthmus-complete`, which runs beside slurmrestd."""
+    """Name of the Service of `isthmus-complete`, which runs beside slurmrestd."""
     return f"{name}-completer"
 
 
 def login_internal(loginset: str) -> str:
-    """Name the headless Service of login pods."""
+    """Name of the headless Service of login pods."""
     return f"{loginset}-internal"
 
 
 def ssh_host_keys(name: str) -> str:
-    """Name the Secret with the host keys of a LoginSet or NodeSet."""
+    """Name of the Secret with the host keys of a LoginSet or NodeSet."""
     return f"{name}-ssh-host-keys"
 
 
 def ssh_config(name: str) -> str:
-    """Name the ConfigMap of the sshd of a LoginSet or NodeSet."""
+    """Name of the ConfigMap of the sshd of a LoginSet or NodeSet."""
     return f"{name}-ssh-config"

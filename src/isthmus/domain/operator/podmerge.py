@@ -23,7 +23,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "resourceClaims": "name",
     "ports": "containerPort",
 }
-"""By which field the elements of a list are told apart, as Kubernetes itself does."""
+"""Which field identifies the elements of a list, as in Kubernetes."""
 
 _EITHER_OR: Final = frozenset({"exec", "httpGet", "tcpSocket", "grpc"})
 """How a probe looks: one of these, so the user's takes the place of ours."""
@@ -31,10 +31,10 @@ _EITHER_OR: Final = frozenset({"exec", "httpGet", "tcpSocket", "grpc"})
 _PROBES: Final = frozenset({"livenessProbe", "readinessProbe", "startupProbe"})
 
 
-def merged(ours: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
+def merged(ours: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
     """Put a pod specification, or any part of it, over ours."""
     result = dict(ours)
-    for key, wanted in wish.items():
+    for key, wanted in overlay.items():
         if wanted is None:
             result.pop(key, None)
         elif key not in ours:
@@ -44,16 +44,16 @@ def merged(ours: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def container(ours: Mapping[str, Any], wish: Mapping[str, Any]) -> dict[str, Any]:
+def container(ours: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
     """Put a container over ours; its name stays ours, since others refer to it."""
-    return merged(ours, {key: value for key, value in wish.items() if key != "name"})
+    return merged(ours, {key: value for key, value in overlay.items() if key != "name"})
 
 
 def pod_spec(
-    ours: Mapping[str, Any], wish: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
+    ours: Mapping[str, Any], overlay: Mapping[str, Any], containers: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Put a pod specification over ours, and after it the wishes for single containers of ours, by their names."""
-    result = merged(ours, wish)
+    """Put a pod specification over ours, and after it the fields of single containers of ours, by their names."""
+    result = merged(ours, overlay)
     for place in ("containers", "initContainers"):
         if place in result:
             result[place] = [container(it, containers.get(it["name"], {})) for it in result[place]]
@@ -74,8 +74,8 @@ def _over(key: str, ours: Any, wanted: Any) -> Any:
 
 
 def _by_name(key: str, ours: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
-    wishes = {it[key]: it for it in wanted if isinstance(it, Mapping) and key in it}
-    if len(wishes) != len(wanted):
+    given = {it[key]: it for it in wanted if isinstance(it, Mapping) and key in it}
+    if len(given) != len(wanted):
         return list(wanted)  # not what we think it is: the API server says what is wrong with it
-    kept = [merged(it, wishes.pop(it[key])) if it.get(key) in wishes else it for it in ours]
-    return [*kept, *(it for it in wanted if it[key] in wishes)]
+    kept = [merged(it, given.pop(it[key])) if it.get(key) in given else it for it in ours]
+    return [*kept, *(it for it in wanted if it[key] in given)]

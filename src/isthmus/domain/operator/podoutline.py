@@ -1,11 +1,11 @@
-"""The outline of a pod that a user wrote: what we rely on when we put it over ours, before anybody reads it.
+"""The fields of a user's pod template that we rely on when we merge it over ours.
 
 The rest of it goes to the API server as it is, which checks it when the pod is made. That is late, so names of
 fields that we have never heard of are found here; there may be newer ones than we know.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import field
@@ -34,6 +34,8 @@ _POD_FIELDS: Final = frozenset(
         *("topologySpreadConstraints", "volumes", "workloadRef"),
     )
 )
+
+T = TypeVar("T")
 
 _Object = dict[str, Any]
 _Amounts = dict[str, str | int | float]
@@ -79,10 +81,9 @@ class _PodSpec(Data, frozen=True):
 
 def problems_of_pod(spec: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
     """Find what is wrong with a pod specification: the field, and why."""
-    try:
-        pod = msgspec.convert(_without_nulls(spec), _PodSpec)
-    except msgspec.ValidationError as error:
-        yield where, str(error)
+    pod = _read(spec, _PodSpec)
+    if isinstance(pod, str):
+        yield where, pod
         return
     yield from _problems_of_amounts(pod.resources, where)
     for part, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
@@ -92,16 +93,23 @@ def problems_of_pod(spec: Mapping[str, Any], where: str) -> Iterator[tuple[str, 
 
 def problems_of_container(spec: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
     """Find what is wrong with a container that goes over one of ours."""
+    container = _read(spec, _Container)
+    if isinstance(container, str):
+        yield where, container
+    else:
+        yield from _problems_of_amounts(container.resources, where)
+
+
+def _read(spec: Mapping[str, Any], kind: type[T]) -> T | str:
+    """Read a specification, or return what is wrong with it."""
     try:
-        container = msgspec.convert(_without_nulls(spec), _Container)
+        return msgspec.convert(_without_nulls(spec), kind)
     except msgspec.ValidationError as error:
-        yield where, str(error)
-        return
-    yield from _problems_of_amounts(container.resources, where)
+        return str(error)
 
 
 def unknown_in_pod(spec: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Name fields that a pod specification and its containers do not have, as far as we know."""
+    """Fields that a pod specification and its containers do not have, as far as we know."""
     yield from (f"{where}.{name}" for name in spec if name not in _POD_FIELDS)
     for part in ("containers", "initContainers"):
         for container in spec.get(part) or ():
@@ -109,7 +117,7 @@ def unknown_in_pod(spec: Mapping[str, Any], where: str) -> Iterator[str]:
 
 
 def unknown_in_container(spec: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Name fields that a container does not have, as far as we know."""
+    """Fields that a container does not have, as far as we know."""
     return (f"{where}.{name}" for name in spec if name not in _CONTAINER_FIELDS)
 
 

@@ -1,7 +1,7 @@
-"""sshd_config of login pods and workers: people come in by key, and what the user adds counts.
+"""sshd_config of login pods and workers: login by key, and the user's own settings.
 
 Of a keyword, sshd takes the first that it reads; what follows a `Match` line holds for some only. So our settings
-come first, without those that the user sets for everybody, and the user's text follows as it was written.
+come first, without those that the user sets globally, and the user's text follows as it was written.
 """
 
 import re
@@ -16,7 +16,7 @@ PLACE: Final = "/etc/ssh/isthmus"
 HOST_KEYS: Final = "/run/secrets/ssh"
 KEY_NAMES: Final = ("ssh_host_ed25519_key", "ssh_host_ecdsa_key", "ssh_host_rsa_key")
 
-# sshd itself would refuse key files in a mounted directory, which everybody may write to as far as it can see.
+# sshd itself would refuse key files in a mounted directory, which it takes for world-writable.
 _KEYS_COMMAND: Final = (
     '/bin/sh -c \'cat "/var/lib/extrausers/$1.authorized_keys" "/etc/ssh/isthmus/$1.authorized_keys"'
     ' 2> /dev/null; ! command -v sss_ssh_authorizedkeys > /dev/null || exec sss_ssh_authorizedkeys "$1"\' keys %u'
@@ -70,7 +70,7 @@ class BadSshdConfig(Terminal):
 
 
 def checked(extra: str, *, decided: Mapping[str, str] = DECIDED_FOR_LOGIN) -> str:
-    """Refuse what sshd would not start with, as far as can be told without it."""
+    """Refuse what sshd would not start with, as far as known without it."""
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", extra):
         raise BadSshdConfig("extraSshdConfig contains control characters")
     for number, line in enumerate(extra.splitlines(), start=1):
@@ -119,13 +119,13 @@ def _ours(*, root_keys: bool) -> Iterable[tuple[str, str]]:
 
 
 def _identity(key: str, value: str) -> str:
-    """Tell what a setting sets: subsystems are told apart by their names."""
+    """What a setting sets: subsystems are told apart by their names."""
     keyword = key.lower()
     return f"subsystem {value.split(maxsplit=1)[0].lower()}" if keyword == "subsystem" else keyword
 
 
 def _global_keywords(extra: str) -> Iterator[str]:
-    """List what the text sets for everybody, which is before the first Match."""
+    """List what the text sets globally, which is before the first Match."""
     for line in extra.splitlines():
         found = _LINE.fullmatch(line.strip())
         if found is None:

@@ -1,4 +1,4 @@
-"""Public keys of SSH, as people paste them: what is one is taken, what is none is named and never repeated."""
+"""SSH public keys as users paste them: valid ones are taken, others are reported without their content."""
 
 import binascii
 import re
@@ -45,7 +45,7 @@ def read(text: str, *, where: str) -> Keys:
 
 
 def _trouble(line: str) -> str:
-    """Say why a line is no public key; empty if it is one."""
+    """Why a line is not a public key; empty if it is one."""
     if _UNPRINTABLE.search(line):
         return "contains control characters"
     if len(line) > _MAX_CHARS:

@@ -42,13 +42,13 @@ class Issued(msgspec.Struct, frozen=True):
 
 
 def lifetime_of(token: Token) -> int:
-    """Tell the lifetime in whole seconds, within sensible bounds."""
+    """The lifetime in whole seconds, within sensible bounds."""
     wanted = parse_duration(token.spec.lifetime) if token.spec.lifetime else DEFAULT_LIFETIME
     return int(min(max(wanted, MIN_LIFETIME_S), MAX_LIFETIME_S))
 
 
 def secret_name(token: Token) -> str:
-    """Name the Secret. What cannot stand in a name is replaced, and a hash keeps such names apart."""
+    """Name of the Secret. Characters that a name cannot have are replaced, and a hash keeps such names apart."""
     given = token.spec.secret_ref
     if given:
         return given.name
@@ -62,7 +62,7 @@ def secret_name(token: Token) -> str:
 
 
 def secret_key(token: Token) -> str:
-    """Name the key of the Secret under which the token stands."""
+    """Name of the key of the Secret that holds the token."""
     given = token.spec.secret_ref
     return given.key if given else SECRET_KEY
 

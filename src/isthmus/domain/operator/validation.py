@@ -55,12 +55,12 @@ class Findings(msgspec.Struct):
     """What its author should know."""
 
     def refuse(self, where: str, why: str) -> None:
-        """Take note of a problem."""
+        """Record a problem."""
         self.problems.append(f"{where}: {why}" if where else why)
 
     @contextmanager
     def within(self, where: str) -> Iterator[None]:
-        """Take note of what fails in the block."""
+        """Record what fails in the block."""
         try:
             yield
         except Terminal as error:
@@ -68,7 +68,7 @@ class Findings(msgspec.Struct):
 
 
 def characters(spec: object) -> Findings:
-    """Look through all text for characters that no line, name or file is to have."""
+    """Find characters that no line, name or file may have."""
     found = Findings()
     for where, text in _texts(spec, "spec"):
         if match := _CONTROL.search(text):
@@ -105,7 +105,7 @@ class _State(NamedTuple):
 
 
 def _move(was: _State, now: object) -> str:
-    """Say what to do where another number of slurmctld needs the state in another place."""
+    """What to do where another number of slurmctld needs the state in another place."""
     if not isinstance(now, _State) or not (was.enabled and now.enabled):
         return ""
     if now.claim and not was.claim:
@@ -149,9 +149,12 @@ def _fixed(children: Iterable[clusterparts.Child]) -> dict[str, object]:
 def _controller(controller: slinky.Controller, found: Findings) -> None:
     spec = controller.spec
     with found.within("spec.extraConf"):
-        for path in Extra.read(spec.extra_conf).config.includes():
+        config = Extra.read(spec.extra_conf).config
+        for path in config.includes():
             if "/" in path:
                 found.warnings.append(f"spec.extraConf includes {path[:_MAX_CHARS]}: it must be in the image")
+        if spec.metrics.enabled and config.get("PrivateData"):
+            found.warnings.append("spec.metrics.enabled: slurmctld serves no metrics while PrivateData is set")
     if "\r" in spec.extra_conf:
         found.refuse("spec.extraConf", "lines end with a line feed alone, not with a carriage return")
     for field, references in (
@@ -168,11 +171,12 @@ def _controller(controller: slinky.Controller, found: Findings) -> None:
     if workload is not None and not _LABEL.fullmatch(workload):
         found.refuse(f"metadata.annotations[{names.WORKLOAD_NAME_ANNOTATION}]", "is not a valid pod name")
     _users(spec.users, found)
-    monitor = spec.metrics.service_monitor
+    monitor = spec.metrics.service_monitor.enabled
     _without_effect(
         found,
         ("logfile", spec.logfile, _LOGS),
-        ("metrics.serviceMonitor", monitor.enabled, "name the port of slurmctld in one of your own"),
+        ("metrics.serviceMonitor", monitor and not spec.metrics.enabled, "metrics.enabled is false"),
+        ("metrics.serviceMonitor", monitor and spec.external, "slurmctld is external, so it has no Service here"),
     )
     _pod(spec.template, {"slurmctld": spec.slurmctld, "reconfigure": spec.reconfigure}, found)
     _service(spec.service, found)
@@ -236,7 +240,7 @@ def _incomplete_claims(templates: Iterable[Mapping[str, Any]], found: Findings) 
             name = (template.get("metadata") or {}).get("name", "")
             found.warnings.append(
                 f"claim {name}: it has {' and '.join(lacks)}:"
-                " Kubernetes makes neither it nor the workers that mount it"
+                " Kubernetes creates neither it nor the workers that mount it"
             )
 
 
@@ -316,7 +320,7 @@ def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
 def _cluster_parts(cluster: soperator.SlurmCluster) -> Parts:
     spec = cluster.spec
     health = spec.health_check_config.health_check_program if spec.health_check_config else ""
-    # Whether a JailedConfig brings them, nobody can tell here. FieldsWithoutEffect of the status says if none does.
+    # Whether a JailedConfig writes them is not known here. FieldsWithoutEffect of the status says if none does.
     scripts = [spec.slurm_config.prolog, spec.slurm_config.epilog, spec.slurm_config.task_prolog, health]
     return clusterparts.parts_of(
         cluster,
@@ -435,7 +439,7 @@ def _node_port(where: str, port: int | None, found: Findings) -> None:
 
 
 def _pod(template: PodTemplate, containers: Mapping[str, Mapping[str, Any]], found: Findings) -> bool:
-    """Look at the outline of a pod; tell whether more can be read from it."""
+    """Check the outline of a pod; return whether more can be read from it."""
     problems = list(podoutline.problems_of_pod(template.spec, "spec.template.spec"))
     for name, container in containers.items():
         problems += podoutline.problems_of_container(container, f"spec.{name}")

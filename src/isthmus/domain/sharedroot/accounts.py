@@ -14,7 +14,7 @@ _NUMBERED: Final = frozenset({"etc/passwd", "etc/group"})
 def merged(path: str, root: bytes, image: bytes) -> tuple[bytes, tuple[str, ...]]:
     """Add to the root's lines those of the image whose name they lack; also names that could not be added.
 
-    A name whose number the root has given to somebody else is left out: the two would own each other's files.
+    A name whose ID the root gives to another user is left out: the two would own each other's files.
     """
     numbered = path in _NUMBERED
     names = {name for name, _, _ in _lines(root)}

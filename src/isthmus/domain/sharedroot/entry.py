@@ -24,7 +24,7 @@ _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def kind_of(mode: int) -> Kind:
-    """Name what `st_mode` says."""
+    """What `st_mode` says."""
     return _KINDS.get(stat.S_IFMT(mode), "other")
 
 
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     mtime: int = 0
     """In nanoseconds."""
     digest: str = ""
-    """SHA-256 of a file's content; empty while nobody has read it."""
+    """SHA-256 of a file's content; empty until it has been read."""
     target: str = ""
     """Where a symbolic link leads."""
     xattrs: dict[str, bytes] = {}
@@ -58,11 +58,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The last component."""
         return self.path.rpartition("/")[2]
 
     def same_content(self, other: "Entry | None") -> bool:
-        """Whether both are the same thing, whoever owns it. Of files, both must have been read."""
+        """Whether both have the same content, regardless of the owner. Of files, both must have been read."""
         if other is None or self.kind != other.kind:
             return False
         if self.kind == "file":
@@ -99,7 +98,7 @@ def to_line(entry: Entry) -> bytes:
 
 
 def from_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """Read entries, up to the first line that is not whole: whoever wrote it was killed."""
+    """Read entries, up to the first incomplete line: its writer was killed."""
     for line in lines:
         try:
             entry = _DECODER.decode(line)

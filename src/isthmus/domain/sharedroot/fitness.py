@@ -8,9 +8,9 @@ _COMMAND: Final = "usr/bin/sbatch"
 _PLUGIN: Final = "/isthmus_jail.so"
 _ACCOUNTS: Final = "etc/passwd"
 _PROGRAMS: Final = {
-    "bash": "nothing of ours could be started in it",
-    "setpriv": "nobody could be let in with a user's rights",
-    "sshd": "nobody could log in any more",
+    "bash": "Isthmus's programs could not be started in it",
+    "setpriv": "users could not be let in with their own rights",
+    "sshd": "users could no longer log in",
 }
 """Programs of the root itself that login nodes and workers start, and what would follow without them."""
 _DIRECTORIES: Final = ("usr/bin", "usr/sbin", "bin", "sbin")
@@ -20,7 +20,7 @@ _REMEDY: Final = "use the login image of the cluster's Slurm version, or one mad
 
 
 def unfit(paths: Collection[str]) -> tuple[str, str] | None:
-    """Say what is wrong with an image that has these paths, and the remedy; None if it is fit.
+    """What is wrong with an image that has these paths, and the remedy; None if it is fit.
 
     Linear in the number of paths.
     """
@@ -33,7 +33,7 @@ def unfit(paths: Collection[str]) -> tuple[str, str] | None:
                 "such images of Soperator unpack themselves by a program of their own; here the image is a root "
                 "file system itself: " + _REMEDY,
             )
-        return f"it is no root file system: it has no /{_ACCOUNTS}", _REMEDY
+        return f"it is not a root file system: it has no /{_ACCOUNTS}", _REMEDY
     if _COMMAND not in paths:
         return f"it has no Slurm: there is no /{_COMMAND}", _REMEDY
     if not any(path.endswith(_PLUGIN) for path in paths):

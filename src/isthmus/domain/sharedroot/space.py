@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from isthmus.domain.sharedroot.planning import Plan
+from isthmus.domain.sharedroot.plans import Plan
 
 _BLOCK: Final = 4096
 IN_FLIGHT: Final = 512 << 20

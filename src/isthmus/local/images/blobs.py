@@ -10,12 +10,11 @@ from isthmus.local.images import cache, oci
 
 
 def path_of(blob: oci.Descriptor) -> Path:
-    """Return where a blob lies, whether it is there or not."""
     return cache.directory("blobs") / blob.digest.removeprefix("sha256:")
 
 
 def has(blob: oci.Descriptor) -> bool:
-    """Tell whether a blob is there in full length. `verified` looks at its content."""
+    """Whether a blob is there in full length. `verified` looks at its content."""
     try:
         return path_of(blob).stat().st_size == blob.size
     except FileNotFoundError:

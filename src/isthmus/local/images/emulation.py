@@ -38,7 +38,7 @@ echo -1 > "$home/$NAME"
 
 
 def needed(architecture: Architecture) -> dict[str, str]:
-    """Name the program, and the Debian package that brings it, that this machine needs for an architecture."""
+    """The program, and the Debian package that brings it, that this machine needs for an architecture."""
     return {} if registered(architecture) else {_program(architecture): _PACKAGE}
 
 

@@ -131,7 +131,7 @@ def ensure(
 def plan(
     name: str, *, binaries: Mapping[str, Path] | None = None, architecture: Architecture | None = None
 ) -> Tree:
-    """Say what a layer is made of, and where its tree is once it is made."""
+    """What a layer is made of, and where its tree is once it is made."""
     chosen = architecture or native()
     layer = layer_for(name, chosen)
     again = partial(plan, binaries=binaries, architecture=chosen)
@@ -146,7 +146,7 @@ def plan(
 
 
 def _method() -> str:
-    """Stand for the way in which layers are made: a change to it makes every layer anew."""
+    """Stand for the way in which layers are made: a change to it makes every layer again."""
     return cache.key_of(_DEBIAN_OPTIONS, _SCRAPS, _SETTINGS, _LAYER_SCRIPT.read_text())
 
 

@@ -66,7 +66,7 @@ def write_layer(tree: Path, target: IO[bytes]) -> None:
 
 
 def config(recipe: Recipe, layers: Iterable[Descriptor], *, architecture: str) -> bytes:
-    """Say how the image starts, and what its layers are once they are unpacked."""
+    """How the image starts, and what its layers are once they are unpacked."""
     process: dict[str, Any] = {"Env": recipe.env, "Labels": {"org.opencontainers.image.title": recipe.title}}
     if recipe.entrypoint:
         process["Entrypoint"] = recipe.entrypoint

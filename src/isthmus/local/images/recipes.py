@@ -2,7 +2,9 @@
 
     debian-forky ── slurm-26.05 ── login-26.05          debian-trixie ┬─ slurm-24.11 ── login-24.11
                                                                       ├─ mariadb
-    pause, coredns, jobset, lws: one file each                        └─ python ── packages ── isthmus
+                                                                      ├─ prometheus
+                                                                      └─ python ── packages ── isthmus
+    pause, coredns, jobset, lws, metrics-server: one file each
 
     spank-26.05 is our plugin for Slurm 26.05, which slurm-26.05 and login-26.05 get on top; for 24.11 likewise
 
@@ -69,11 +71,12 @@ _SLURM = (
     "slurmrestd",
     # The users of a cluster are files that are mounted: /var/lib/extrausers/{passwd,group,shadow}.
     "libnss-extrausers",
-    # Prologs, health checks and entry points are shell scripts that look at the machine.
+    # Prologs, health checks and entry points are scripts that look at the machine; check_runner.py is Python.
     "iproute2",
     "iputils-ping",
     "netcat-openbsd",
     "procps",
+    "python3",
     "util-linux",
 )
 
@@ -114,7 +117,6 @@ _LOGIN = (
     "mpich",
     "nano",
     "openssh-client",
-    "python3",
     "python3-pip",
     "python3-venv",
     "rsync",
@@ -173,6 +175,24 @@ mkdir "$1.partial"
 tar --extract --file=/usr/share/isthmus/mysql-template.tar --directory="$1.partial"
 find "$1.partial" -type f -exec sync --data {} +
 mv "$1.partial" "$1"
+"""
+
+# Kubelet renews mounted ConfigMaps, and Prometheus reads them once, and then when it is sent SIGHUP.
+_RELOADING = """\
+#!/bin/sh
+# Runs Prometheus, and makes it read its files again when they change: prometheus-reloading OPTION...
+set -eu
+content() { cat /etc/prometheus/*/* | cksum; }
+reload_on_change() {
+    seen=$(content)
+    while sleep 3; do
+        now=$(content)
+        [ "$now" = "$seen" ] || kill -HUP $$
+        seen=$now
+    done
+}
+reload_on_change &
+exec prometheus "$@"
 """
 
 # Byte code that is marked by hashes, because times are not kept.
@@ -301,6 +321,16 @@ _LAYERS: Final = (
     Layer(name="coredns", source="binary", files=_NOBODY_BUT_NONROOT),
     Layer(name="jobset", source="binary", files=_NOBODY_BUT_NONROOT),
     Layer(name="lws", source="binary", files=_NOBODY_BUT_NONROOT),
+    Layer(name="metrics-server", source="binary", files=_NOBODY_BUT_NONROOT),
+    # Of the stable release, whose package still has web pages; version 3 in the testing release comes without.
+    Layer(
+        name="prometheus",
+        parent="debian-trixie",
+        suite="trixie",
+        packages=("prometheus", "prometheus-alertmanager"),
+        files={"usr/local/bin/prometheus-reloading": _RELOADING},
+        expects=("prometheus", "2.53."),
+    ),
 )
 
 _IMAGES: Final = (
@@ -337,6 +367,22 @@ _IMAGES: Final = (
     ),
     Recipe(
         name="lws", tag="lws:0.8.0", layer="lws", entrypoint=("/lws",), user="65532:65532", title="LeaderWorkerSet"
+    ),
+    Recipe(
+        name="metrics-server",
+        tag="metrics-server:0.9.0",
+        layer="metrics-server",
+        entrypoint=("/metrics-server",),
+        user="65532:65532",
+        title="metrics-server, for kubectl top",
+    ),
+    Recipe(
+        name="prometheus",
+        tag="prometheus:2.53",
+        layer="prometheus",
+        entrypoint=("/usr/bin/prometheus",),
+        user="65532:65532",
+        title="Prometheus, promtool and Alertmanager",
     ),
 )
 

@@ -44,7 +44,7 @@ def ensure(name: str, progress: Progress) -> Path:
 
 
 def _whole(final: Path) -> bool:
-    """Tell whether nothing is lost below /usr, which no daemon writes to."""
+    """Whether nothing is lost below /usr, which no daemon writes to."""
     try:
         return (final / "usr").read_text() == layers.fingerprint(final / "root" / "usr")
     except OSError:

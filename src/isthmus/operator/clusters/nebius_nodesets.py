@@ -1,4 +1,4 @@
-"""NodeSets of slurm.nebius.ai: each becomes a NodeSet of slinky.slurm.net of its name, and tells how that is."""
+"""NodeSets of slurm.nebius.ai: each becomes a NodeSet of slinky.slurm.net of its name, and shows its status."""
 
 from typing import Final, Unpack
 
@@ -9,7 +9,7 @@ from isthmus.model.meta import HasMeta, Key
 from isthmus.model.slinky import NODESETS
 from isthmus.model.soperator import NEBIUS_NODESETS, NodeSet, SlurmCluster
 from isthmus.operator import refusals
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import KindSync, Tools
 from isthmus.operator.world import World
 

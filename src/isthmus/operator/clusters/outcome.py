@@ -1,4 +1,4 @@
-"""What became of the parts of a cluster when they were applied: what to tell of it, and when to try again."""
+"""The outcome of applying the parts of a cluster: what to report, and when to retry."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Why the Job of the shared root cannot be made."""
 
     def trouble(self, *, is_new: bool) -> Trouble:
-        """Say what is not there and why. What another object's absence explains may pass, in a young cluster."""
+        """What is not there and why. What another object's absence explains may pass, in a young cluster."""
         passing = (Retry, Wait) if is_new else (Unavailable, Unreachable, Conflict, Wait)
         wrong = [it.line for it in self.errors if not isinstance(it, passing)]
         missing = [it.line for it in self.errors if isinstance(it, passing)]

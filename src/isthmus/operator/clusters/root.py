@@ -1,4 +1,4 @@
-"""The Jobs of a cluster's shared root: made beside everything else, never waited for, and told of in its status."""
+"""The Jobs of a cluster's shared root: created beside everything else, and shown in its status."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,14 +22,14 @@ from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
 from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 from isthmus.model.workload import OWN_JOBS, OwnJob
-from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.applier import Applier, owner_reference
 from isthmus.operator.world import World
 
 log = structlog.get_logger()
 
 
 class RootKeeper:
-    """Makes and removes these Jobs, and tells how they fare."""
+    """Creates and deletes these Jobs, and reports their progress."""
 
     def __init__(
         self, world: World, applier: Applier, recorder: Recorder, *, now: Callable[[], datetime] = utc_now
@@ -86,7 +86,7 @@ class RootKeeper:
         return rootstatus.view(cluster, filling, seen, trouble)
 
     def tell(self, cluster: SlurmCluster, view: RootView) -> None:
-        """Record what is new about the root: that it is filled, or what is in the way."""
+        """Write Events about the root: that it is filled, or what prevents it."""
         before = condition(cluster.status.conditions, POPULATED)
         trouble = view.wrong or view.reason == "RefreshFailed"
         if trouble and (before is None or before.message != view.text):
@@ -103,7 +103,7 @@ class RootKeeper:
         return SeenRoot(populate=found["populate"], refresh=found["refresh"], pods=tuple(pods))
 
     def _trouble(self, job: OwnJob) -> Trouble:
-        """Say what keeps a Job's pods from doing their work."""
+        """What keeps a Job's pods from doing their work."""
         pods = self._world.pods.by("owner", job.metadata.uid)
         if pods:
             return of_pods(pods, now=self._now())

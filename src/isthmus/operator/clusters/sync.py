@@ -1,4 +1,4 @@
-"""SlurmClusters: each becomes its parts, which other controllers carry out, and tells how they are.
+"""SlurmClusters: each becomes its parts, which other controllers reconcile, and sums up their status.
 
     SlurmCluster ──► Controller, Accounting, RestApi, LoginSet, NodeSet     (all at once: pods wait for each other)
     NodeSet of slurm.nebius.ai ──► NodeSet of slinky.slurm.net
@@ -25,11 +25,10 @@ from isthmus.domain.operator.clusterparts.status import (
     ACCEPTED,
     AVAILABLE,
     ClusterView,
-    View,
     cluster_status,
     leaving_status,
 )
-from isthmus.domain.operator.manifests import populate, sconfig
+from isthmus.domain.operator.manifests import exporter, populate, sconfig
 from isthmus.errors import IsthmusError
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.model.base import Kind
@@ -38,18 +37,19 @@ from isthmus.model.meta import Condition, HasMeta, Key, condition
 from isthmus.model.objects import (
     CONFIGMAPS,
     DEPLOYMENTS,
+    POD_MONITORS,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Workload,
 )
-from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
+from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS, TOKENS
 from isthmus.model.soperator import SLURM_CLUSTERS, NodeSet, SlurmCluster
 from isthmus.model.storage import CLAIMS
 from isthmus.operator import parts as parts_
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
+from isthmus.operator.clusters import views
 from isthmus.operator.clusters.nebius_nodesets import NebiusNodeSetSync, cluster_of
 from isthmus.operator.clusters.outcome import Outcome
 from isthmus.operator.clusters.root import RootKeeper
@@ -69,6 +69,21 @@ _CATCH_UP: Final = 1.0
 _REQUEUE_S: Final = 0.1
 _REFERRED_TO: Final = frozenset({SERVICE_ACCOUNTS, ROLES})
 """Others are refused while the API server does not know these."""
+
+_OWNED: Final[tuple[Kind[Any], ...]] = (
+    CONFIGMAPS,
+    SERVICES,
+    DEPLOYMENTS,
+    SERVICE_ACCOUNTS,
+    ROLES,
+    ROLE_BINDINGS,
+    TOKENS,
+    POD_MONITORS,
+)
+"""Kinds of which a cluster may own any number."""
+
+_MONITORS_S: Final = 30.0
+"""Seconds between checks whether PodMonitors are served by now: there is no event."""
 
 _PARTS: Final = frozenset({CONTROLLERS, ACCOUNTINGS, RESTAPIS, LOGINSETS, NODESETS})
 _KEY_BYTES: Final = {clusterparts.SLURM_KEY: 1024, clusterparts.JWT_KEY: 32}
@@ -94,6 +109,8 @@ class ClusterSync(KindSync[SlurmCluster]):
             SERVICE_ACCOUNTS: world.service_accounts,
             ROLES: world.roles,
             ROLE_BINDINGS: world.role_bindings,
+            TOKENS: world.tokens,
+            POD_MONITORS: world.pod_monitors,
         }
         world.clusters.on_change(self._cluster_changed)
         world.nebius_nodesets.on_change(self._nodeset_changed)
@@ -101,11 +118,11 @@ class ClusterSync(KindSync[SlurmCluster]):
         for store in (*self._stores.values(), world.jobs):
             store.on_change(self._part_changed)
         # Pods that tell on their own why they do not work: no other object changes with them.
-        told_by_pods = [populate.COMPONENT, sconfig.COMPONENT]
-        world.pods.on_change(parts_.wakes_instance(told_by_pods, self.controller.queue.add))
+        told_by_pods = [populate.COMPONENT, sconfig.COMPONENT, exporter.COMPONENT]
+        for store in (world.pods, world.exporter_pods):
+            store.on_change(parts_.wakes_instance(told_by_pods, self.controller.queue.add))
 
     async def reconcile(self, key: Key) -> None:
-        """Make one cluster so."""
         cluster = self._world.clusters.get(key)
         if cluster is None:
             return
@@ -123,9 +140,10 @@ class ClusterSync(KindSync[SlurmCluster]):
             drained=self._drained(cluster),
             written=[path for it in configs for path in it.status.files],
             promised=[item.path for it in configs for item in it.spec.items],
+            monitored=self._world.serves(POD_MONITORS),
         )
         if cluster.status.name_prefix is None:
-            # Written before anything is called after it: whoever comes next has to find it decided.
+            # Written before any object is named after it: the next pass has to find it decided.
             await self._report(cluster, parts, prefix=prefix)
         made = Outcome()
         if not parts.problems:
@@ -163,7 +181,7 @@ class ClusterSync(KindSync[SlurmCluster]):
         return owner is not None and owner.metadata.uid == cluster.metadata.uid
 
     def _drained(self, cluster: SlurmCluster) -> bool:
-        """Whether no worker is left, as far as the NodeSets have told of their newest specification."""
+        """Whether no worker is left, by the status of NodeSets for their newest specification."""
         return all(
             it.spec.replicas == 0
             and it.status.replicas == 0
@@ -177,7 +195,7 @@ class ClusterSync(KindSync[SlurmCluster]):
         key = cluster.metadata.key
         made = made or Outcome()
         refused = made.root_refused.line if made.root_refused else ""
-        writer = self._world.deployments.get(Key(key.namespace, sconfig.name(prefix)))
+        writer = views.writer(self._world, key, prefix)
         return ClusterView(
             controller=self._world.controllers.get(key),
             accounting=self._world.accountings.get(key),
@@ -185,18 +203,12 @@ class ClusterSync(KindSync[SlurmCluster]):
             login=self._world.loginsets.get(Key(key.namespace, f"{prefix}login")),
             nodesets=self._world.nodesets.by("controller", key),
             root=self._root.view(cluster, parts.filling, refused=refused) if parts and parts.filling else None,
-            writer=self._writer(key, writer) if parts and parts.filling else None,
+            writer=views.writer_view(self._world, key, prefix) if parts and parts.filling else None,
+            exporter=views.exporter_view(self._world, cluster, prefix),
             ready_writers=writer.status.ready_replicas if writer else 0,
             stale=made.stale,
             unmade=made.trouble(is_new=is_new(cluster, utc_now())),
         )
-
-    def _writer(self, cluster: Key, deployment: Workload | None) -> View:
-        pods = self._world.pods.by("part", (sconfig.COMPONENT, cluster))
-        wrong, missing = parts_.trouble(sconfig.APP, deployment, pods)
-        if sconfig.LACKS_PROGRAM in wrong:
-            wrong = f"{wrong} ({sconfig.NOT_OURS})"
-        return View(sconfig.APP, ready=not wrong and not missing, wrong=wrong, missing=missing)
 
     # Acting
 
@@ -252,7 +264,7 @@ class ClusterSync(KindSync[SlurmCluster]):
         return await self._applier.apply(child.kind, child.manifest, there=there, owners=owners)
 
     def _shown(self, child: Child) -> bool:
-        """Whether the cache shows a part as it is wanted: if not, what it tells is about something else."""
+        """Whether the cache shows a part as applied: if not, its status is about something else."""
         found = self._stores[child.kind].get(child.key)
         return found is not None and found.spec == msgspec.convert(child.manifest, child.kind.type).spec
 
@@ -267,7 +279,7 @@ class ClusterSync(KindSync[SlurmCluster]):
     def _owned(self, cluster: SlurmCluster, prefix: str) -> Iterator[tuple[Kind[Any], Key]]:
         """Go through everything that the cluster owns, wanted or not."""
         key, uid = cluster.metadata.key, cluster.metadata.uid
-        for kind in (CONFIGMAPS, SERVICES, DEPLOYMENTS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+        for kind in _OWNED:
             yield from ((kind, found.metadata.key) for found in self._stores[kind].by("owner", uid))
         parts: tuple[tuple[Kind[Any], str], ...] = (
             (CONTROLLERS, key.name),
@@ -306,10 +318,13 @@ class ClusterSync(KindSync[SlurmCluster]):
         self, cluster: SlurmCluster, parts: Parts, *, prefix: str, made: Outcome | None = None
     ) -> None:
         family = self._family(cluster, parts, prefix, made=made)
-        writers = self._world.pods.by("part", (sconfig.COMPONENT, cluster.metadata.key))
-        if (family.root is not None and family.root.missing) or turns(writers, now=utc_now()):
+        key = cluster.metadata.key
+        if family.exporter is not None and not self._world.serves(POD_MONITORS):
+            self.controller.queue.add(key, after=_MONITORS_S)
+        own = views.own_pods(self._world, key)
+        if (family.root is not None and family.root.missing) or turns(own, now=utc_now()):
             # Whether a pod that finds no node has been given time enough to find one.
-            self.controller.queue.add(cluster.metadata.key, after=PATIENCE)
+            self.controller.queue.add(key, after=PATIENCE)
         fields, held = cluster_status(cluster, parts, family, prefix=prefix)
         before = cluster.status
         accepted = condition(before.conditions, ACCEPTED)

@@ -6,6 +6,7 @@ The template of its pods is rendered once for each specification and kept: a tho
 import asyncio
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -61,20 +62,15 @@ class _Rendered(msgspec.Struct, frozen=True):
     template: worker.Template
 
 
+@dataclass(eq=False)
 class Gatherer:
-    """Reads the world for one NodeSet after the other."""
+    """Reads the caches and Slurm for one NodeSet after the other."""
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._world = world
-        self._now = now
-        self._clock = clock
-        self._rendered: dict[str, _Rendered] = {}
+    world: World
+    _: KW_ONLY
+    now: Callable[[], datetime] = utc_now
+    clock: Callable[[], float] = time.monotonic
+    _rendered: dict[str, _Rendered] = field(default_factory=dict, init=False)
 
     def look(
         self,
@@ -91,7 +87,7 @@ class Gatherer:
 
         `reading` goes before what the last poll of Slurm said; `wrong` is what was found wrong before this.
         """
-        now, tick, meta = self._now(), self._clock(), nodeset.metadata
+        now, tick, meta = self.now(), self.clock(), nodeset.metadata
         nodes = self._nodes()
         slurm_nodes = (slurm.nodes if slurm else {}) if reading.nodes is None else reading.nodes
         owned = self._owned(nodeset)
@@ -113,7 +109,7 @@ class Gatherer:
             kube_nodes=nodes,
             slurm_answers=answers,
             slurm_in_touch=in_touch,
-            slurm_trouble=self._world.slurms.trouble(controller.metadata.key),
+            slurm_trouble=self.world.slurms.trouble(controller.metadata.key),
             slurm_nodes=slurm_nodes,
             slurm_nodes_read=reading.nodes is not None,
             elsewhere=self._elsewhere(nodeset, slurm=slurm, now=now) if unknown else Registration(),
@@ -143,10 +139,10 @@ class Gatherer:
                     found = {node.name: node for node in listing.nodes} if listing else {}
                     return msgspec.structs.replace(reading, nodes=found)
                 case "jobs":
-                    began = self._clock()
+                    began = self.clock()
                     jobs = await client.jobs()
-                    pause = max(_JOBS_PAUSE_MIN_S, _JOBS_PAUSE_FACTOR * (self._clock() - began))
-                    memory.jobs_due_at = self._clock() + pause
+                    pause = max(_JOBS_PAUSE_MIN_S, _JOBS_PAUSE_FACTOR * (self.clock() - began))
+                    memory.jobs_due_at = self.clock() + pause
                     return msgspec.structs.replace(reading, jobs=jobs)
                 case "reservations":
                     return msgspec.structs.replace(reading, reservations=await client.reservations())
@@ -162,7 +158,7 @@ class Gatherer:
         source = (meta.generation, meta.annotations, other.uid, other.generation, other.annotations, contents)
         known = self._rendered.get(meta.uid)
         if known is None or known.source != source:
-            made = worker.template(nodeset, controller, settings=self._world.settings, contents=contents)
+            made = worker.template(nodeset, controller, settings=self.world.settings, contents=contents)
             known = self._rendered[meta.uid] = _Rendered(source, made)
         return known.template
 
@@ -176,7 +172,7 @@ class Gatherer:
         return {authkeys.MUNGE_FILE: hash_of(secret.data.get(authkeys.MUNGE_FILE, b""))}
 
     def _keyless(self, controller: Controller) -> tuple[str, ...]:
-        """Why there will be no keys for pods, unless somebody does something.
+        """Why there will be no keys for pods without intervention.
 
         Without the Secret no pod is created: kubelet looks for a missing one less often every time.
         """
@@ -185,28 +181,28 @@ class Gatherer:
 
     def _auth(self, controller: Controller) -> Secret | None:
         meta = controller.metadata
-        return self._world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
+        return self.world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
 
     def _claims(self, nodeset: NodeSet) -> dict[Key, Claim]:
         if not nodeset.spec.volume_claim_templates:
             return {}
         namespace = nodeset.metadata.namespace
-        return {it.metadata.key: it for it in self._world.claims.values() if it.metadata.namespace == namespace}
+        return {it.metadata.key: it for it in self.world.claims.values() if it.metadata.namespace == namespace}
 
     def _owned(self, nodeset: NodeSet) -> tuple[Pod, ...]:
-        return self._world.pods.by("owner", nodeset.metadata.uid)
+        return self.world.pods.by("owner", nodeset.metadata.uid)
 
     def _elsewhere(self, nodeset: NodeSet, *, slurm: Slurm | None, now: datetime) -> Registration:
         """Count the nodes of the cluster's other NodeSets, and those of them that Slurm does not know."""
-        controller = self._world.controller_key(nodeset)
+        controller = self.world.controller_key(nodeset)
         if controller is None or slurm is None:
             return Registration()
-        others = (it for it in self._world.nodesets_of(controller) if it.metadata.uid != nodeset.metadata.uid)
+        others = (it for it in self.world.nodesets_of(controller) if it.metadata.uid != nodeset.metadata.uid)
         pods = (pod for other in others for pod in self._owned(other))
         return registration(pods, known=slurm.nodes, now=now)
 
     def _nodes(self) -> Mapping[str, Node]:
-        return {key.name: node for key in self._world.kube_nodes if (node := self._world.kube_nodes.get(key))}
+        return {key.name: node for key in self.world.kube_nodes if (node := self.world.kube_nodes.get(key))}
 
     def _pods(
         self,
@@ -219,7 +215,7 @@ class Gatherer:
     ) -> tuple[PodView, ...]:
         """The pods of a NodeSet, each with its nodes on both sides; sorted by mode, ordinal and name."""
         name, min_ready = nodeset.metadata.name, nodeset.spec.min_ready_seconds
-        kube_nodes = self._world.kube_nodes
+        kube_nodes = self.world.kube_nodes
         views = []
         for pod in owned:
             mode, hostname = mode_of(pod), slurm_name(pod)

@@ -1,6 +1,6 @@
 """What this process has just done for a NodeSet and its caches do not show yet.
 
-It is a help, never the truth: whoever starts with an empty memory decides the same, only that a pod may be asked
+It saves work and decides nothing: a process with an empty memory decides the same, only that a pod may be asked
 for that is there (which the API server refuses) or deleted twice (which it does not mind).
 """
 
@@ -19,8 +19,6 @@ _MAX_PAUSE_S: Final = 60.0
 
 
 class Memory:
-    """Of one NodeSet."""
-
     def __init__(self) -> None:
         self._made: dict[str, tuple[str, float]] = {}
         self._deleted: dict[str, float] = {}
@@ -50,7 +48,6 @@ class Memory:
         self._deleted[uid] = now
 
     def is_deleted(self, uid: str) -> bool:
-        """Whether we have deleted a pod."""
         return uid in self._deleted
 
     def unseen(self, pods: Collection[Pod], *, now: float) -> dict[str, str]:
@@ -67,14 +64,21 @@ class Memory:
             self._deleted = {uid: at for uid, at in self._deleted.items() if uid in alive and now - at < _MAX_LAG_S}
         return {name: hostname for name, (hostname, _) in self._made.items()}
 
-    # What Slurm was told of nodes
+    def unseen_until(self, *, now: float) -> float | None:
+        """In how many seconds a pod counts as missing that was made and that the cache does not show.
+
+        It may have been deleted, or lost its owner, before anyone looked: then no event wakes its NodeSet.
+        """
+        return min((at + _MAX_LAG_S - now for _, at in self._made.values()), default=None)
+
+    # Updates of nodes in Slurm
 
     def revised(self, told: Iterable[ReviseRecord], *, now: float) -> None:
-        """Remember what Slurm is told of records."""
+        """Remember an update of records."""
         self._revised |= dict.fromkeys(told, now)
 
     def revisions_tried(self, *, now: float) -> frozenset[ReviseRecord]:
-        """What Slurm was told of records within the last minute."""
+        """The updates of records within the last minute."""
         self._revised = {it: at for it, at in self._revised.items() if now - at < _MAX_PAUSE_S}
         return frozenset(self._revised)
 
@@ -115,5 +119,5 @@ class Memory:
         self.refusal, self._refusals, self._refused_until = "", 0, 0.0
 
     def pause(self, *, generation: int, now: float) -> float:
-        """Tell for how many seconds no pod should be made; 0 if one may be. Another specification may at once."""
+        """For how many seconds no pod should be made; 0 if one may be. Another specification may at once."""
         return max(0.0, self._refused_until - now) if generation == self._refused_at else 0.0

@@ -41,14 +41,14 @@ class NodeStateConditions:
         world.slurms.on_change(self._slurm_changed)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring one pod's conditions into step."""
+        """Update one pod's conditions."""
         pod = self._world.pods.get(key)
         cluster = _cluster(pod) if pod else None
         if pod is None or cluster is None or pod.leaving or pod.status.phase != "Running":
             return  # where no slurmd can be, a record is of another one
         slurm = self._world.slurms.of(cluster)
         if slurm is None or not slurm.in_touch:
-            return  # what was told last stays: nobody knows better
+            return  # the last report stays while Slurm does not answer
         wanted = mirrored(slurm.nodes.get(slurm_name(pod)))
         if wanted == shown(pod):
             return

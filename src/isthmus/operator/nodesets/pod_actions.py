@@ -38,7 +38,7 @@ _MAX_PODS_PER_PASS: Final = 1_000
 
 _MAX_NAMED: Final = 3
 _NAMESPACE_TERMINATES: Final = "because it is being terminated"
-"""Needs no Event: whoever deletes a namespace wants no pods in it."""
+"""Needs no Event: the namespace is being deleted."""
 
 
 class PodActions:
@@ -101,7 +101,7 @@ class PodActions:
         memory.made(slot.pod, slot.hostname, now=self._clock())
 
     async def _adopt(self, key: Key, template: worker.Template) -> None:
-        """Take over the pod that has our name, if it has no owner; fail if it is somebody else's."""
+        """Take over the pod that has our name, if it has no owner; fail if it belongs to another."""
         found = await self._kube.get(PODS, key)
         owner = found.metadata.controller
         nodeset = template.nodeset.metadata
@@ -119,7 +119,7 @@ class PodActions:
             await self._kube.merge_patch(PODS, key, patch)
             return
         raise Terminal(
-            f"pod {key} is there already and is not ours",
+            f"pod {key} already exists and does not belong to this NodeSet",
             remedy="delete it, or give the NodeSet another name",
         )
 
@@ -140,6 +140,8 @@ class PodActions:
         with suppress(errors.NotFound, errors.Conflict):  # it is gone, or another, or has changed: look again
             await self._kube.delete(PODS, key, uid=action.uid, version=action.version)
             memory.deleted(action.uid, now=self._clock())
+            if action.cause:
+                self._report.count_replacement(nodeset, action.cause)
 
     async def label(self, nodeset: NodeSet, changes: Sequence[tuple[str, str, dict[str, Any]]]) -> None:
         """Change the metadata of pods, given by name and uid."""

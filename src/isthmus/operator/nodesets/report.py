@@ -1,10 +1,11 @@
-"""Everything that a NodeSet reports: its status with conditions, and Events.
+"""Everything that a NodeSet reports: its status with conditions, Events, and counts for Prometheus.
 
 While things move, the status is written twice a second at most; whatever a failover depends on is written at once.
 """
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ import structlog
 from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.nodeset import status
+from isthmus.domain.operator.nodeset.actions import Drain, ReplacementCause
 from isthmus.domain.operator.nodeset.decision import Decision
 from isthmus.domain.operator.nodeset.departures import Note
 from isthmus.domain.operator.nodeset.view import View
@@ -20,35 +22,31 @@ from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Store
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.operator.nodesets.memory import Memory
-from isthmus.operator.reporting import Reporter
+from isthmus.operator.statuswriter import Reporter
+from isthmus.runtime.metrics import NodeSetMetrics
 
 log = structlog.get_logger()
 
 _INTERVAL_S: Final = 0.5
 
 
+@dataclass(eq=False)
 class Report:
-    """Writes the status and the Events of NodeSets."""
+    """Writes the status and the Events of NodeSets, and counts what was done."""
 
-    def __init__(
-        self,
-        nodesets: Store[NodeSet],
-        *,
-        reporter: Reporter,
-        recorder: Recorder,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._nodesets = nodesets
-        self._reporter = reporter
-        self._recorder = recorder
-        self._clock = clock
+    nodesets: Store[NodeSet]
+    _: KW_ONLY
+    reporter: Reporter
+    recorder: Recorder
+    metrics: NodeSetMetrics
+    clock: Callable[[], float] = time.monotonic
 
     async def write(self, view: View, decided: Decision, memory: Memory, *, at_once: bool = False) -> float | None:
-        """Write the status; or, if the last one is too new and nobody waits for this one, return when to."""
-        nodeset = self._nodesets.get(view.nodeset.metadata.key)
+        """Write the status; or, if the last one is too recent and this one can wait, return when to."""
+        nodeset = self.nodesets.get(view.nodeset.metadata.key)
         if nodeset is None or nodeset.metadata.uid != view.nodeset.metadata.uid:
             return None
-        wait = memory.reported_at + _INTERVAL_S - self._clock()
+        wait = memory.reported_at + _INTERVAL_S - self.clock()
         if wait > 0 and not at_once:
             return wait
         # The report is about the specification that was looked at, though there may be another by now.
@@ -62,8 +60,8 @@ class Report:
             wrong = (*trouble.wrong, f"{UNCREATED}: {view.refusal}")
             trouble = msgspec.structs.replace(trouble, wrong=wrong)
         held = status.held(view, trouble, also=(decided.condition,))
-        if await self._reporter.report(NODESETS, nodeset, fields, held):
-            memory.reported_at = self._clock()
+        if await self.reporter.report(NODESETS, nodeset, fields, held):
+            memory.reported_at = self.clock()
         return None
 
     async def write_failure(self, nodeset: NodeSet, wrong: str) -> None:
@@ -72,16 +70,22 @@ class Report:
         fields = {key: value for key, value in before.items() if key not in {"conditions", "observedGeneration"}}
         fields.setdefault("selector", worker.selector(nodeset))
         fields.setdefault("nodeSetHash", "")
-        await self._reporter.report(NODESETS, nodeset, fields, status.hopeless(wrong))
-        self._recorder.event(NODESETS, nodeset, "SyncFailed", wrong, warning=True)
+        await self.reporter.report(NODESETS, nodeset, fields, status.hopeless(wrong))
+        self.recorder.event(NODESETS, nodeset, "SyncFailed", wrong, warning=True)
 
     def event(self, nodeset: NodeSet, reason: str, note: str, *, warning: bool = False) -> None:
         """Record as an Event, and in the log, what was done or refused."""
         write = log.warning if warning else log.info
         write("nodeset", nodeset=str(nodeset.metadata.key), reason=reason, note=note)
-        self._recorder.event(NODESETS, nodeset, reason, note, warning=warning)
+        self.recorder.event(NODESETS, nodeset, reason, note, warning=warning)
+
+    def count_drains(self, nodeset: NodeSet, drain: Drain) -> None:
+        self.metrics.drains.of(*nodeset.metadata.key, drain.cause).inc(len(drain.slurm_names))
+
+    def count_replacement(self, nodeset: NodeSet, cause: ReplacementCause) -> None:
+        self.metrics.replaced.of(*nodeset.metadata.key, cause).inc()
 
     def notes(self, nodeset: NodeSet, notes: Iterable[Note]) -> None:
         """Record as Events what was found; it is found again each time, so it is not logged."""
         for it in notes:
-            self._recorder.event(NODESETS, nodeset, it.reason, it.note, warning=it.warning)
+            self.recorder.event(NODESETS, nodeset, it.reason, it.note, warning=it.warning)

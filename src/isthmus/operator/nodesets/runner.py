@@ -4,7 +4,7 @@
     in Slurm        `slurm_actions`
 
 No pod is deleted that has a job. Before one goes or may be evicted, Slurm is asked once more, for all pods
-together: since it was decided, somebody may have taken a node back into service, and it may have begun a job. A
+together: since the decision, an administrator may have resumed a node, and it may have begun a job. A
 suspended job does not even show in the state of its node, so these are looked for by themselves. If Slurm does not
 answer, the pod stays.
 """
@@ -51,7 +51,7 @@ _SLURM_TIMEOUT_S: Final = 20.0
 
 
 class ActionRunner:
-    """Carries out actions; what lies side by side and is of one kind goes together."""
+    """Carries out actions; neighbours of one kind are one request."""
 
     def __init__(
         self, pod_actions: PodActions, report: Report, *, clock: Callable[[], float] = time.monotonic
@@ -116,7 +116,7 @@ def _sorted_out(view: View, going: Sequence[Parting]) -> tuple[list[Parting], li
 
 
 async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting]) -> list[Parting]:
-    """Ask Slurm once more, and keep only those pods with which no job goes."""
+    """Ask Slurm once more, and keep only pods without jobs."""
     if not going or slurm is None:
         return []
     nodes = {pod.uid: pod.slurm_name for pod in view.pods}

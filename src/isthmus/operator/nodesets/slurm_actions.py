@@ -1,7 +1,7 @@
 """Actions in Slurm: drains nodes and takes them back, deletes records, ends jobs, keeps reservations.
 
-Before a node is shut or opened, Slurm is asked once more: an administrator may have shut it by now, for reasons of
-his own, which stay.
+Before a node is shut or opened, Slurm is asked once more: an administrator may have shut it by now, and
+that reason stays.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from isthmus.slurm.versions import Feature
 log = structlog.get_logger()
 
 _MAX_NODES_PER_REQUEST: Final = 500
-"""slurmctld answers nobody else while it changes them."""
+"""slurmctld answers no other request while it changes them."""
 
 _SUSPENDED: Final = "SUSPENDED"
 
@@ -51,12 +51,14 @@ async def run(client: Client, nodeset: NodeSet, actions: Sequence[Action], repor
             # Slurm does not take it as it is, and the others must not wait for that.
             report.event(nodeset, "RefusedBySlurm", error.what, warning=True)
             continue
+        if isinstance(action, Drain):
+            report.count_drains(nodeset, action)
         if reason:
             report.event(nodeset, reason, note)
 
 
 async def _not_for_others(client: Client, actions: Sequence[Action]) -> list[Action]:
-    """Ask Slurm once more, and leave alone what somebody else has shut since it was decided: his reason stays."""
+    """Ask Slurm once more, and leave nodes alone that others have shut since the decision."""
     if not any(isinstance(it, Drain | Undrain) for it in actions):
         return list(actions)
     listing = await client.nodes()
@@ -80,7 +82,7 @@ async def free_nodes(client: Client, wanted: Sequence[str]) -> frozenset[str]:
 
 
 async def _held_by_suspended_jobs(client: Client) -> frozenset[str]:
-    """Name the nodes of suspended jobs: Slurm calls such a node idle, though the job's processes are there."""
+    """The nodes of suspended jobs: Slurm calls such a node idle, though the job's processes are there."""
     ids = {base_id(it.job_id) for it in await client.job_states() if _SUSPENDED in it.state}
     jobs = await client.details(ids) if ids else ()
     return frozenset(
@@ -89,7 +91,7 @@ async def _held_by_suspended_jobs(client: Client) -> frozenset[str]:
 
 
 async def _do(client: Client, action: Action) -> tuple[str, str]:  # noqa: PLR0911 - one for each action
-    """Do one thing; return the reason and the note of its Event, if it deserves one."""
+    """Carry out one action; return the reason and the note of its Event, if any."""
     match action:
         case Drain(nodes, reason):
             await _update(client, nodes, NodeChange(state=("DRAIN",), reason=reason))
@@ -122,7 +124,7 @@ async def _do(client: Client, action: Action) -> tuple[str, str]:  # noqa: PLR09
 
 async def _update(client: Client, nodes: Sequence[str], change: NodeChange) -> None:
     for start in range(0, len(nodes), _MAX_NODES_PER_REQUEST):
-        # Those that exist are changed even if another is gone, of which the next reading tells.
+        # Those that exist are changed even if another is gone; the next reading shows that.
         with suppress(NotFound):
             await client.update_nodes(nodes[start : start + _MAX_NODES_PER_REQUEST], change)
 

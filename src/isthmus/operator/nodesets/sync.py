@@ -5,9 +5,9 @@
     act      carry the list out, in Kubernetes and in Slurm                       (runner)
     report   status, conditions and Events                                        (report)
 
-A decision that needs more than the caches hold says so; then that is read from Slurm, and it is decided anew. What
+A decision that needs more than the caches hold says so; then that is read from Slurm, and it is decided again. What
 needs Kubernetes alone is done before. All is decided from what the caches show and from what this process has just
-done itself (memory): nothing is expected, so no wait is in vain.
+done itself (memory): nothing is expected, so no wait is without success.
 """
 
 import time
@@ -29,7 +29,7 @@ from isthmus.model.objects import BUDGETS, SERVICES
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import refusals
-from isthmus.operator.applying import Applier, owner_reference
+from isthmus.operator.applier import Applier, owner_reference
 from isthmus.operator.nodesets.gatherer import Gatherer, Reading
 from isthmus.operator.nodesets.memory import Memory
 from isthmus.operator.nodesets.node_state import NodeStateConditions
@@ -37,8 +37,8 @@ from isthmus.operator.nodesets.pod_actions import PodActions
 from isthmus.operator.nodesets.report import Report
 from isthmus.operator.nodesets.runner import ActionRunner
 from isthmus.operator.nodesets.waker import Waker
-from isthmus.operator.reporting import Reporter
 from isthmus.operator.sshds import Sshds
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
@@ -68,7 +68,9 @@ class NodeSetSync:
         self._clock = clock
         self._sshds = Sshds(world, applier)
         self._gatherer = Gatherer(world, now=now, clock=clock)
-        self._report = Report(world.nodesets, reporter=reporter, recorder=recorder, clock=clock)
+        self._report = Report(
+            world.nodesets, reporter=reporter, recorder=recorder, metrics=metrics.nodesets(), clock=clock
+        )
         self._pod_actions = PodActions(world.kube, self._report, clock=clock)
         self._runner = ActionRunner(self._pod_actions, self._report, clock=clock)
         self._memories: dict[str, Memory] = {}
@@ -83,7 +85,7 @@ class NodeSetSync:
         return (self.controller, self.node_state.controller)
 
     async def reconcile(self, key: Key) -> None:
-        """Bring one NodeSet nearer to what it should be."""
+        """Reconcile one NodeSet."""
         nodeset = self._world.nodesets.get(key)
         if nodeset is None:
             self._forget_absent()
@@ -135,7 +137,8 @@ class NodeSetSync:
             view, _ = look(reading=Reading())
         unwritten = await self._report.write(view, decided, memory)
         uncreated = None if complete else view.create_after
-        for pause in (unwritten, uncreated, decided.look_again, until_settled(view)):
+        unseen = memory.unseen_until(now=self._clock())
+        for pause in (unwritten, uncreated, unseen, decided.look_again, until_settled(view)):
             if pause is not None:
                 self.controller.queue.add(nodeset.metadata.key, after=pause)
 
@@ -163,7 +166,7 @@ class NodeSetSync:
             await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
 
     async def _make_sshd(self, nodeset: NodeSet, controller: ControllerPart) -> tuple[str, ...]:
-        """Make what sshd on workers needs, before there are pods that mount it; tell what is wrong with it."""
+        """Apply what sshd on workers needs, before pods mount it; return what is wrong with it."""
         if not nodeset.spec.ssh.enabled or nodeset.metadata.deletion_timestamp is not None:
             return ()
         marks = worker.labels(nodeset, controller.metadata.name)
@@ -186,7 +189,7 @@ class NodeSetSync:
         return found.metadata.deletion_timestamp is not None
 
     async def _release(self, nodeset: NodeSet) -> None:
-        """Give up a NodeSet that nobody can drain any more."""
+        """Release a NodeSet that can no longer be drained."""
         kept = tuple(it for it in nodeset.metadata.finalizers if it not in _OURS)
         if kept != nodeset.metadata.finalizers:
             await self._pod_actions.set_finalizers(nodeset, kept)

@@ -1,7 +1,7 @@
-"""What makes it worth looking at a NodeSet again.
+"""Which events wake a NodeSet.
 
 A look costs thirty milliseconds for a thousand pods, so changes that come in crowds (pods that start, nodes that
-get jobs) are gathered for a moment, longer where there are many pods; and what changes no decision wakes nobody.
+get jobs) are gathered for a moment, longer where there are many pods; and what changes no decision wakes none.
 """
 
 from typing import Final, Protocol

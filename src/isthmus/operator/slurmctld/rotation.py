@@ -1,4 +1,4 @@
-"""Changes a cluster's key step by step, each only when everybody has taken the one before."""
+"""Rotates a cluster's key in steps, each only when all daemons have taken the one before."""
 
 from datetime import datetime
 from typing import Final
@@ -10,7 +10,7 @@ from isthmus.domain.operator.authkeys import AuthKey, KeySet, Step
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key, condition
 from isthmus.model.slinky import CONTROLLERS, Controller
-from isthmus.operator.slurmctld.telling import CONFIG_APPLIED
+from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
 
 _MARGIN: Final = 5.0
@@ -37,7 +37,7 @@ class Rotation:
         return controller in self._under_way
 
     def next_set(self, controller: Controller, held: KeySet, wanted: AuthKey, *, now: datetime) -> KeySet:
-        """Give the set for now: the one that is held, or the next."""
+        """The set for now: the one that is held, or the next."""
         key = controller.metadata.key
         step = authkeys.next_step(held, wanted)
         if step is None:
@@ -63,7 +63,7 @@ class Rotation:
             return False
         if step != "retire":
             return True
-        # Nobody signs with the old key since everybody has taken the new one into use.
+        # Nothing is signed with the old key since all daemons use the new one.
         told = condition(controller.status.conditions, CONFIG_APPLIED)
         taken = told.last_transition_time if told else None
         in_use = min(age, (now - taken).total_seconds()) if taken else age
@@ -102,7 +102,7 @@ class Rotation:
         return held is not None and held.knows(wanted.kid) and workload is not None and workload.settled
 
     def _age(self, controller: Controller, now: datetime) -> float:
-        """Tell for how many seconds the set has been as it is."""
+        """For how many seconds the set has been as it is."""
         meta = controller.metadata
         secret = self._world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
         changed = secret.metadata.annotations.get(names.CHANGED_AT_ANNOTATION) if secret else None

@@ -1,13 +1,13 @@
-"""The controller of Controllers: makes slurmctld's objects, brings files and keys to all daemons, tells how it is.
+"""The controller of Controllers: applies slurmctld's objects, delivers files and keys, and writes the status.
 
     gather    custom resources, Secrets and ConfigMaps they name, pods, what Slurm says
-    decide    files (`slurmfiles`), the next set of keys (`rotation`), whether everybody has them (`delivering`)
+    decide    files (`slurmfiles`), the next set of keys (`rotation`), whether all daemons have them (`delivery`)
     act       apply objects, nudge kubelets, let Slurm read again, report
 
 What counts is not remembered between two passes: which revision there is, and since when, stands on the objects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Unpack
@@ -19,24 +19,32 @@ from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import PATIENCE, Trouble, turns
 from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.authkeys import KeySet
-from isthmus.domain.operator.manifests import common, users
+from isthmus.domain.operator.manifests import common, monitors, users
 from isthmus.domain.operator.manifests import controller as manifests
 from isthmus.domain.operator.slurmfiles import files
 from isthmus.domain.operator.slurmfiles.delivery import Verdict
 from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.meta import Condition, HasMeta, Key
-from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
+from isthmus.model.objects import (
+    CONFIGMAPS,
+    DAEMONSETS,
+    ENDPOINT_SLICES,
+    SECRETS,
+    SERVICE_MONITORS,
+    SERVICES,
+    STATEFULSETS,
+)
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import parts, refusals
-from isthmus.operator.applying import owner_reference
+from isthmus.operator.applier import owner_reference
 from isthmus.operator.kindsync import KindSync, Tools
-from isthmus.operator.slurmctld.delivering import Deliverer, Revision, is_ready
-from isthmus.operator.slurmctld.gathering import Gatherer
+from isthmus.operator.slurmctld.conditions import MONITORED, config_condition, tell_config
+from isthmus.operator.slurmctld.delivery import Deliverer, Revision, is_ready
+from isthmus.operator.slurmctld.gatherer import Gatherer
 from isthmus.operator.slurmctld.rotation import Rotation
-from isthmus.operator.slurmctld.telling import config_condition, tell_config
 from isthmus.operator.world import World
 from isthmus.runtime.references import Asker
 
@@ -45,9 +53,11 @@ log = structlog.get_logger()
 _REQUEUE_S: Final = 1.0
 _LATER: Final = 3.0
 _STANDBYS: Final = 10.0
-"""How often it is looked at who of several is in charge: a take-over may pass before anybody misses an answer."""
+"""Seconds between checks which of several slurmctld is active: a take-over may cost no failed request."""
 
 _CROWD: Final = 0.2
+_MONITORS_S: Final = 30.0
+"""Seconds between checks whether ServiceMonitors are served by now: there is no event."""
 
 
 class _Asked(NamedTuple):
@@ -76,6 +86,7 @@ class ControllerSync(KindSync[ControllerPart]):
             world.configmaps,
             world.secrets,
             world.daemonsets,
+            world.service_monitors,
         ):
             store.on_change(parts.wakes_owner(CONTROLLERS, wake))
         world.pods.on_change(self._pod_changed)
@@ -107,7 +118,7 @@ class ControllerSync(KindSync[ControllerPart]):
             if (pause := revision.unheard(self._now())) > 0:
                 self.controller.queue.add(key, after=pause)
         except Terminal as error:
-            # The cluster goes on with the files and keys that it has.
+            # The cluster keeps its files and keys.
             verdict = Verdict("rejected", error.line)
             if refusals.again(error):
                 self.controller.queue.add(key, after=refusals.AGAIN_S)
@@ -117,7 +128,7 @@ class ControllerSync(KindSync[ControllerPart]):
         self._look_again(key, verdict)
 
     def _has_heard(self, key: Key) -> bool:
-        """Whether the caches show files, keys and users we left: since when they are so stands on these alone."""
+        """Whether the caches show the files, keys and users that we wrote: only these say since when they hold."""
         files = (Key(key.namespace, name(key.name)) for name in (partnames.config, partnames.users))
         auth = Key(key.namespace, partnames.auth(key.name))
         return self._applier.is_shown(SECRETS, auth, there=self._world.secrets) and all(
@@ -166,7 +177,7 @@ class ControllerSync(KindSync[ControllerPart]):
     # Objects
 
     async def _make_always(self, controller: ControllerPart, gatherer: Gatherer) -> tuple[str, ...]:
-        """Make what depends on nobody else: Services and users. Return what is wrong with users."""
+        """Apply what depends on nothing else: Services and users. Return what is wrong with users."""
         owners = (owner_reference(CONTROLLERS, controller),)
         services = () if controller.spec.external else manifests.services(controller)
         for service in services:
@@ -177,6 +188,7 @@ class ControllerSync(KindSync[ControllerPart]):
             if of_slurmctld and found.metadata.name not in wanted:
                 await self._applier.remove(SERVICES, found.metadata.key, there=self._world.services)
         await self._make_refusing(controller)
+        await self._make_monitor(controller)
         return await self._make_users(controller, gatherer.ssh_keys())
 
     async def _make_refusing(self, controller: ControllerPart) -> None:
@@ -196,8 +208,21 @@ class ControllerSync(KindSync[ControllerPart]):
             if found.metadata.name not in kept:
                 await self._applier.remove(ENDPOINT_SLICES, found.metadata.key, there=slices)
 
+    async def _make_monitor(self, controller: ControllerPart) -> None:
+        """Make the ServiceMonitor, if it is asked for and its kind is installed."""
+        meta, there = controller.metadata, self._world.service_monitors
+        if not _asks_for_monitor(controller):
+            key = Key(meta.namespace, manifests.monitor(controller))
+            await self._applier.remove(SERVICE_MONITORS, key, there=there)
+        elif self._world.serves(SERVICE_MONITORS):
+            owners = (owner_reference(CONTROLLERS, controller),)
+            manifest = monitors.service_monitor(controller)
+            await self._applier.apply(SERVICE_MONITORS, manifest, there=there, owners=owners)
+        else:
+            self.controller.queue.add(meta.key, after=_MONITORS_S)
+
     async def _make_users(self, controller: ControllerPart, keys: Mapping[str, str | None]) -> tuple[str, ...]:
-        """Bring users to every daemon; return what is wrong with them."""
+        """Deliver users to every daemon; return what is wrong with them."""
         meta = controller.metadata
         people = users.users_configmap(controller, keys)
         there = self._world.configmaps.get(Key(meta.namespace, partnames.users(meta.name)))
@@ -214,14 +239,14 @@ class ControllerSync(KindSync[ControllerPart]):
 
     async def _make_config(self, controller: ControllerPart, gatherer: Gatherer) -> Revision:
         """Make files and keys; raises what is wrong with them before anything is changed."""
-        made = files(gatherer.wishes(version=controller.status.slurm_version))
+        made = files(gatherer.inputs(version=controller.status.slurm_version))
         keys = self._key_files(controller, gatherer)
         config_changed = await self._apply_files(controller, made)
         if not keys:
             return Revision(common.hash_of(made), "", config_changed, 0.0)
         meta, now = controller.metadata, self._now()
         there = gatherer.auth_secret()
-        # Salted, so that nobody can try out keys on the hash.
+        # Salted, so that keys cannot be tried out on the hash.
         revision = common.hash_of(meta.uid, {name: content.hex() for name, content in keys.items()})
         changed_at = _changed_at(there, revision, now)
         manifest = manifests.auth(controller, keys, revision=revision, changed_at=changed_at)
@@ -232,7 +257,7 @@ class ControllerSync(KindSync[ControllerPart]):
         return Revision(common.hash_of(made), revision, config_changed, keys_changed)
 
     async def _apply_files(self, controller: ControllerPart, made: dict[str, str]) -> float:
-        """Make the ConfigMap of all files; return since when it is so."""
+        """Apply the ConfigMap of all files; return since when it holds."""
         meta, world = controller.metadata, self._world
         there = world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
         revision = common.hash_of(made)
@@ -274,8 +299,8 @@ class ControllerSync(KindSync[ControllerPart]):
             await self._applier.remove(STATEFULSETS, workload, there=world.statefulsets)
         elif config and auth:
             manifest = manifests.statefulset(controller, world.settings)
-            wishes = manifests.wishes(controller, world.settings)
-            await self._workloads.apply(STATEFULSETS, manifest, wishes=wishes, owners=owners)
+            inputs = manifests.inputs(controller, world.settings)
+            await self._workloads.apply(STATEFULSETS, manifest, inputs=inputs, owners=owners)
         if meta.annotations.get(names.PLACEHOLDER_ANNOTATION) == "true" and not controller.spec.external:
             manifest = manifests.placeholder(controller, world.settings)
             await self._applier.apply(DAEMONSETS, manifest, there=world.daemonsets, owners=owners)
@@ -291,12 +316,12 @@ class ControllerSync(KindSync[ControllerPart]):
         pods = self._deliverer.slurmctld_pods(controller)
         lacks_pods = bool(found.missing) and len(pods) < controller.spec.replicas
         if lacks_pods or turns(pods, now=self._now()):
-            # Nobody tells us why a pod is not created, or that one that finds no node has had its time.
+            # No event says why a pod is not created, or that a pod has been without a node for too long.
             self.controller.queue.add(controller.metadata.key, after=PATIENCE)
         rejected = verdict.message if verdict.state == "rejected" else ""
         wrong = rejected or found.wrong or "; ".join(problems)
         asked = await self._asked(controller)
-        # Nobody tells us when a standby takes over, or when one that did not answer is back.
+        # No event says when a standby takes over, or when one that did not answer is back.
         if not asked.all_answer:
             self.controller.queue.add(controller.metadata.key, after=_LATER)
         elif controller.spec.replicas > 1:
@@ -305,6 +330,7 @@ class ControllerSync(KindSync[ControllerPart]):
             *conditions.summary(wrong=wrong, missing=found.missing, settled=f"slurmctld is ready: {asked.active}"),
             config_condition(verdict, invalid=revision is None),
             self._reachable(controller.metadata.key),
+            *self._monitored(controller),
         ]
         applied = revision is not None and verdict.state == "applied"
         fields = {
@@ -317,6 +343,15 @@ class ControllerSync(KindSync[ControllerPart]):
             fields["ready"] = f"{ready}/{controller.spec.replicas}"
         parts.tell(self._recorder, CONTROLLERS, controller, held)
         await self._reporter.report(CONTROLLERS, controller, fields, held)
+
+    def _monitored(self, controller: ControllerPart) -> Iterator[Condition]:
+        """Say whether there is a ServiceMonitor where one is asked for."""
+        if not _asks_for_monitor(controller):
+            return
+        if self._world.serves(SERVICE_MONITORS):
+            yield conditions.yes(MONITORED, "Created", f"ServiceMonitor {manifests.monitor(controller)}")
+        else:
+            yield conditions.no(MONITORED, "NotInstalled", f"there is no ServiceMonitor: {monitors.NOT_INSTALLED}")
 
     def _reachable(self, key: Key) -> Condition:
         trouble = self._world.slurms.trouble(key)
@@ -333,7 +368,7 @@ class ControllerSync(KindSync[ControllerPart]):
         return await parts.trouble_of_set(self._world.kube, "slurmctld", workload, pods, now=self._now())
 
     async def _asked(self, controller: ControllerPart) -> _Asked:
-        """Ask Slurm for its version and for who is in charge: the first that answers, since it takes control."""
+        """Ask Slurm for its version and the active slurmctld: the first that answers, since it takes control."""
         version, hosts = controller.status.slurm_version, partnames.controller_hosts(controller)
         first = hosts[0] if controller.spec.external else partnames.controller_pods(controller)[0]
         several = controller.spec.replicas > 1
@@ -391,8 +426,13 @@ class ControllerSync(KindSync[ControllerPart]):
             self.controller.queue.add(controller)
 
 
+def _asks_for_monitor(controller: ControllerPart) -> bool:
+    metrics = controller.spec.metrics
+    return metrics.enabled and metrics.service_monitor.enabled and not controller.spec.external
+
+
 def _changed_at(there: HasMeta | None, revision: str, now: datetime) -> str:
-    """Tell since when an object holds a revision: as it says itself, or now."""
+    """Since when an object holds a revision: as it says itself, or now."""
     if there is not None:
         annotations = there.metadata.annotations
         known = annotations.get(names.CHANGED_AT_ANNOTATION, "")

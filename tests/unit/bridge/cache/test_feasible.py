@@ -72,7 +72,7 @@ def test_slurm_nodes_without_a_kubernetes_node_are_left_out() -> None:
     bed = Bed("n1")
     bed.slurm_node("login")
     assert bed.feasible.excluded(ANYWHERE) == Excluded(
-        "login", 1, "1 of 2 nodes fits: 1 is no node of this Kubernetes"
+        "login", 1, "1 of 2 nodes fits: 1 is not a node of this Kubernetes cluster"
     )
 
 
@@ -166,7 +166,7 @@ def test_one_node_is_judged_by_its_kubernetes_name() -> None:
     bed.node("k1", GPU, slurm_name="s1")
     assert bed.feasible.misfit(ANYWHERE, "k1") == "has the taint gpu=yes:NoSchedule"
     assert bed.feasible.misfit(Constraints(tolerations=(Toleration("", "Exists"),)), "k1") is None
-    assert bed.feasible.misfit(ANYWHERE, "s1") == "is no node of this Kubernetes"
+    assert bed.feasible.misfit(ANYWHERE, "s1") == "is not a node of this Kubernetes cluster"
 
 
 @pytest.fixture
@@ -253,7 +253,7 @@ def test_a_pod_that_fits_nowhere_is_told_of_the_largest_node() -> None:
     assert bed.feasible.excluded(TWO_CPUS) == Excluded(
         "n[1-3]",
         0,
-        "0 of 3 nodes fit: 3 are too small. The largest, n2, does not do even without other pods of Slurm: "
+        "0 of 3 nodes fit: 3 are too small. The largest node, n2, is too small even without other pods of Slurm: "
         "needs 2 CPUs, 1.7 are free",
     )
 
@@ -294,7 +294,7 @@ def test_a_worker_on_an_external_node_counts_as_that_one() -> None:
     assert (
         bed.feasible.excluded(ANYWHERE)
         == bed.fresh(ANYWHERE)
-        == Excluded("w-0", 1, "1 of 2 nodes fits: 1 is a worker on an external node, which counts as that one")
+        == Excluded("w-0", 1, "1 of 2 nodes fits: 1 runs on a machine that Slurm has as an external node")
     )
 
 

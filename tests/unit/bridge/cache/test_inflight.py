@@ -1,7 +1,7 @@
 """What is remembered of a job between its submission and Slurm's lists, and for how long."""
 
 from isthmus.bridge.cache.inflight import UNSEEN, JobInFlight, JobsInFlight
-from isthmus.domain.bridge.grouping import POD, GroupKey
+from isthmus.domain.bridge.groups import POD, GroupKey
 from isthmus.model.slurm import JobRequest
 
 GROUP = GroupKey(POD, "ns", "p")

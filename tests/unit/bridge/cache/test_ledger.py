@@ -108,7 +108,7 @@ def test_pods_count_too() -> None:
     for number in range(3):
         assert bed.ledger.lack("n1", pod()) is None
         bed.pods.put(pod(f"there-{number}", node="n1"))
-    assert bed.ledger.lack("n1", pod()) == "it has as many pods as it can"
+    assert bed.ledger.lack("n1", pod()) == "it has its maximum number of pods"
 
 
 def test_finished_pods_take_nothing_and_leaving_ones_do_until_they_are_gone() -> None:
@@ -118,7 +118,7 @@ def test_finished_pods_take_nothing_and_leaving_ones_do_until_they_are_gone() ->
     assert not bed.ledger.leaving("n1")
     bed.pods.put(pod("old", node="n1", phase="Running", cpu="4", leaving=True))
     assert bed.ledger.leaving("n1")
-    assert bed.ledger.lack("n1", pod(cpu="1")) == "needs 1 CPU, 0 are free; pod ns/old is still leaving"
+    assert bed.ledger.lack("n1", pod(cpu="1")) == "needs 1 CPU, 0 are free; pod ns/old is still terminating"
     bed.pods.put(pod("old", node="n1", phase="Succeeded", cpu="4", leaving=True))
     assert bed.ledger.lack("n1", pod(cpu="1")) is None
     assert not bed.ledger.leaving("n1")
@@ -132,7 +132,8 @@ def test_of_many_leaving_pods_a_few_are_named() -> None:
         bed.pods.put(pod(f"old-{number}", node="n1", cpu="1", leaving=True))
     told = bed.ledger.lack("n1", pod(cpu="1"))
     assert told == (
-        "needs 1 CPU, 0 are free; pod ns/old-0 is still leaving; pod ns/old-1 is still leaving; 2 more are leaving"
+        "needs 1 CPU, 0 are free; pod ns/old-0 is still terminating; pod ns/old-1 is still terminating; "
+        "2 more are terminating"
     )
 
 
@@ -269,7 +270,7 @@ def test_a_node_that_is_not_there_has_no_room() -> None:
 
 
 def test_a_node_that_says_nothing_of_itself_has_no_room() -> None:
-    assert Bed(EMPTY).ledger.lack("n1", pod()) == "it has as many pods as it can"
+    assert Bed(EMPTY).ledger.lack("n1", pod()) == "it has its maximum number of pods"
 
 
 def test_nothing_is_kept_of_nodes_without_pods() -> None:

@@ -7,10 +7,10 @@ import msgspec
 
 from isthmus import names
 from isthmus.bridge.cache.world import World
-from isthmus.bridge.pods.gathering import Gathering
+from isthmus.bridge.pods.gatherer import PodGatherer
 from isthmus.bridge.pods.sync import PodSync
 from isthmus.domain.bridge import marker
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -55,12 +55,12 @@ def test_a_pod_whose_job_slurm_has_purged_is_looked_after_as_a_stray() -> None:
 
 def test_a_pod_with_another_groups_label_is_still_looked_after_with_its_job() -> None:
     world, sync = pod_with_job()
-    gathering = Gathering(world, now=lambda: datetime.now(UTC))
+    gatherer = PodGatherer(world, now=lambda: datetime.now(UTC))
     labels = {**POD.metadata.labels, names.POD_GROUP_LABEL: "x"}
     moved = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, labels=labels))
     world.pods.put(moved)
     (ours,) = world.jobs
-    assert gathering.scene(ours).bound == (moved,)
+    assert gatherer.job_view(ours).bound == (moved,)
     assert not len(sync.strays.queue)
     world.poller.jobs.drop(5)
     assert len(sync.strays.queue) == 1
@@ -73,5 +73,5 @@ def test_a_pod_that_went_over_to_another_group_while_it_waited_keeps_no_job() ->
     world.pods.put(moved)
     world.poller.jobs.put(5, JOB)
     (ours,) = world.jobs
-    found = Gathering(world, now=lambda: datetime.now(UTC)).scene(ours)
+    found = PodGatherer(world, now=lambda: datetime.now(UTC)).job_view(ours)
     assert (found.bound, found.loose, found.missing) == ((), (), ())

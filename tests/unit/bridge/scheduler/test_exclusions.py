@@ -4,7 +4,7 @@ from isthmus import names
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.exclusions import AVOIDED, Exclusions
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.domain.languages.hostlist import expand
 from isthmus.model import slurm
 from isthmus.model.meta import Condition, ObjectMeta

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from isthmus import names
 from isthmus.domain.bridge.explain import Facts, Gate, Mark, Trouble, ago, gates, place_in_queue
-from isthmus.domain.bridge.grouping import GroupKey
+from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.placement import Demand
 from isthmus.model.meta import ObjectMeta, OwnerReference
 from isthmus.model.pod import Pod, PodCondition, PodSpec, PodStatus, SchedulingGate
@@ -74,7 +74,7 @@ def test_a_gated_pod_waits_for_whoever_set_the_gates() -> None:
         "ungated",
         Mark.WAITING,
         "held back by quota.io/x",
-        "wait until these scheduling gates are removed by whoever set them",
+        "wait until the controllers that set these scheduling gates remove them",
     )
     assert found["submitted"].mark is Mark.AHEAD
 
@@ -82,7 +82,7 @@ def test_a_gated_pod_waits_for_whoever_set_the_gates() -> None:
 def test_a_gang_tells_how_many_are_missing() -> None:
     found = of(group=GANG, members=(POD,), demand=Demand(4, 4))
     assert found["complete"].mark is Mark.WAITING
-    assert found["complete"].text == "1 of 4 pods of PodGroup.scheduling.x-k8s.io batch/train are there"
+    assert found["complete"].text == "1 of 4 pods of PodGroup.scheduling.x-k8s.io batch/train exist"
     assert of(group=GANG, members=(POD,) * 4, demand=Demand(4, 4))["complete"].mark is Mark.PASSED
 
 
@@ -183,7 +183,7 @@ def test_a_suspended_job_can_be_resumed() -> None:
 def test_what_could_not_be_looked_at_is_said_so() -> None:
     blind = dict.fromkeys(("submitted", "queue", "allocated"), "Slurm is away")
     found = of(blind=blind)
-    assert found["submitted"] == Gate("submitted", Mark.UNKNOWN, "could not look: Slurm is away")
+    assert found["submitted"] == Gate("submitted", Mark.UNKNOWN, "unknown: Slurm is away")
     assert found["nodes"].mark is Mark.PASSED
     assert marks(of(bound("Running"), blind=blind)) == "✓" * 13
 
@@ -197,7 +197,7 @@ def test_without_slurm_the_pods_own_condition_tells_what_was_known() -> None:
     told = PodCondition("PodScheduled", "False", "SlurmPending", "Slurm job 7 waits")
     pod = structs.replace(POD, status=PodStatus(conditions=(told,)))
     text = of(pod, blind={"submitted": "Slurm is away"})["submitted"].text
-    assert text == "could not look: Slurm is away; when we last could: Slurm job 7 waits"
+    assert text == "unknown: Slurm is away; last known: Slurm job 7 waits"
 
 
 def test_what_the_scheduler_told_the_pod_is_shown() -> None:

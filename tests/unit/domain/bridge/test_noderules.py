@@ -35,7 +35,7 @@ from isthmus.model.slurm import Node as SlurmNode
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 RULES = Rules(cluster="c1")
-SIDE = SlurmCapabilities(partitions=frozenset({"main", "gpu"}))
+CAPABLE = SlurmCapabilities(partitions=frozenset({"main", "gpu"}))
 CORDONED = "slurm-bridge: Corresponding Kubernetes node (k1) is unschedulable"
 NOT_READY = "slurm-bridge: Corresponding Kubernetes node (k1) is not ready"
 IDLE = ("IDLE", "EXTERNAL", "DYNAMIC_NORM")
@@ -98,9 +98,9 @@ def drained(*more: str) -> tuple[str, ...]:
 
 
 def decided(
-    k: Node | None, s: SlurmNode | None, *, rules: Rules = RULES, side: SlurmCapabilities = SIDE
+    k: Node | None, s: SlurmNode | None, *, rules: Rules = RULES, capabilities: SlurmCapabilities = CAPABLE
 ) -> Decision:
-    return decide(k, s, name="s1", rules=rules, now=NOW, side=side)
+    return decide(k, s, name="s1", rules=rules, now=NOW, capabilities=capabilities)
 
 
 def actions(k: Node | None, s: SlurmNode | None, *, rules: Rules = RULES) -> tuple[Action, ...]:
@@ -185,7 +185,7 @@ def test_chosen_labels_become_features() -> None:
 def test_what_cannot_stand_in_a_line_is_told_and_not_sent(node: Node, name: str) -> None:
     with pytest.raises(Terminal):
         noderecord.describe(node, name, cluster="c1")
-    decision = decide(node, None, name=name, rules=RULES, now=NOW, side=SIDE)
+    decision = decide(node, None, name=name, rules=RULES, now=NOW, capabilities=CAPABLE)
     assert decision.actions == ()
     assert [it.reason for it in decision.complaints] in (["CannotRegister"], ["UnknownPartition"])
 
@@ -201,7 +201,7 @@ def test_a_partition_that_slurm_does_not_have_is_a_complaint_and_no_loop() -> No
 
 
 def test_an_old_slurm_is_told_of() -> None:
-    decision = decided(kube(), None, side=SlurmCapabilities(can_register=False))
+    decision = decided(kube(), None, capabilities=SlurmCapabilities(can_register=False))
     assert (decision.actions, [it.reason for it in decision.complaints]) == ((), ["CannotRegister"])
 
 
@@ -256,6 +256,14 @@ def test_a_resized_idle_node_is_made_anew() -> None:
     reason = "slurm-bridge: Corresponding Kubernetes node (k1) has changed its size"
     assert actions(bigger, slurm()) == (Drain("s1", reason), Delete("s1"))
     assert actions(bigger, None) == (Register(wanted(bigger)),)
+
+
+def test_a_node_that_slurm_has_otherwise_than_kubernetes_describes_it_is_named() -> None:
+    assert not decided(kube(), slurm()).differs
+    bigger = kube(allocatable={"cpu": "8", "memory": "4000Mi", "nvidia.com/gpu": "2"})
+    assert decided(bigger, slurm(("MIXED", "EXTERNAL", "DYNAMIC_NORM"), alloc_cpus=1)).differs
+    assert decided(kube(), slurm(gres="")).differs, "Slurm does not know these GRES"
+    assert not decided(kube(), slurm(drained(), "bad disk")).differs
 
 
 def test_weakness_16_a_busy_node_that_is_resized_is_drained_and_not_undrained() -> None:
@@ -320,7 +328,7 @@ def test_the_reserve_is_rounded_up_so_that_little_changes_change_nothing() -> No
 
 
 def decided_with(k: Node, s: SlurmNode | None, reserved: noderecord.Reserve) -> Decision:
-    return decide(k, s, name="s1", rules=RULES, now=NOW, side=SIDE, reserved=reserved)
+    return decide(k, s, name="s1", rules=RULES, now=NOW, capabilities=CAPABLE, reserved=reserved)
 
 
 def large(state: tuple[str, ...] = IDLE, reason: str = "") -> SlurmNode:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import pytest
 
 from isthmus.domain.bridge import marker
-from isthmus.domain.bridge.grouping import group_of
+from isthmus.domain.bridge.groups import group_of
 from isthmus.domain.bridge.outcome import Outcome, Result, in_admin_comment, in_comment, outcome
 from isthmus.model.meta import Key, ObjectMeta
 from isthmus.model.pod import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus import names
 from isthmus.domain.bridge import podadmission
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION, group_of
+from isthmus.domain.bridge.groups import GANG_ANNOTATION, group_of
 from isthmus.domain.bridge.podadmission import Rules, Source
 from isthmus.domain.bridge.tenancy import Grant, grant_for
 from isthmus.errors import Terminal

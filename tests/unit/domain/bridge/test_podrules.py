@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isthmus import names
 from isthmus.domain.bridge import marker, podrules
-from isthmus.domain.bridge.grouping import GANG_ANNOTATION, group_of
+from isthmus.domain.bridge.groups import GANG_ANNOTATION, group_of
 from isthmus.domain.bridge.jobstates import Phase, phase
 from isthmus.domain.bridge.outcome import Result
 from isthmus.domain.bridge.podrules import (
@@ -465,3 +465,21 @@ def test_nobody_is_evicted_who_has_ended_or_is_leaving(found: JobView) -> None:
             assert action.pod.bound
             assert not action.pod.finished
             assert not action.pod.leaving
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_metrics_call_an_eviction_by_the_state_in_which_the_job_ended(state: str) -> None:
+    (action,) = decide(scene(state, pods=(pod(),))).actions
+    assert isinstance(action, Evict)
+    assert action.label == state.lower()
+
+
+def test_metrics_tell_a_job_that_was_put_back_moved_or_lost() -> None:
+    assert podrules.evict_orphan(pod(), JOB_ID).label == "lost"
+    for found, label in (
+        (scene("PENDING", pods=(pod(),)), "requeued"),
+        (scene("RUNNING", pods=(pod(),), nodes="n9"), "moved"),
+    ):
+        (action,) = decide(found).actions
+        assert isinstance(action, Evict)
+        assert action.label == label

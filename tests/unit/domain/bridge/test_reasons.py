@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from isthmus.domain.bridge.reasons import Outlook, expected_start, known, sentence, waiting
+from isthmus.domain.bridge.reasons import _REASONS, Outlook, expected_start, sentence, waiting
 from isthmus.model.slurm import Job, Number
 
 # As libslurmfull of 26.05 has them: limits, whose names are made of parts.
@@ -85,12 +85,12 @@ def test_a_code_that_nobody_knows_yet_is_shown_as_it_is() -> None:
 
 
 def test_whoever_must_act_is_told_how() -> None:
-    silent = [code for code, reason in known().items() if reason.outlook is Outlook.HELD and not reason.remedy]
+    silent = [code for code, reason in _REASONS.items() if reason.outlook is Outlook.HELD and not reason.remedy]
     assert silent == []
 
 
 def test_texts_go_on_from_because() -> None:
-    for code, reason in known().items():
+    for code, reason in _REASONS.items():
         assert re.match(r"[a-zI]|Slurm", reason.text), code
         assert not reason.text.endswith("."), code
 

@@ -7,9 +7,9 @@ import pytest
 from isthmus.domain.kube.feasibility import (
     Constraints,
     constraints_of,
+    ignored_preferences,
     misfit,
     repelled,
-    soft_wishes,
     summary,
     unsupported,
 )
@@ -203,14 +203,14 @@ def test_wishes_are_named_and_not_refused() -> None:
         "affinity": {"nodeAffinity": preferred, "podAffinity": preferred, "podAntiAffinity": preferred},
         "topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}],
     }
-    assert [wish.split(":")[0] for wish in soft_wishes(read(spec))] == [
+    assert [it.split(":")[0] for it in ignored_preferences(read(spec))] == [
         "preferred node affinity is ignored",
         "preferred pod affinity is ignored",
         "preferred pod anti-affinity is ignored",
         "topologySpreadConstraints are ignored",
     ]
     assert unsupported(read(spec), exclusive=False) == []
-    assert soft_wishes(read({})) == []
+    assert ignored_preferences(read({})) == []
 
 
 WEB = LabelSelector({"app": "web"})

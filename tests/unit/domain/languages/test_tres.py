@@ -3,7 +3,6 @@ import pytest
 from isthmus.domain.languages.tres import (
     Gres,
     TresError,
-    format_memory,
     parse_gres,
     parse_memory,
     parse_tres,
@@ -31,14 +30,6 @@ def test_memory_is_megabytes_rounded_up(text: str, megabytes: int) -> None:
 def test_refuses_what_is_no_memory(text: str) -> None:
     with pytest.raises(TresError):
         parse_memory(text)
-
-
-@pytest.mark.parametrize(
-    ("megabytes", "text"), [(0, "0M"), (100, "100M"), (1024, "1G"), (1536, "1536M"), (1 << 20, "1T")]
-)
-def test_memory_is_written_without_loss(megabytes: int, text: str) -> None:
-    assert format_memory(megabytes) == text
-    assert parse_memory(text) == megabytes
 
 
 def test_reads_tres_of_a_job() -> None:

@@ -509,14 +509,17 @@ def test_fields_without_effect_are_named() -> None:
         cluster(
             useDefaultAppArmorProfile=True,
             slurmConfig={"topologyPlugin": "topology/tree"},
-            slurmNodes={"exporter": {"enabled": True}, "login": {"userIsolation": {"enabled": True}}},
+            slurmNodes={
+                "exporter": {"enabled": True, "munge": {"image": "x"}},
+                "login": {"userIsolation": {"enabled": True}},
+            },
             plugStackConfig={"pyxis": {"required": True}},
         )
     )
     assert parts.ignored == (
         "plugStackConfig.pyxis",
         "slurmConfig.topologyPlugin",
-        "slurmNodes.exporter",
+        "slurmNodes.exporter.munge",
         "slurmNodes.login.userIsolation",
         "useDefaultAppArmorProfile",
     )

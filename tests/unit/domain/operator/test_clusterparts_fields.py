@@ -33,6 +33,7 @@ BASES: dict[str, dict[str, Any]] = {
     },
     "custom": {"partitionConfiguration": {"configType": "custom", "rawConfig": ["PartitionName=a Nodes=ALL"]}},
     "metrics": {"slurmNodes": {"controller": {"openMetrics": {"enabled": True}}}},
+    "exporter": {"slurmNodes": {"exporter": {"enabled": True}, "accounting": {"enabled": True}}},
     "balancer": {"slurmNodes": {"login": {"sshdServiceType": "LoadBalancer"}}},
     "pmix": {"customSlurmConfig": "MpiDefault=pmix\n"},
     "health": {
@@ -118,12 +119,7 @@ def outcome(spec: dict[str, Any]) -> Any:
     return parts_of(cluster, prefix="", settings=Settings())
 
 
-FIELDS = {
-    path: type_
-    for path, type_ in leaves(inspect.type_info(SlurmClusterSpec))
-    # The exporter is named as a whole, when it is turned on.
-    if path not in EXEMPT and not (path.startswith("slurmNodes.exporter.") and not path.endswith(".enabled"))
-}
+FIELDS = {path: type_ for path, type_ in leaves(inspect.type_info(SlurmClusterSpec)) if path not in EXEMPT}
 
 
 @pytest.mark.parametrize("path", [path for path in FIELDS if SAMPLES.get(path, "") is not None])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from isthmus.domain.operator.clusterparts import Parts
-from isthmus.domain.operator.clusterparts.status import ClusterView, cluster_status, look_at, nodeset_status
+from isthmus.domain.operator.clusterparts.status import ClusterView, View, cluster_status, look_at, nodeset_status
 from isthmus.model.meta import Condition, condition
 from isthmus.model.slinky import Accounting, Controller, LoginSet, NodeSet, RestApi
 from isthmus.model.soperator import NodeSet as NebiusNodeSet
@@ -143,3 +143,30 @@ def test_phases_of_a_nodeset(seen: NodeSet | None, more: dict[str, Any], phase: 
     ready = condition(held, "PodsReady")
     assert ready is not None
     assert (ready.status == "True") == (phase == "Ready")
+
+
+def test_a_broken_exporter_is_told_and_leaves_the_cluster_available() -> None:
+    broken = View("slurm-exporter", ready=False, wrong="slurm-exporter: no image")
+    fields, held = told(cluster(), family(exporter=broken))
+    assert fields["phase"] == "Available"
+    assert held["Ready"].status == "True"
+    assert (held["Degraded"].status, held["Degraded"].message) == ("True", "slurm-exporter: no image")
+    assert (held["ExporterAvailable"].status, held["ExporterAvailable"].message) == ("False", broken.wrong)
+    _, held = told(cluster(), family(exporter=broken, login=part(LoginSet, BROKEN)))
+    assert held["Degraded"].message == "login: no image; slurm-exporter: no image"
+    assert held["Ready"].status == "False"
+
+
+def test_an_exporter_that_starts_is_waited_for_by_nobody() -> None:
+    starting = View("slurm-exporter", ready=False, missing="slurm-exporter: 0 of 1 pods are ready")
+    fields, held = told(cluster(), family(exporter=starting))
+    assert fields["phase"] == "Available"
+    assert held["ExporterAvailable"].status == "False"
+    assert held["Degraded"].status == "False"
+    ready = View("slurm-exporter", ready=True, remark="scrape it")
+    assert (
+        told(cluster(), family(exporter=ready))[1]["ExporterAvailable"].message
+        == "slurm-exporter is ready (scrape it)"
+    )
+    resting = cluster(maintenance="downscale", slurmNodes={"exporter": {"enabled": True}})
+    assert told(resting, family(exporter=starting))[1]["ExporterAvailable"].reason == "Maintenance"

@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.domain.languages.slurmconf import ConfigError, parse
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.slurmfiles import Scripts, Wishes, Workers, checked_files, files, slurm_conf
+from isthmus.domain.operator.slurmfiles import Inputs, Scripts, Workers, checked_files, files, slurm_conf
 from isthmus.domain.operator.slurmfiles.extra import joined
 from isthmus.errors import Terminal
 from isthmus.model.slinky import Accounting, Controller, NodeSet
@@ -33,7 +33,7 @@ def limits(**resources: str) -> dict[str, Any]:
 
 def conf(given: Controller | None = None, *nodesets: NodeSet, **more: Any) -> str:
     workers = tuple(Workers.of(it) for it in nodesets)
-    return slurm_conf(Wishes(controller=given or controller(), settings=NO_CGROUP, workers=workers, **more))
+    return slurm_conf(Inputs(controller=given or controller(), settings=NO_CGROUP, workers=workers, **more))
 
 
 def lines(text: str, *keys: str) -> list[str]:
@@ -60,7 +60,8 @@ def test_the_whole_file_of_a_cluster_of_which_nothing_was_said() -> None:
         "SelectType=select/cons_tres\n"
         "SelectTypeParameters=CR_Core_Memory\n"
         "SchedulerType=sched/backfill\n"
-        "SchedulerParameters=sched_min_interval=10000,batch_sched_delay=0,bf_interval=5,bf_continue\n"
+        "SchedulerParameters=sched_min_interval=10000,batch_sched_delay=0,bf_interval=5,bf_continue,"
+        "nohold_on_prolog_fail\n"
         "LaunchParameters=use_interactive_step\n"
         "MpiDefault=pmi2\n"
         "JobAcctGatherType=jobacct_gather/linux\n"
@@ -106,7 +107,7 @@ def test_the_order_of_what_was_gathered_does_not_matter() -> None:
 def test_a_node_with_a_pod_keeps_its_line_when_the_set_shrinks() -> None:
     small = nodeset("w", replicas=1, registration="Static")
     workers = Workers.of(small, present=["w-0", "w-2"])
-    text = slurm_conf(Wishes(controller=controller(), settings=NO_CGROUP, workers=(workers,)))
+    text = slurm_conf(Inputs(controller=controller(), settings=NO_CGROUP, workers=(workers,)))
     assert lines(text, "NodeName")[0].startswith("NodeName=w-[0,2] ")
 
 
@@ -189,7 +190,7 @@ def test_a_standby_takes_over_soon() -> None:
 def test_gres_follow_from_resources_and_leave_room_to_grow() -> None:
     gpus = Workers.of(nodeset("gpu", replicas=2, slurmd=limits(cpu="2", memory="1Gi", **{"nvidia.com/gpu": "4"})))
     account = msgspec.convert({"metadata": META, "spec": KEYS}, Accounting)
-    made = files(Wishes(controller=controller(), settings=NO_CGROUP, workers=(gpus,), accounting=account))
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(gpus,), accounting=account))
     assert made["gres.conf"] == "NodeName=gpu-[0-1023] Name=gpu Count=4\n"
     assert lines(made["slurm.conf"], "GresTypes", "AccountingStorageTRES", "AccountingStorageHost") == [
         "AccountingStorageHost=slurm-accounting.ns.svc",
@@ -200,7 +201,7 @@ def test_gres_follow_from_resources_and_leave_room_to_grow() -> None:
 
 def test_a_slurmctld_that_we_do_not_run_is_only_named() -> None:
     away = controller(external=True, externalConfig={"host": "ctl.example.org", "port": 7000}, clusterName="far")
-    made = files(Wishes(controller=away, settings=NO_CGROUP))
+    made = files(Inputs(controller=away, settings=NO_CGROUP))
     assert list(made) == ["slurm.conf"]
     assert lines(made["slurm.conf"], "ClusterName", "SlurmctldHost", "SlurmctldPort", "StateSaveLocation") == [
         "ClusterName=far",
@@ -220,7 +221,7 @@ def test_scripts_of_nodes_are_sent_to_them_and_those_of_slurmctld_have_a_path() 
 
 def test_files_of_the_user_go_beside_ours_and_over_those_that_may_be_replaced() -> None:
     given = checked_files([("one", {"cgroup.conf": "mine", "helpers.conf": "x"})])
-    made = files(Wishes(controller=controller(), settings=NO_CGROUP, given=given))
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, given=given))
     assert made["cgroup.conf"] == "mine"
     assert made["helpers.conf"] == "x"
 
@@ -240,6 +241,15 @@ def test_metrics_are_left_out_where_slurm_does_not_know_them() -> None:
     wants = controller(metrics={"enabled": True})
     assert lines(conf(wants, version="26.05.1"), "MetricsType")
     assert not lines(conf(wants, version="24.11.5"), "MetricsType")
+    assert not lines(conf(wants, version="25.05.3"), "MetricsType")
+
+
+@pytest.mark.parametrize(
+    ("image", "knows"), [("", True), ("slurm:25.11-1", True), ("slurm:24.11", False), ("own", False)]
+)
+def test_before_slurmctld_has_told_its_version_the_tag_of_its_image_does(image: str, *, knows: bool) -> None:
+    wants = controller(metrics={"enabled": True}, slurmctld={"image": image} if image else {})
+    assert bool(lines(conf(wants), "MetricsType")) is knows
 
 
 def test_every_job_has_a_step_for_ssh_sessions_where_there_are_any() -> None:

@@ -264,8 +264,12 @@ WARNED = {
         r"fields that have no effect yet: .*spec\.plugStackConfig\.pyxis.*spec\.topology",
     ),
     "a ServiceMonitor": (
-        slinky("Controller", metrics={"enabled": True, "serviceMonitor": {"enabled": True}}),
+        slinky("Controller", metrics={"enabled": False, "serviceMonitor": {"enabled": True}}),
         r"no effect: spec\.metrics\.serviceMonitor \(",
+    ),
+    "metrics that are private": (
+        slinky("Controller", metrics={"enabled": True}, extraConf="PrivateData=jobs"),
+        "serves no metrics while PrivateData is set",
     ),
     "logs of slurmctld": (slinky("Controller", logfile={"image": "alpine"}), r"no effect: spec\.logfile \("),
     "a directory of users on workers, logs, revisions": (

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.domain.sharedroot import accounts, checking, fitness, space
-from isthmus.domain.sharedroot.deciding import Step
+from isthmus.domain.sharedroot import accounts, fitness, space, verification
+from isthmus.domain.sharedroot.decision import Step
 from isthmus.domain.sharedroot.entry import Entry, from_lines, to_line
-from isthmus.domain.sharedroot.planning import Plan
+from isthmus.domain.sharedroot.plans import Plan
 
 names = st.binary(min_size=1, max_size=20).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 
@@ -64,10 +64,10 @@ def test_a_root_with_our_slurm_is_fit() -> None:
     ("paths", "what"),
     [
         (set[str](), "empty"),
-        (FIT - {"etc/passwd"}, "no root file system: it has no /etc/passwd"),
+        (FIT - {"etc/passwd"}, "not a root file system: it has no /etc/passwd"),
         (FIT - {"usr/bin/sbatch"}, "no Slurm"),
         (FIT - {"usr/lib/slurm/isthmus_jail.so"}, "isthmus_jail.so"),
-        (FIT - {"usr/sbin/sshd"}, "it has no sshd: nobody could log in any more"),
+        (FIT - {"usr/sbin/sshd"}, "it has no sshd: users could no longer log in"),
         (FIT - {"usr/bin/bash"}, "it has no bash"),
         (FIT - {"usr/bin/setpriv"}, "it has no setpriv"),
         ({f"jail_restic/{it}" for it in ("config", "data", "index", "keys", "snapshots")}, "in /jail_restic"),
@@ -111,7 +111,7 @@ LISTED = Entry("a", "file", mode=0o644, digest="1", size=1, mtime=1)
     ],
 )
 def test_damage_is_told_from_change(root: Entry | None, verdict: str) -> None:
-    assert checking.judge(LISTED, root) == verdict
+    assert verification.judge(LISTED, root) == verdict
 
 
 @pytest.mark.parametrize(

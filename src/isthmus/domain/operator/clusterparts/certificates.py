@@ -1,9 +1,9 @@
-"""Certificates by which slurmdbd and a database of somebody else know each other."""
+"""Certificates of slurmdbd and an external database."""
 
 from typing import Final
 
 from isthmus.domain.operator.clusterparts import pods
-from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.clusterparts.pods import Fields
 from isthmus.model.soperator import DatabaseTls, ExternalDatabase
 
 _SERVER: Final = "/run/secrets/database-ca"
@@ -19,14 +19,14 @@ def parameters(database: ExternalDatabase) -> dict[str, str]:
     return made
 
 
-def mounted(database: ExternalDatabase) -> tuple[list[Wish], list[Wish]]:
+def mounted(database: ExternalDatabase) -> tuple[list[Fields], list[Fields]]:
     tls = database.tls or DatabaseTls()
     given = (
         ("database-ca", tls.server_ca_secret_ref, _SERVER, ("ca.crt",)),
         ("database-client", tls.client_cert_secret_ref, _CLIENT, ("tls.crt", "tls.key")),
     )
-    volumes: list[Wish] = []
-    places: list[Wish] = []
+    volumes: list[Fields] = []
+    places: list[Fields] = []
     for name, secret, where, keys in given:
         if secret and database.enabled:
             items = [{"key": key, "path": key} for key in keys]

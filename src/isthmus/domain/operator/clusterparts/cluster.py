@@ -10,6 +10,7 @@ from isthmus.domain.operator import partnames
 from isthmus.domain.operator.clusterparts import files, root
 from isthmus.domain.operator.clusterparts.configwriter import writers
 from isthmus.domain.operator.clusterparts.daemons import Child, Maker, jail_source, resting, worker_count
+from isthmus.domain.operator.clusterparts.exporter import exporters
 from isthmus.domain.operator.clusterparts.notes import Notes
 from isthmus.domain.operator.clusterparts.workers import nodeset_workers
 from isthmus.domain.operator.manifests import common
@@ -27,15 +28,15 @@ _PORTS: Final = {
     "slurmNodes.accounting.slurmdbd.port": partnames.SLURMDBD_PORT,
     "slurmNodes.rest.rest.port": partnames.SLURMRESTD_PORT,
 }
-"""Ports that cannot be others than these; to say so is no wish."""
+"""Ports that cannot be changed; naming them has no effect."""
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What a cluster is to consist of, and what was noticed on the way."""
+    """The parts of a cluster, and what was noticed while they were made."""
 
     children: tuple[Child, ...]
     secrets: tuple[Child, ...]
-    """Secrets with keys that are made once; who makes them puts random bytes under the key named in `keys`."""
+    """Secrets with keys that are made once; their creator puts random bytes under the key named in `keys`."""
     problems: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
@@ -71,11 +72,12 @@ def parts_of(
     drained: bool = False,
     written: Collection[str] = (),
     promised: Collection[str] = (),
+    monitored: bool = True,
 ) -> Parts:
     """Make everything that a cluster consists of; `nodesets` are those of slurm.nebius.ai that name it.
 
     `written` are files that JailedConfigs have put onto its shared root: scripts that Slurm can run. `promised` are
-    those that they are to put there.
+    those that they are to put there. `monitored`: whether there can be PodMonitors and ServiceMonitors.
     While it rests, workers and login nodes go first; slurmctld and the others once all workers are `drained`.
     """
     notes = Notes()
@@ -85,7 +87,7 @@ def parts_of(
             f"metadata.name {cluster.metadata.name!r}: host names are made from it, so it has at most 40 "
             "letters, digits and hyphens, and starts with a letter"
         )
-    maker = Maker(cluster, sets, prefix, settings, notes, written=written, promised=promised)
+    maker = Maker(cluster, sets, prefix, settings, notes, written=written, promised=promised, monitored=monitored)
     children = list(maker.storage())
     if not (resting(cluster) and drained):
         children += [*maker.controller(), *maker.accounting(), maker.restapi()]
@@ -94,11 +96,11 @@ def parts_of(
     children += writers(
         cluster, sets, jail=filling.root if filling else None, prefix=prefix, settings=settings, notes=notes
     )
-    notes.ignored += [
-        path
-        for path in files.fields_set(cluster.spec, INERT)
-        if path != "slurmNodes.exporter" or cluster.spec.slurm_nodes.exporter.enabled
-    ]
+    children += exporters(cluster, prefix=prefix, settings=settings, monitored=monitored, notes=notes)
+    without_effect = files.fields_set(cluster.spec, INERT)
+    if not cluster.spec.slurm_nodes.exporter.enabled:
+        without_effect = [path for path in without_effect if not path.startswith("slurmNodes.exporter.")]
+    notes.ignored += without_effect
     nodes = cluster.spec.slurm_nodes
     ports = (nodes.controller.slurmctld, nodes.worker.slurmd, nodes.accounting.slurmdbd, nodes.rest.rest)
     notes.ignored += [
@@ -118,7 +120,7 @@ def parts_of(
 
 
 def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tuple[Child, Parts]:
-    """Make the NodeSet of slinky.slurm.net for one of slurm.nebius.ai, and tell what was noticed."""
+    """Make the NodeSet of slinky.slurm.net for one of slurm.nebius.ai, and return what was noticed."""
     notes = Notes()
     meta = nodeset.metadata
     notes.ignored += files.fields_set(nodeset.spec, INERT_IN_NODESET)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from isthmus.domain.operator.clusterparts import pods
 from isthmus.domain.operator.clusterparts.daemons import Child, resting
 from isthmus.domain.operator.clusterparts.notes import Notes
-from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.clusterparts.pods import Fields
 from isthmus.domain.operator.manifests import jail as inside
 from isthmus.domain.operator.manifests import sconfig
 from isthmus.domain.operator.manifests.common import Settings
@@ -20,7 +20,7 @@ def writers(
     cluster: SlurmCluster,
     nodesets: Iterable[NodeSet],
     *,
-    jail: Wish | None,
+    jail: Fields | None,
     prefix: str,
     settings: Settings,
     notes: Notes,
@@ -30,8 +30,8 @@ def writers(
         if cluster.spec.s_config_controller is not None:
             notes.ignored.append(f"{_WHERE} (there is no shared root without populateJail)")
         return []
-    wish = cluster.spec.s_config_controller or ConfigWriter()
-    if (wish.node.size or 0) > 1:
+    asked = cluster.spec.s_config_controller or ConfigWriter()
+    if (asked.node.size or 0) > 1:
         notes.ignored.append(f"{_WHERE}.node.size (one is enough)")
     writing = Writing(
         cluster=cluster.metadata.name,
@@ -39,9 +39,9 @@ def writers(
         prefix=prefix,
         root=jail,
         covered=tuple(sorted({it.rstrip("/") for it in _covered(cluster, nodesets)})),
-        replicas=0 if resting(cluster) or wish.node.size == 0 else 1,
-        pod=_pod(cluster, wish, notes),
-        container=_container(wish),
+        replicas=0 if resting(cluster) or asked.node.size == 0 else 1,
+        pod=_pod(cluster, asked, notes),
+        container=_container(asked),
     )
     return [
         Child(SERVICE_ACCOUNTS, sconfig.account(writing)),
@@ -52,7 +52,7 @@ def writers(
 
 
 def _covered(cluster: SlurmCluster, nodesets: Iterable[NodeSet]) -> Iterable[str]:
-    """Find what is another thing on nodes than on the volume: a file there would be seen by nobody."""
+    """Paths that nodes mount over the volume: a file there would not be seen."""
     nodes = cluster.spec.slurm_nodes
     for mounts in (nodes.login.volumes.jail_sub_mounts, nodes.worker.volumes.jail_sub_mounts):
         yield from (it.mount_path for it in mounts)
@@ -62,25 +62,25 @@ def _covered(cluster: SlurmCluster, nodesets: Iterable[NodeSet]) -> Iterable[str
     yield from inside.login_binds()
 
 
-def _pod(cluster: SlurmCluster, wish: ConfigWriter, notes: Notes) -> Wish:
-    # Soperator's own chart names a filter here that nobody has to have made.
+def _pod(cluster: SlurmCluster, asked: ConfigWriter, notes: Notes) -> Fields:
+    # Soperator's own chart names a filter here that need not exist.
     there = {it.name for it in cluster.spec.k8s_node_filters}
-    name = wish.node.k8s_node_filter_name
+    name = asked.node.k8s_node_filter_name
     if name and name not in there:
         notes.ignored.append(f"{_WHERE}.node.k8sNodeFilterName (there is no node filter {name!r})")
         name = ""
     pod = pods.filter_of(cluster.spec, name, f"{_WHERE}.node", notes)
-    if wish.node.priority_class:
-        pod["priorityClassName"] = wish.node.priority_class
-    if wish.host_users is not None:
-        pod["hostUsers"] = wish.host_users
-    if wish.node.custom_init_containers:
-        pod["initContainers"] = list(wish.node.custom_init_containers)
-    if wish.container.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": it.name} for it in wish.container.image_pull_secrets]
+    if asked.node.priority_class:
+        pod["priorityClassName"] = asked.node.priority_class
+    if asked.host_users is not None:
+        pod["hostUsers"] = asked.host_users
+    if asked.node.custom_init_containers:
+        pod["initContainers"] = list(asked.node.custom_init_containers)
+    if asked.container.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": it.name} for it in asked.container.image_pull_secrets]
     return pod
 
 
-def _container(wish: ConfigWriter) -> Wish:
-    made = pods.container(wish.container, wish.node.resources)
+def _container(asked: ConfigWriter) -> Fields:
+    made = pods.container(asked.container, asked.node.resources)
     return {key: value for key, value in made.items() if key not in {"command", "args"}}

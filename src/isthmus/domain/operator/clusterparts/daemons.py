@@ -9,9 +9,9 @@ from isthmus import names
 from isthmus.domain.operator import partnames, slurmfiles
 from isthmus.domain.operator.clusterparts import certificates, files, pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
-from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.clusterparts.pods import Fields
 from isthmus.domain.operator.clusterparts.workers import home, nodeset_workers, own_workers
-from isthmus.domain.operator.manifests import common, database
+from isthmus.domain.operator.manifests import common, database, monitors
 from isthmus.domain.operator.manifests import jail as inside
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.manifests.populate import Filling
@@ -20,7 +20,13 @@ from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, SECRETS, SERVICES
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS
 from isthmus.model.slinky import NodeSet as SlinkyNodeSet
-from isthmus.model.soperator import ControllerNode, NodeSet, SlurmCluster
+from isthmus.model.soperator import (
+    ControllerNode,
+    NodeSet,
+    OpenMetrics,
+    OpenMetricsServiceMonitor,
+    SlurmCluster,
+)
 from isthmus.model.storage import CLAIMS
 
 SLURM_KEY: Final = "slurm.key"
@@ -36,9 +42,9 @@ class Child(msgspec.Struct, frozen=True):
     """An object that a cluster consists of."""
 
     kind: Kind[Any]
-    manifest: Wish
+    manifest: Fields
     kept: bool = False
-    """Whether it outlives the cluster: users' files are nobody's to delete but theirs."""
+    """Whether it outlives the cluster: only users delete their files."""
 
     @property
     def key(self) -> Key:
@@ -52,7 +58,7 @@ def resting(cluster: SlurmCluster) -> bool:
 
 
 def worker_count(cluster: SlurmCluster, nodesets: Collection[NodeSet]) -> int:
-    """Tell how many workers of its own a cluster is to have.
+    """How many workers of its own a cluster is to have.
 
     One that says nothing has one, so that it can run a job; unless NodeSets bring them, as those of soperator do,
     whose clusters are known by an image that it insists on.
@@ -62,11 +68,11 @@ def worker_count(cluster: SlurmCluster, nodesets: Collection[NodeSet]) -> int:
     size = cluster.spec.slurm_nodes.worker.size
     if size is not None:
         return size
-    wish = cluster.spec.populate_jail
-    return 0 if nodesets or (wish is not None and wish.image) else 1
+    asked = cluster.spec.populate_jail
+    return 0 if nodesets or (asked is not None and asked.image) else 1
 
 
-def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
+def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Fields:
     """Find the shared file system, which is one for all: the volume source `jail`, or a claim of ours."""
     spec = cluster.spec
     nodes = spec.slurm_nodes
@@ -87,6 +93,11 @@ def jail_source(cluster: SlurmCluster, prefix: str, notes: Notes) -> Wish:
     return {"persistentVolumeClaim": {"claimName": f"{prefix}jail"}}
 
 
+def jwt_key(cluster: SlurmCluster) -> dict[str, str]:
+    """Say where the key of tokens is."""
+    return {"name": f"{cluster.metadata.name}-jwt-key", "key": JWT_KEY}
+
+
 class Maker:
     def __init__(
         self,
@@ -98,6 +109,7 @@ class Maker:
         *,
         written: Collection[str] = (),
         promised: Collection[str] = (),
+        monitored: bool = True,
     ) -> None:
         self._cluster = cluster
         self._spec = cluster.spec
@@ -112,13 +124,14 @@ class Maker:
         self._shared = root.shares(cluster)
         self._written = tuple(sorted(written))
         self._promised = tuple(sorted({*written, *promised}))
+        self._monitored = monitored
         self.worker_count = worker_count(cluster, nodesets)
 
     # What others need
 
     def secrets(self) -> Iterable[Child]:
         """Make the Secrets of keys, without the keys."""
-        for name in (self._slurm_key["name"], self._jwt_key["name"]):
+        for name in (self._slurm_key["name"], jwt_key(self._cluster)["name"]):
             yield Child(SECRETS, {"metadata": self._metadata(name, "slurmctld", "controller")})
 
     def storage(self) -> Iterable[Child]:
@@ -144,7 +157,7 @@ class Maker:
     # The parts
 
     def controller(self) -> Iterable[Child]:
-        """Make the Controller, its files, and the Service under the name that everybody knows."""
+        """Make the Controller, its files, and the Service under its well-known name."""
         node = self._spec.slurm_nodes.controller
         where = "slurmNodes.controller"
         volumes, places, _ = pods.mounted(
@@ -153,10 +166,10 @@ class Maker:
         container = pods.container(node.slurmctld, node.resources)
         if places:
             container["volumeMounts"] = places
-        spec: Wish = {
+        spec: Fields = {
             "clusterName": self._name,
             "slurmKeyRef": self._slurm_key,
-            "jwtKeyRef": self._jwt_key,
+            "jwtKeyRef": jwt_key(self._cluster),
             "authType": self._auth,
             "slurmctld": container,
             "template": {"spec": self._pod(node, where, (node.slurmctld, node.munge), volumes)},
@@ -171,7 +184,7 @@ class Maker:
         if self._spec.slurm_nodes.accounting.enabled:
             spec["accountingRef"] = {"name": self._name}
         if node.open_metrics and node.open_metrics.enabled:
-            spec["metrics"] = {"enabled": True}
+            spec["metrics"] = self._metrics(node.open_metrics)
         plugins = [inside.plugstack_line(self._auth)] if self._shared else []
         others = files.other_files(
             self._spec, self._nodesets, plugins=plugins, settings=self._settings, notes=self._notes
@@ -193,8 +206,18 @@ class Maker:
         )
         yield self._alias()
 
+    def _metrics(self, asked: OpenMetrics) -> Fields:
+        where = "slurmNodes.controller.openMetrics"
+        if monitors.is_too_long(asked.service_monitor):
+            self._notes.refuse(f"{where}.serviceMonitor.scrapeTimeout: it is longer than interval")
+        if not self._monitored and asked.service_monitor != OpenMetricsServiceMonitor():
+            self._notes.ignored.append(f"{where}.serviceMonitor ({monitors.NOT_INSTALLED})")
+        if files.custom_config(self._spec, Notes()).get("PrivateData"):
+            self._notes.ignored.append(f"{where} (slurmctld serves no metrics while PrivateData is set)")
+        return {"enabled": True, "serviceMonitor": monitors.of_cluster(asked.service_monitor)}
+
     def _alias(self) -> Child:
-        """Make the Service `slurmctld`, by which people look for it."""
+        """Make the Service `slurmctld`, its usual name."""
         manifest = common.service(
             f"{self._prefix}slurmctld",
             self._namespace,
@@ -214,9 +237,9 @@ class Maker:
         container = pods.container(node.slurmdbd, node.resources)
         if places:
             container["volumeMounts"] = places
-        spec: Wish = {
+        spec: Fields = {
             "slurmKeyRef": self._slurm_key,
-            "jwtKeyRef": self._jwt_key,
+            "jwtKeyRef": jwt_key(self._cluster),
             "authType": self._auth,
             "slurmdbd": container,
             "template": {"spec": self._pod(node, "slurmNodes.accounting", (node.slurmdbd, node.munge), volumes)},
@@ -236,29 +259,29 @@ class Maker:
             spec["database"] = self._database()
         yield self._part(ACCOUNTINGS, self._name, spec, app="slurmdbd", component="accounting")
 
-    def _database(self) -> Wish:
+    def _database(self) -> Fields:
         node = self._spec.slurm_nodes.accounting
-        wish = node.mariadb_operator
+        asked = node.mariadb_operator
         pod = pods.filter_of(self._spec, node.k8s_node_filter_name, "slurmNodes.accounting", self._notes)
-        if wish.priority_class_name:
-            pod["priorityClassName"] = wish.priority_class_name
-        if wish.pod_security_context:
-            pod["securityContext"] = wish.pod_security_context
-        if wish.image_pull_secrets:
-            pod["imagePullSecrets"] = [{"name": it.name} for it in wish.image_pull_secrets]
-        container = pods.container(wish, {})
+        if asked.priority_class_name:
+            pod["priorityClassName"] = asked.priority_class_name
+        if asked.pod_security_context:
+            pod["securityContext"] = asked.pod_security_context
+        if asked.image_pull_secrets:
+            pod["imagePullSecrets"] = [{"name": it.name} for it in asked.image_pull_secrets]
+        container = pods.container(asked, {})
         for elsewhere in ("image", "resources"):
             container.pop(elsewhere, None)
-        if wish.security_context:
-            container["securityContext"] = {**container.get("securityContext", {}), **wish.security_context}
+        if asked.security_context:
+            container["securityContext"] = {**container.get("securityContext", {}), **asked.security_context}
         if container:
             pod["containers"] = [{"name": database.CONTAINER, **container}]
-        made: Wish = {"template": {"spec": pod}} if pod else {}
-        if wish.image:
-            made["image"] = wish.image
-        if wish.resources:
-            made["resources"] = pods.resources(wish.resources)
-        if storage := _claim_fields(wish.storage):
+        made: Fields = {"template": {"spec": pod}} if pod else {}
+        if asked.image:
+            made["image"] = asked.image
+        if asked.resources:
+            made["resources"] = pods.resources(asked.resources)
+        if storage := _claim_fields(asked.storage):
             made["persistence"] = storage
         return made
 
@@ -272,7 +295,7 @@ class Maker:
         ]
         if flags:
             container["args"] = [*flags, *container.get("args", ())]
-        spec: Wish = {
+        spec: Fields = {
             "controllerRef": {"name": self._name},
             "replicas": 1 if node.size is None else max(1, node.size),
             "slurmrestd": container,
@@ -294,7 +317,7 @@ class Maker:
         container = pods.container(node.sshd, node.resources)
         if places:
             container["volumeMounts"] = places
-        spec: Wish = {
+        spec: Fields = {
             "controllerRef": {"name": self._name},
             "replicas": 0 if resting(self._cluster) else 1 if node.size is None else node.size,
             "login": container,
@@ -314,15 +337,15 @@ class Maker:
             spec["sssdConfRef"] = {"name": node.sssd_conf_secret_ref_name, "key": "sssd.conf"}
         return self._part(LOGINSETS, f"{self._prefix}login", spec, app="login", component="login")
 
-    def _login_service(self) -> Wish:
+    def _login_service(self) -> Fields:
         node = self._spec.slurm_nodes.login
         by_port = node.sshd_service_type == "ClusterIP" and node.sshd_service_node_port
-        spec: Wish = {"type": "NodePort" if by_port else node.sshd_service_type}
+        spec: Fields = {"type": "NodePort" if by_port else node.sshd_service_type}
         if node.sshd_service_load_balancer_ip:
             spec["loadBalancerIP"] = node.sshd_service_load_balancer_ip
         if node.sshd_service_load_balancer_source_ranges:
             spec["loadBalancerSourceRanges"] = list(node.sshd_service_load_balancer_source_ranges)
-        made: Wish = {"spec": spec, "port": node.sshd.port or partnames.SSH_PORT}
+        made: Fields = {"spec": spec, "port": node.sshd.port or partnames.SSH_PORT}
         if node.sshd_service_node_port and spec["type"] != "ClusterIP":
             made["nodePort"] = node.sshd_service_node_port
         if node.sshd_service_annotations:
@@ -330,7 +353,7 @@ class Maker:
         return made
 
     def own_workers(self) -> Iterable[Child]:
-        """Make the NodeSet of `slurmNodes.worker`; none if there are to be none and nobody asked for them."""
+        """Make the NodeSet of `slurmNodes.worker`; none if none are requested."""
         if self._spec.slurm_nodes.worker.size is None and not self.worker_count and not resting(self._cluster):
             return
         spec = own_workers(
@@ -367,33 +390,38 @@ class Maker:
         return {"name": f"{self._name}-slurm-key", "key": SLURM_KEY}
 
     @property
-    def _jwt_key(self) -> dict[str, str]:
-        return {"name": f"{self._name}-jwt-key", "key": JWT_KEY}
-
-    @property
     def _standby(self) -> int:
         """How many slurmctld stand by."""
         return max(0, (self._spec.slurm_nodes.controller.size or 1) - 1)
 
-    def _metadata(self, name: str, app: str, component: str) -> Wish:
+    def _metadata(self, name: str, app: str, component: str) -> Fields:
         return common.metadata(name, self._namespace, common.labels(app, self._name, component, cluster=self._name))
 
     def _part(
-        self, kind: Kind[Any], name: str, spec: Wish, *, app: str, component: str, annotations: Wish | None = None
+        self,
+        kind: Kind[Any],
+        name: str,
+        spec: Fields,
+        *,
+        app: str,
+        component: str,
+        annotations: Fields | None = None,
     ) -> Child:
         metadata = self._metadata(name, app, component)
         if annotations:
             metadata["annotations"] = annotations
         return Child(kind, {"metadata": metadata, "spec": spec})
 
-    def _pod(self, node: pods.Placed, where: str, containers: Iterable[Any], volumes: Iterable[Wish] = ()) -> Wish:
+    def _pod(
+        self, node: pods.Placed, where: str, containers: Iterable[Any], volumes: Iterable[Fields] = ()
+    ) -> Fields:
         secrets = {it.name: it for container in containers for it in container.image_pull_secrets}
         return pods.pod(
             self._spec, node, where, self._notes, pull_secrets=list(secrets.values()), volumes=list(volumes)
         )
 
-    def _persistence(self, node: ControllerNode) -> Wish:
-        """Say where slurmctld keeps its state."""
+    def _persistence(self, node: ControllerNode) -> Fields:
+        """Where slurmctld keeps its state."""
         where = "slurmNodes.controller.volumes.spool"
         spool = node.volumes.spool
         if spool.volume_source_name:
@@ -436,7 +464,7 @@ class Maker:
     def _places(
         self, custom: Iterable[_Mount], sub_mounts: Iterable[_Mount], *, written: Iterable[str]
     ) -> files.Places:
-        """Tell where volumes are mounted, as Slurm sees it on a worker, and as jobs do."""
+        """Where volumes are mounted, as Slurm sees it on a worker, and as jobs do."""
         outer, inner = [it.mount_path for it in custom], [it.mount_path for it in sub_mounts]
         if self._shared:
             scripts = (it for it in written if it.startswith(f"{inside.SCRIPTS}/"))
@@ -444,7 +472,7 @@ class Maker:
         return files.Places((*outer, *inner), (*outer, *inner))
 
 
-def _claim_fields(storage: Wish) -> Wish:
+def _claim_fields(storage: Fields) -> Fields:
     """Make the fields of a claim from those of the MariaDB operator, or of a claim template."""
     template = dict(storage.get("volumeClaimTemplate") or {})
     if storage.get("ephemeral"):

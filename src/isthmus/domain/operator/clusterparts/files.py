@@ -166,7 +166,7 @@ def slurm_lines(
 
 
 def auth_type(spec: SlurmClusterSpec) -> Literal["slurm", "munge"]:
-    """Tell by which keys daemons know each other: munge where customSlurmConfig says so."""
+    """By which keys daemons know each other: munge where customSlurmConfig says so."""
     told = custom_config(spec, Notes()).get("AuthType") or ""
     return "munge" if told.lower() == "auth/munge" else "slurm"
 
@@ -236,7 +236,7 @@ def _accounting(accounting: AccountingNode) -> Iterator[tuple[str, Value, str]]:
 
 
 def _on_every_worker(path: str, mounts: Sequence[Sequence[str]]) -> bool:
-    """Whether a program is on all workers, as far as one can tell without looking into images."""
+    """Whether a program is on all workers, as far as known without looking into images."""
     if not path.startswith("/") or path.startswith(_IN_IMAGE):
         return True
     return bool(mounts) and all(

@@ -16,7 +16,7 @@ class Notes(msgspec.Struct):
     """NodeSets that partitions name and that there are none of."""
 
     def refuse(self, error: IsthmusError | str) -> None:
-        """Take note of what cannot be done."""
+        """Record what cannot be done."""
         if isinstance(error, str):
             self.problems.append(error)
         else:

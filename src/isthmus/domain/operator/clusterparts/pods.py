@@ -1,6 +1,6 @@
 """Pods of a SlurmCluster in terms of its parts: containers, where they may run, and their volumes.
 
-Everything made here is a wish that goes over the pod that the part itself makes, by `domain.podmerge`.
+Everything made here is merged over the pod that the part itself makes (`domain.operator.podmerge`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +12,7 @@ from isthmus.model.soperator import (
     AccountingNode,
     ContainerSecurity,
     ControllerNode,
+    ExporterNode,
     LoginNode,
     NodeContainer,
     NodeVolumeMount,
@@ -21,8 +22,8 @@ from isthmus.model.soperator import (
     WorkerNode,
 )
 
-Wish = dict[str, Any]
-Placed = AccountingNode | ControllerNode | LoginNode | RestNode | WorkerNode
+Fields = dict[str, Any]
+Placed = AccountingNode | ControllerNode | ExporterNode | LoginNode | RestNode | WorkerNode
 
 JAIL: Final = "jail"
 """The volume source of the shared root file system."""
@@ -30,7 +31,7 @@ JAIL: Final = "jail"
 _EPHEMERAL: Final = {"ephemeralStorage": "ephemeral-storage"}
 
 
-def resources(amounts: Resources, *, fixed: bool = False) -> Wish:
+def resources(amounts: Resources, *, fixed: bool = False) -> Fields:
     """Ask for amounts, and cap what must not grow: memory always, CPU only where the amounts are `fixed`.
 
     Slurm counts the CPUs of a worker by its limits. Other daemons may use what is idle.
@@ -42,9 +43,9 @@ def resources(amounts: Resources, *, fixed: bool = False) -> Wish:
     return {"requests": asked} | ({"limits": limits} if limits else {})
 
 
-def security(app_armor: str, proc_mount: str | None) -> Wish:
-    """Say which AppArmor profile a container runs under, and what it sees of /proc."""
-    made: Wish = {}
+def security(app_armor: str, proc_mount: str | None) -> Fields:
+    """Which AppArmor profile a container runs under, and what it sees of /proc."""
+    made: Fields = {}
     kind, _, profile = app_armor.partition("/")
     if app_armor == "unconfined":
         made["appArmorProfile"] = {"type": "Unconfined"}
@@ -57,26 +58,26 @@ def security(app_armor: str, proc_mount: str | None) -> Wish:
     return made
 
 
-def container(wish: NodeContainer, fallback: Resources, *, fixed: bool = False) -> Wish:
-    """Make what is wished for a container of ours."""
+def container(asked: NodeContainer, fallback: Resources, *, fixed: bool = False) -> Fields:
+    """Fields that the user sets for one of our containers."""
     return _filled(
         {
-            "image": wish.image,
-            "imagePullPolicy": wish.image_pull_policy,
-            "command": list(wish.command),
-            "args": list(wish.args),
-            "env": list(wish.custom_env),
-            "resources": resources(wish.resources or fallback, fixed=fixed),
-            "livenessProbe": wish.liveness_probe,
-            "readinessProbe": wish.readiness_probe,
-            "securityContext": security(wish.app_armor_profile, wish.proc_mount),
+            "image": asked.image,
+            "imagePullPolicy": asked.image_pull_policy,
+            "command": list(asked.command),
+            "args": list(asked.args),
+            "env": list(asked.custom_env),
+            "resources": resources(asked.resources or fallback, fixed=fixed),
+            "livenessProbe": asked.liveness_probe,
+            "readinessProbe": asked.readiness_probe,
+            "securityContext": security(asked.app_armor_profile, asked.proc_mount),
         }
     )
 
 
 def set_container(
     *, image: str, pull_policy: str | None, amounts: Resources, security_: ContainerSecurity | None, **more: Any
-) -> Wish:
+) -> Fields:
     """Make the same from the fields of a NodeSet."""
     given = security_ or ContainerSecurity()
     return _filled(
@@ -90,12 +91,12 @@ def set_container(
     )
 
 
-def placing(node_selector: Mapping[str, str], affinity: Wish | None, tolerations: Sequence[Wish]) -> Wish:
-    """Say which Kubernetes nodes a pod may run on."""
+def placing(node_selector: Mapping[str, str], affinity: Fields | None, tolerations: Sequence[Fields]) -> Fields:
+    """Which Kubernetes nodes a pod may run on."""
     return _filled({"nodeSelector": dict(node_selector), "affinity": affinity, "tolerations": list(tolerations)})
 
 
-def filter_of(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Wish:
+def filter_of(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Fields:
     if not name:
         return {}
     found = next((it for it in spec.k8s_node_filters if it.name == name), None)
@@ -115,10 +116,10 @@ def pod(
     notes: Notes,
     *,
     pull_secrets: Sequence[LocalReference] = (),
-    volumes: Sequence[Wish] = (),
+    volumes: Sequence[Fields] = (),
     service_account: str = "",
-) -> Wish:
-    """Make what is wished for a pod as a whole."""
+) -> Fields:
+    """Fields that the user sets for a pod as a whole."""
     return _filled(
         {
             **filter_of(spec, node.k8s_node_filter_name, where, notes),
@@ -133,7 +134,7 @@ def pod(
     )
 
 
-def source(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Wish | None:
+def source(spec: SlurmClusterSpec, name: str, where: str, notes: Notes) -> Fields | None:
     """Find a volume source by its name, as a volume of a pod has it."""
     found = next((it for it in spec.volume_sources if it["name"] == name), None)
     if found is None:
@@ -153,14 +154,14 @@ def mounted(
     *,
     claims: bool,
     inside: bool = False,
-) -> tuple[list[Wish], list[Wish], list[Wish]]:
+) -> tuple[list[Fields], list[Fields], list[Fields]]:
     """Make volumes, mounts and claim templates.
 
     `claims`: whether each pod can have claims of its own. `inside`: whether they are for the shared root.
     """
-    volumes: list[Wish] = []
-    places: list[Wish] = []
-    templates: list[Wish] = []
+    volumes: list[Fields] = []
+    places: list[Fields] = []
+    templates: list[Fields] = []
     for mount in mounts:
         at = f"{where}[{mount.name}]"
         name = volume_name(mount.name, inside=inside)
@@ -181,20 +182,20 @@ def mounted(
     return volumes, places, templates
 
 
-def place(name: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Wish:
+def place(name: str, path: str, *, sub_path: str = "", read_only: bool = False) -> Fields:
     """Mount a volume."""
     return _filled({"name": name, "mountPath": path, "subPath": sub_path, "readOnly": read_only})
 
 
 def volume_name(name: str, *, inside: bool = False) -> str:
-    """Name a user's volume so that it never is one of ours, nor another of his that has the same name."""
+    """The name of a user's volume, which never is that of one of ours, nor of another of the same name."""
     return f"{'inside' if inside else 'mount'}-{name}"[:63].rstrip("-")
 
 
-def _filled(wish: Wish, *, keep_false: bool = False) -> Wish:
+def _filled(asked: Fields, *, keep_false: bool = False) -> Fields:
     """Leave out what says nothing, so that nothing of ours is overwritten by it."""
     return {
         key: value
-        for key, value in wish.items()
+        for key, value in asked.items()
         if value not in (None, "", [], {}) and (keep_false or value is not False)
     }

@@ -6,7 +6,7 @@ import msgspec
 
 from isthmus.domain.operator.clusterparts import pods
 from isthmus.domain.operator.clusterparts.notes import Notes
-from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.clusterparts.pods import Fields
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.manifests.populate import Filling
 from isthmus.model.slinky import SharedRoot
@@ -18,15 +18,15 @@ def shares(cluster: SlurmCluster) -> bool:
     return cluster.spec.populate_jail is not None
 
 
-def inside(volumes: Iterable[Wish], places: Iterable[Wish]) -> list[Wish]:
+def inside(volumes: Iterable[Fields], places: Iterable[Fields]) -> list[Fields]:
     """Make sub-mounts from volumes and the places where they are mounted; a claim of each pod's has no volume."""
     sources = {it["name"]: {key: value for key, value in it.items() if key != "name"} for it in volumes}
     return [{**place, "volume": sources.get(place["name"], {})} for place in places]
 
 
-def shared_root(jail: Wish, sub_mounts: Iterable[Wish], where: str, notes: Notes) -> Wish:
+def shared_root(jail: Fields, sub_mounts: Iterable[Fields], where: str, notes: Notes) -> Fields:
     """Make the field `sharedRoot` of a LoginSet or NodeSet."""
-    made: Wish = {"volume": jail, "subMounts": list(sub_mounts)}
+    made: Fields = {"volume": jail, "subMounts": list(sub_mounts)}
     try:
         msgspec.convert(made, SharedRoot)
     except msgspec.ValidationError:
@@ -41,29 +41,31 @@ def shared_root(jail: Wish, sub_mounts: Iterable[Wish], where: str, notes: Notes
     return made
 
 
-def filling(cluster: SlurmCluster, jail: Wish, *, prefix: str, settings: Settings, notes: Notes) -> Filling | None:
+def filling(
+    cluster: SlurmCluster, jail: Fields, *, prefix: str, settings: Settings, notes: Notes
+) -> Filling | None:
     """Make what the root is filled from; None if it is not shared."""
-    wish = cluster.spec.populate_jail
-    if wish is None:
+    asked = cluster.spec.populate_jail
+    if asked is None:
         return None
     where = "populateJail"
-    pod = pods.filter_of(cluster.spec, wish.k8s_node_filter_name, where, notes)
-    if wish.priority_class:
-        pod["priorityClassName"] = wish.priority_class
-    if wish.host_users is not None:
-        pod["hostUsers"] = wish.host_users
-    if wish.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": it.name} for it in wish.image_pull_secrets]
-    if wish.overwrite:
+    pod = pods.filter_of(cluster.spec, asked.k8s_node_filter_name, where, notes)
+    if asked.priority_class:
+        pod["priorityClassName"] = asked.priority_class
+    if asked.host_users is not None:
+        pod["hostUsers"] = asked.host_users
+    if asked.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": it.name} for it in asked.image_pull_secrets]
+    if asked.overwrite:
         notes.ignored.append(
             "populateJail.overwrite (what users wrote is never overwritten; isthmus cluster refresh "
             f"{cluster.metadata.name}, or maintenance, updates to a newer image)"
         )
-    image = wish.image or cluster.spec.slurm_nodes.login.sshd.image or settings.login_image
+    image = asked.image or cluster.spec.slurm_nodes.login.sshd.image or settings.login_image
     snapshot = None
-    if wish.jail_snapshot_volume is not None:
-        name = wish.jail_snapshot_volume.volume_source_name
-        if not name or wish.jail_snapshot_volume.volume_claim_template_spec is not None:
+    if asked.jail_snapshot_volume is not None:
+        name = asked.jail_snapshot_volume.volume_source_name
+        if not name or asked.jail_snapshot_volume.volume_claim_template_spec is not None:
             notes.refuse(f"{where}.jailSnapshotVolume: set volumeSourceName to a volume in volumeSources")
         else:
             snapshot = pods.source(cluster.spec, name, f"{where}.jailSnapshotVolume", notes)
@@ -75,7 +77,7 @@ def filling(cluster: SlurmCluster, jail: Wish, *, prefix: str, settings: Setting
         root=jail,
         image=image,
         snapshot=snapshot,
-        pull_policy=wish.image_pull_policy,
+        pull_policy=asked.image_pull_policy,
         pod=pod,
-        security=pods.security(wish.app_armor_profile, None),
+        security=pods.security(asked.app_armor_profile, None),
     )

@@ -1,9 +1,9 @@
 """Which Jobs fill or refresh the shared root of a SlurmCluster, and when.
 
     populate-jail   once, beside everything else; nobody waits for it but the pods that need the root. It stays as
-                    a record. One that has not come to its end is made anew when its specification changes.
+                    a record. One that has not come to its end is recreated when its specification changes.
     refresh-jail    brings a filled root up to the image that the specification names. By itself in maintenance
-                    alone, when everything is scaled down; otherwise when somebody asks: isthmus cluster refresh.
+                    alone, when everything is scaled down; otherwise on request: isthmus cluster refresh.
 
 A newer image in the specification changes nothing but a condition.
 """
@@ -66,7 +66,7 @@ def _refreshing(cluster: SlurmCluster, seen: SeenRoot, hashes: Hashes, *, at_res
     ours = job is not None and _owner(job) == cluster.metadata.uid
     ended = job is not None and bool(job.complete or job.failure)
     if cluster.spec.maintenance != OVERWRITE:
-        # Of a maintenance that is over; what somebody asked for by himself is his.
+        # Of a maintenance that is over; one that a user requested stays.
         if ours and ended and _can_go(job):
             yield Step("refresh", "remove")
         return

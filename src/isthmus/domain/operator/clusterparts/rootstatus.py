@@ -1,4 +1,4 @@
-"""What is told of the shared root of a SlurmCluster: whether it is filled, from what, and what is in the way."""
+"""The status of a SlurmCluster's shared root: whether it is filled, from what, and what prevents it."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -28,7 +28,7 @@ _MODES: Final = {
     SKIP: "nothing is filled; the shared root is used as it is",
 }
 _TRIES: Final = 2
-"""Failed pods from which on somebody should have a look."""
+"""Number of failed pods from which on a user should look."""
 
 
 class Held(NamedTuple):
@@ -62,13 +62,13 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mode_condition(cluster: SlurmCluster) -> Condition:
-    """Tell the mode in which the root is, as soperator does: the reason is the mode."""
+    """The mode in which the root is, as soperator does: the reason is the mode."""
     mode = cluster.spec.maintenance
     return yes(MODE, mode, _MODES[mode])
 
 
 def view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Trouble) -> RootView:
-    """See how the root is. `trouble` is what keeps the pods of the Job from doing their work."""
+    """The state of the root. `trouble` is what keeps the pods of the Job from doing their work."""
     held = _held(cluster, seen)
     found = _view(cluster, wanted, seen, trouble, held.image)
     return msgspec.structs.replace(found, image=held.image, since=held.since, wanted=wanted.image)
@@ -118,7 +118,7 @@ def _filling_view(job: OwnJob | None, wanted: Filling, seen: SeenRoot, trouble: 
 
 
 def _refresh_view(cluster: SlurmCluster, job: OwnJob, seen: SeenRoot, trouble: Trouble, image: str) -> RootView:
-    """See how a refresh goes. Whatever becomes of it, the root can be lived in; so the cluster stays available."""
+    """The state of a refresh. Whatever its outcome, the root stays usable, so the cluster stays available."""
     to = job.metadata.annotations.get(names.JAIL_IMAGE_ANNOTATION, "")
     in_maintenance = cluster.spec.maintenance == OVERWRITE
     reason, text = "Refreshing", f"the shared root is being refreshed from {image} to {to}"
@@ -148,7 +148,7 @@ def _delete(job: OwnJob) -> str:
 
 
 def _held(cluster: SlurmCluster, seen: SeenRoot) -> Held:
-    """Find what the files in the root are of: the newest word of Jobs that are done, and of what was told before.
+    """Find the image of the files in the root: the newest report of finished Jobs, and of the status.
 
     A Job that finds a root filled says since when it is; so its word never counts for more than it should.
     """

@@ -1,4 +1,4 @@
-"""How a SlurmCluster is, summed up from what its parts tell of themselves."""
+"""The status of a SlurmCluster, summed up from that of its parts."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ ACCEPTED = "Accepted"
 WITHOUT_EFFECT = "FieldsWithoutEffect"
 REFS_RESOLVED = "NodeSetRefsResolved"
 WRITER_AVAILABLE = "SConfigControllerAvailable"
+EXPORTER_AVAILABLE = "ExporterAvailable"
 
 
 class _Told(Protocol):
@@ -39,12 +40,10 @@ class Part(Protocol):
     """A custom resource with conditions."""
 
     @property
-    def metadata(self) -> ObjectMeta:
-        """Its generation."""
+    def metadata(self) -> ObjectMeta: ...
 
     @property
-    def status(self) -> _Told:
-        """What it tells of itself."""
+    def status(self) -> _Told: ...
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +59,8 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     writer: "View | None" = None
     """How sconfigcontroller is, which writes files onto it."""
     ready_writers: int = 0
+    exporter: "View | None" = None
+    """How the exporter is, if there is one."""
     stale: frozenset[str] = frozenset()
     """Kinds of parts that were changed just now, and that the cache still shows as they were."""
     unmade: Trouble = Trouble()
@@ -73,15 +74,18 @@ class View(msgspec.Struct, frozen=True):
     ready: bool
     wrong: str = ""
     missing: str = ""
+    remark: str = ""
+    """What to report about a part that is ready."""
 
     def as_condition(self, type_: str) -> Condition:
         if self.ready:
-            return yes(type_, "Available", f"{self.name} is ready")
+            remark = f" ({self.remark})" if self.remark else ""
+            return yes(type_, "Available", f"{self.name} is ready{remark}")
         return no(type_, "NotAvailable", self.wrong or self.missing)
 
 
 def look_at(name: str, part: Part | None, *, stale: bool = False) -> View:
-    """See how a part is. What it told of an older specification counts for nothing."""
+    """The state of a part. A report about an older specification does not count."""
     if part is None:
         return View(name, ready=False, missing=f"{name} is being created")
     told = part.status
@@ -131,11 +135,26 @@ def cluster_status(
     shown = [unmade, *views.values(), *([_root(family.root)] if family.root else [])]
     summary = _summary(shown, settled=f"{ready} of {parts.workers} workers are ready")
     available = conditions.holds(summary, conditions.READY)
+    if family.exporter is not None:
+        held.append(family.exporter.as_condition(EXPORTER_AVAILABLE))
+        summary = _with_exporter(summary, family.exporter)
     return fields | {"phase": AVAILABLE if available else NOT_AVAILABLE}, [*held, *summary]
 
 
+def _with_exporter(
+    summary: tuple[Condition, Condition, Condition], exporter: View
+) -> tuple[Condition, Condition, Condition]:
+    """Say what is wrong with the exporter. A cluster works without it, so it is as ready as it was."""
+    ready, progressing, degraded = summary
+    if exporter.wrong:
+        degraded = yes(
+            degraded.type, "NeedsAttention", "; ".join(it for it in (degraded.message, exporter.wrong) if it)
+        )
+    return ready, progressing, degraded
+
+
 def leaving_status(family: ClusterView, *, prefix: str) -> tuple[dict[str, Any], list[Condition]]:
-    """Make the status of a cluster that is to go: it tells whom it waits for."""
+    """Make the status of a cluster that is being deleted: it says what it waits for."""
     ready = sum(it.status.ready_replicas for it in family.nodesets)
     left = [f"{it.status.replicas} workers of NodeSet {it.metadata.name}" for it in family.nodesets]
     text = (
@@ -182,7 +201,7 @@ def nodeset_status(
 
 
 def _about_spec(parts: Parts) -> Iterator[Condition]:
-    """Tell what is to be said about the specification itself."""
+    """Conditions about the specification itself."""
     if parts.problems:
         yield no(ACCEPTED, "CannotBeMade", "; ".join(parts.problems))
     else:
@@ -226,6 +245,8 @@ def _at_rest(cluster: SlurmCluster, family: ClusterView) -> list[Condition]:
         types.append("AccountingAvailable")
     if family.root is not None:
         types.append(WRITER_AVAILABLE)
+    if cluster.spec.slurm_nodes.exporter.enabled:
+        types.append(EXPORTER_AVAILABLE)
     return [
         *(no(type_, "Maintenance", text) for type_ in types),
         no(conditions.READY, "Maintenance", text),

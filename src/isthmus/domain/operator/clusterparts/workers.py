@@ -8,7 +8,7 @@ from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import ConfigError, Directive
 from isthmus.domain.operator.clusterparts import pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
-from isthmus.domain.operator.clusterparts.pods import Wish
+from isthmus.domain.operator.clusterparts.pods import Fields
 from isthmus.model.slinky import Draining
 from isthmus.model.soperator import NodeSet, SetVolumeMount, SlurmClusterSpec
 
@@ -23,14 +23,14 @@ _OURS_TO_SAY: Final = frozenset({"nodename", "feature", "features", "state", "no
 """Settings of a node that follow from its NodeSet and its pod."""
 
 
-def home(jail: Wish) -> tuple[Wish, Wish]:
+def home(jail: Fields) -> tuple[Fields, Fields]:
     """Make the volume of the shared file system, and the place of users' homes on it."""
     return {"name": pods.JAIL, **jail}, pods.place(pods.JAIL, HOME, sub_path="home")
 
 
 def own_workers(
-    spec: SlurmClusterSpec, *, controller: str, replicas: int, jail: Wish, shared: bool, auth: str, notes: Notes
-) -> Wish:
+    spec: SlurmClusterSpec, *, controller: str, replicas: int, jail: Fields, shared: bool, auth: str, notes: Notes
+) -> Fields:
     """Make the specification of the NodeSet for `slurmNodes.worker`. `shared`: whether jobs live in the jail."""
     worker = spec.slurm_nodes.worker
     where = "slurmNodes.worker"
@@ -54,11 +54,11 @@ def own_workers(
     if places:
         container["volumeMounts"] = places
     secrets = (*worker.slurmd.image_pull_secrets, *(worker.munge.image_pull_secrets if auth == "munge" else ()))
-    made: Wish = {
+    made: Fields = {
         **_common(controller, replicas, worker.drain),
         "slurmd": container,
         "template": {"spec": pods.pod(spec, worker, where, notes, pull_secrets=secrets, volumes=volumes)},
-        # Claims that slurmd filled for jobs of its own are of no use to anybody once it is gone.
+        # Claims that slurmd filled for jobs of its own are of no use once it is gone.
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Delete"},
     }
     if shared:
@@ -71,8 +71,8 @@ def own_workers(
 
 
 def nodeset_workers(
-    nodeset: NodeSet, *, controller: str, replicas: int, jail: Wish, shared: bool, notes: Notes
-) -> Wish:
+    nodeset: NodeSet, *, controller: str, replicas: int, jail: Fields, shared: bool, notes: Notes
+) -> Fields:
     """Make the specification of the NodeSet (of slinky.slurm.net) for one of slurm.nebius.ai."""
     spec = nodeset.spec
     slurmd = spec.slurmd
@@ -88,7 +88,7 @@ def nodeset_workers(
         args=_extra(nodeset, notes),
         volumeMounts=places,
     )
-    pod: Wish = {
+    pod: Fields = {
         **pods.placing(spec.node_selector, spec.affinity, spec.tolerations),
         **({"volumes": volumes} if volumes else {}),
     }
@@ -100,13 +100,13 @@ def nodeset_workers(
         pod["imagePullSecrets"] = [{"name": it.name} for it in spec.image_pull_secrets]
     if spec.enable_host_user_namespace:
         pod["hostUsers"] = True
-    metadata: Wish = {
+    metadata: Fields = {
         "labels": {"slurm.nebius.ai/nodeset": nodeset.metadata.name, "slurm.nebius.ai/worker": "true"}
     }
     if spec.worker_annotations:
         metadata["annotations"] = dict(spec.worker_annotations)
     retention = slurmd.volumes.persistent_volume_claim_retention_policy
-    made: Wish = {
+    made: Fields = {
         **_common(controller, replicas, spec.drain),
         "slurmd": container,
         "template": {"metadata": metadata, "spec": pod},
@@ -126,8 +126,8 @@ def nodeset_workers(
     return made
 
 
-def _common(controller: str, replicas: int, drain: Draining) -> Wish:
-    made: Wish = {
+def _common(controller: str, replicas: int, drain: Draining) -> Fields:
+    made: Fields = {
         "controllerRef": {"name": controller},
         "replicas": replicas,
         # As many workers on a node as fit: their resources say how many that are.
@@ -139,18 +139,18 @@ def _common(controller: str, replicas: int, drain: Draining) -> Wish:
     return made
 
 
-def _rolling(max_unavailable: int | str) -> Wish:
+def _rolling(max_unavailable: int | str) -> Fields:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}}
 
 
 def _set_volumes(
-    nodeset: NodeSet, jail: Wish, notes: Notes, *, shared: bool
-) -> tuple[list[Wish], list[Wish], list[Wish], Wish]:
+    nodeset: NodeSet, jail: Fields, notes: Notes, *, shared: bool
+) -> tuple[list[Fields], list[Fields], list[Fields], Fields]:
     """Make volumes, mounts and claim templates, and the field `sharedRoot`, which is empty if it is not shared."""
     given = nodeset.spec.slurmd.volumes
     volumes, places, claims = _mounts(nodeset, given.custom_volume_mounts, notes)
     inner, inner_places, inner_claims = _mounts(nodeset, given.jail_sub_mounts, notes, inside=shared)
-    made: Wish = {}
+    made: Fields = {}
     if shared:
         within = root.inside(inner, inner_places)
         at = f"NodeSet {nodeset.metadata.name}, slurmd.volumes"
@@ -177,11 +177,11 @@ def _set_volumes(
 
 def _mounts(
     nodeset: NodeSet, mounts: Iterable[SetVolumeMount], notes: Notes, *, inside: bool = False
-) -> tuple[list[Wish], list[Wish], list[Wish]]:
+) -> tuple[list[Fields], list[Fields], list[Fields]]:
     """Make volumes, mounts and claim templates; `inside`: for the shared root."""
-    volumes: list[Wish] = []
-    places: list[Wish] = []
-    claims: list[Wish] = []
+    volumes: list[Fields] = []
+    places: list[Fields] = []
+    claims: list[Fields] = []
     for mount in mounts:
         made = _set_mount(mount, nodeset.metadata.name, notes)
         name = pods.volume_name(mount.name, inside=inside)
@@ -204,7 +204,7 @@ def _set_mount(mount: SetVolumeMount, nodeset: str, notes: Notes) -> dict[str, A
     return mount.volume_source or {"claim": mount.volume_claim_template_spec}
 
 
-def _add_shared_memory(size: int | str | None, volumes: list[Wish], places: list[Wish]) -> None:
+def _add_shared_memory(size: int | str | None, volumes: list[Fields], places: list[Fields]) -> None:
     if size is not None:
         volumes.append({"name": "dev-shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}})
         places.append(pods.place("dev-shm", "/dev/shm"))  # noqa: S108 - where shared memory is, on any Linux

@@ -30,7 +30,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 def group(config: JailedConfig) -> tuple[str, str]:
-    """Tell with which others it goes together: those of the same cluster with the same key, or nobody."""
+    """With which others it is written: those of the same cluster with the same key, or none."""
     meta = config.metadata
     key = meta.labels.get(names.AGGREGATION_LABEL, "")
     # Names of objects and values of labels cannot begin with a slash, so that no key is some config's name.
@@ -69,7 +69,7 @@ def hash_of(files: Sequence[File]) -> str:
 
 
 def taken(config: JailedConfig, configs: Iterable[JailedConfig]) -> str:
-    """Say which of its paths an older JailedConfig has already: two that write one file would undo each other."""
+    """Which of its paths an older JailedConfig has already: two that write one file would undo each other."""
     mine = {item.path for item in config.spec.items}
     older = (it for it in configs if it.metadata.deletion_timestamp is None and _age(it) < _age(config))
     for other in sorted(older, key=_age):

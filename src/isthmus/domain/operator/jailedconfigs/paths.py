@@ -1,6 +1,6 @@
 """Paths in the shared root that files may be written to.
 
-The definition of the kind refuses most of this as soon as somebody writes it. Who writes the file looks again,
+The definition of the kind refuses most of this at admission. The writer of the file checks again,
 because that one is root.
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 from isthmus.errors import Terminal
 
 _MAX_BYTES: Final = 1024
-_LONGEST_NAME: Final = 255
+_MAX_NAME_BYTES: Final = 255
 _NOT_OURS: Final = {
     ".isthmus": "where the state of the shared root is kept",
     "proc": "which is not a directory of the shared root",
@@ -38,9 +38,9 @@ def parts(path: str) -> tuple[str, ...]:
             raise Terminal(f"path {path!r} has {told}", remedy="write each directory once, and the file last")
         if any(ord(letter) < ord(" ") or letter == "\x7f" for letter in name):
             raise Terminal(f"path {path!r} has control characters", remedy="choose another path")
-        if len(name.encode()) > _LONGEST_NAME:
+        if len(name.encode()) > _MAX_NAME_BYTES:
             raise Terminal(
-                f"path {path[:80]!r}… has a component that is too long", remedy=f"use {_LONGEST_NAME} bytes"
+                f"path {path[:80]!r}… has a component that is too long", remedy=f"use {_MAX_NAME_BYTES} bytes"
             )
     if found[0] in _NOT_OURS:
         raise Terminal(

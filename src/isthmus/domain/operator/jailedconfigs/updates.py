@@ -1,4 +1,4 @@
-"""When Slurm has to read files that JailedConfigs brought, and whether everybody has.
+"""When Slurm has to read files of JailedConfigs, and whether all daemons have.
 
     files written ──► (others of the aggregation, too) ──► told to read ──► slurmctld has ──► every node has
                                                            hash and time
@@ -8,8 +8,8 @@ What is compared is content: a hash that Slurm was told to read once is never a 
 written down before Slurm is told. Who is stopped in between finds that slurmctld has not read anything since, and
 tells it then.
 
-slurmd is started anew when it reads its configuration, and tells when that was. So a node `owes` until that time
-has grown; its clock may go wrong as it likes. A node that is away owes, too, without anybody waiting for it: it
+slurmd is restarted when it reads its configuration, and tells when that was. So a node `owes` until that time
+has grown; its clock may go wrong as it likes. A node that is away owes, too, but nothing waits for it: it
 reads everything when it starts, and if it comes back without having been started, it is told again.
 """
 
@@ -32,7 +32,7 @@ COMPLETED: Final = "UpdateActionsCompleted"
 
 TIMEOUT: Final = 300.0
 TELL_AGAIN: Final = 15.0
-"""Seconds after which nodes that have not read anything are told again."""
+"""Seconds after which nodes that have not read anything are reconfigured again."""
 
 _SHOWN: Final = 200
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
@@ -51,16 +51,16 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     with_pod: frozenset[str] = frozenset()
     """Names of nodes whose pod is ready: they are not away, whatever slurmctld thinks."""
     owing: Mapping[str, int] = {}
-    """Nodes that are not known to have read it, with the time of their last start when they were told."""
+    """Nodes that are not known to have read it, with the time of their last start at the reconfigure."""
     told_at: float | None = None
-    """When this process told Slurm the last time."""
+    """When this process last reconfigured Slurm."""
     refusal: str = ""
     """What Slurm answered, if that was an error."""
     timeout: float = TIMEOUT
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What the status of one JailedConfig is to say."""
+    """The new status of one JailedConfig."""
 
     completed: Condition
     hash: str = ""
@@ -119,7 +119,7 @@ def plan(configs: Iterable[JailedConfig], slurm: Slurm, *, start: bool) -> Plan:
 
 
 def owing(nodes: Mapping[str, Node], *, told_at: float | None = None, only_away: bool = False) -> dict[str, int]:
-    """List who has still to read: everybody, or (`told_at`) who was not started since.
+    """The nodes that still have to read: all, or (`told_at`) those that did not start since.
 
     External nodes read nothing. What never was started has read nothing yet that could be old.
     """
@@ -134,12 +134,12 @@ def owing(nodes: Mapping[str, Node], *, told_at: float | None = None, only_away:
 
 
 def still_owing(before: Mapping[str, int], nodes: Mapping[str, Node]) -> dict[str, int]:
-    """Strike out who was started in the meantime, and who is gone."""
+    """Drop nodes that were started in the meantime, and nodes that are gone."""
     return {name: start for name, start in before.items() if name in nodes and _started(nodes[name]) <= start}
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """What to say about one JailedConfig, whether to tell Slurm, and whether to look again soon."""
+    """The status of one JailedConfig, whether to reconfigure Slurm, and whether to look again soon."""
 
     told: Told
     tell: bool = False
@@ -147,7 +147,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 
 def _begun(config: JailedConfig, slurm: Slurm, *, start: bool, why: str = "") -> _Step:
-    """Begin with what Slurm, or one of its nodes, has not been told of."""
+    """Begin with a change for which Slurm, or one of its nodes, has not been reconfigured."""
     if slurm.trouble:
         return _Step(kept(config, conditions.unknown(COMPLETED, "OutOfTouch", slurm.trouble)))
     if not start:
@@ -160,7 +160,7 @@ def _begun(config: JailedConfig, slurm: Slurm, *, start: bool, why: str = "") ->
 
 
 def _followed(config: JailedConfig, slurm: Slurm, behind: list[str], *, last: float) -> _Step:
-    """See how far it has come what Slurm was told."""
+    """Follow a reconfigure."""
     since = seconds(config.status.reconfigured_at)
     if _is_complete(config):
         if since < last or not behind:
@@ -178,7 +178,7 @@ def _followed(config: JailedConfig, slurm: Slurm, behind: list[str], *, last: fl
         reason, text = "Refused", f"Slurm did not reread its configuration: {slurm.refusal}"
     elif not is_read:
         text = "slurmctld has not read it yet"
-        # Nobody has told it, if it was not us.
+        # Only we tell it.
         again = again or slurm.told_at is None
     else:
         text = f"{len(behind)} of {_count(slurm)} nodes have not loaded it yet: {_listed(behind)}"
@@ -220,7 +220,7 @@ def _listed(nodes: list[str]) -> str:
 
 
 def kept(config: JailedConfig, completed: Condition) -> Told:
-    """Say something new about what Slurm was told before."""
+    """A new condition about an earlier reconfigure."""
     return Told(completed, config.status.reconfigured_hash, config.status.reconfigured_at)
 
 
@@ -261,7 +261,7 @@ def _is_written(config: JailedConfig) -> bool:
 
 
 def _is_complete(config: JailedConfig) -> bool:
-    """Whether everybody has read what Slurm was told last, as far as it was told."""
+    """Whether all nodes have read what Slurm was told last, as far as it was told."""
     return conditions.holds(config.status.conditions, COMPLETED)
 
 

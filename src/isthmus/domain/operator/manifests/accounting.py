@@ -14,7 +14,7 @@ from isthmus import names
 from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import Config, ConfigError, Directive, Line, Note, Value
 from isthmus.domain.operator import authkeys, partnames
-from isthmus.domain.operator.manifests import common, database, munge, waiting
+from isthmus.domain.operator.manifests import common, database, munge, startorder
 from isthmus.domain.operator.manifests.common import SLURM_UID, Manifest, Settings
 from isthmus.domain.operator.slurmfiles.extra import Extra
 from isthmus.model.slinky import Accounting, KeyReference
@@ -32,7 +32,7 @@ _ETC: Final = "/etc/slurm"
 _GIVEN: Final = "/run/secrets/slurm"
 
 _START: Final = (
-    waiting.AWAIT
+    startorder.AWAIT
     + r"""
 umask 077
 mkdir -p /run/slurmdbd
@@ -127,8 +127,8 @@ def service(accounting: Accounting) -> Manifest:
     )
 
 
-def wishes(accounting: Accounting, *, settings: Settings, hash_: str) -> object:
-    """Tell what pods follow from: what has changed when they have to be made anew."""
+def inputs(accounting: Accounting, *, settings: Settings, hash_: str) -> object:
+    """Everything that the pods depend on except our own code: a change recreates them."""
     spec = accounting.spec
     return (
         msgspec.to_builtins([spec.template, spec.storage_config]),
@@ -190,7 +190,7 @@ def _settings(accounting: Accounting) -> dict[str, Value]:
 
 
 def _storage(accounting: Accounting) -> tuple[str, int, str, str]:
-    """Tell host, port, user and name of the database."""
+    """Host, port, user and name of the database."""
     given = accounting.spec.storage_config
     if given:
         return given.host, given.port, given.username or "slurm", given.database
@@ -200,7 +200,7 @@ def _storage(accounting: Accounting) -> tuple[str, int, str, str]:
 
 
 def _required(accounting: Accounting) -> dict[str, tuple[str, ...]]:
-    """Name the entries that lists must hold, whatever else the user puts there."""
+    """The entries that lists must hold, whatever else the user puts there."""
     keys = [f"jwt_key={_ETC}/{authkeys.JWT_FILE}"]
     if accounting.spec.jwks_key_ref:
         keys.append(f"jwks={_ETC}/{JWKS_FILE}")

@@ -74,7 +74,6 @@ def hash_of(*contents: object) -> str:
 
 
 def configmap(name: str, namespace: str, marks: Mapping[str, str], data: Mapping[str, str]) -> Manifest:
-    """Make a ConfigMap."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -96,12 +95,12 @@ def service(
     select: Mapping[str, str] | None = None,
 ) -> Manifest:
     """Make a Service over pods with these marks. The user's fields count, but for the selector and external IPs."""
-    wish = template or ServiceTemplate()
-    main: Manifest = {"name": port_name, "port": wish.port or port, "targetPort": port, "protocol": "TCP"}
-    if wish.node_port:
-        main["nodePort"] = wish.node_port
-    spec: Manifest = {**wish.spec, "selector": dict(select or selector(marks))}
-    # CVE-2020-8554: whoever may set these can take over traffic of others.
+    asked = template or ServiceTemplate()
+    main: Manifest = {"name": port_name, "port": asked.port or port, "targetPort": port, "protocol": "TCP"}
+    if asked.node_port:
+        main["nodePort"] = asked.node_port
+    spec: Manifest = {**asked.spec, "selector": dict(select or selector(marks))}
+    # CVE-2020-8554: a user who may set these can take over traffic of others.
     spec.pop("externalIPs", None)
     others = [it for it in spec.get("ports", ()) if it.get("name") != port_name]
     spec["ports"] = [main, *others]
@@ -113,7 +112,7 @@ def service(
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata(
-            name, namespace, marks, own=wish.metadata.labels, annotations=wish.metadata.annotations
+            name, namespace, marks, own=asked.metadata.labels, annotations=asked.metadata.annotations
         ),
         "spec": spec,
     }
@@ -134,7 +133,7 @@ def pod_template(
     containers: Mapping[str, Mapping[str, Any]],
     hashes: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Make a pod template: ours, the user's over it, and in the end the wishes for single containers by name.
+    """Make a pod template: ours, the user's over it, and then the fields for single containers by name.
 
     `hashes` are annotations with hashes of what the pods must be restarted for.
     """
@@ -182,7 +181,7 @@ def away_from_control_plane(spec: Manifest) -> Manifest:
 def key_volume(controller: Controller) -> Manifest:
     """Make the volume of the key by which daemons know each other.
 
-    The key of tokens stays away: who has it can be any user of slurmrestd.
+    Without the key of tokens: its holder can be any user of slurmrestd.
     """
     # A Slurm outside has a key or a set of keys, and which it is can change.
     files = [authkeys.FILE, *([authkeys.PLAIN_FILE] if controller.spec.external else [])]

@@ -27,7 +27,7 @@ SIDE_CAR: Final = "reconfigure"
 REVISION_FILE: Final = controller_scripts.REVISION
 
 _CLOSED_PORT: Final = 1
-"""A port on which nobody listens in a pod of slurmctld."""
+"""A port on which nothing listens in a pod of slurmctld."""
 _STATE_VOLUME: Final = "statesave"
 _STATE_SIZE: Final = "1Gi"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -40,11 +40,21 @@ def labels(controller: Controller, *, app: str = APP) -> dict[str, str]:
     return common.labels(app, name, COMPONENT, cluster=name)
 
 
+def monitor(controller: Controller) -> str:
+    """Name of the ServiceMonitor."""
+    return partnames.controller_service(controller.metadata.name)
+
+
+def scraped(controller: Controller) -> dict[str, str]:
+    """Tell by which labels the ServiceMonitor finds the one Service that it scrapes: all have the same pods."""
+    return {**common.selector(labels(controller)), names.SCRAPED_LABEL: "true"}
+
+
 def services(controller: Controller) -> tuple[Manifest, ...]:
     """Make the headless Service that names each slurmctld, the one that finds any of them, and one of each standby.
 
     All have pods before they are ready: slurmctld asks itself by these names whether it is, and a Service must not
-    lose its slurmctld because the operator is away (W2). Clients know how to go on from a standby.
+    lose its slurmctld because the operator is away (W2). Clients know how to continue from a standby.
     """
     meta = controller.metadata
     port, marks = partnames.SLURMCTLD_PORT, labels(controller)
@@ -57,10 +67,11 @@ def services(controller: Controller) -> tuple[Manifest, ...]:
         headless=True,
         before_ready=True,
     )
+    is_scraped = controller.spec.metrics.service_monitor.enabled
     any_of_them = common.service(
         partnames.controller_service(meta.name),
         meta.namespace,
-        marks,
+        {**marks, **(scraped(controller) if is_scraped else {})},
         port=port,
         port_name=APP,
         template=controller.spec.service,
@@ -111,7 +122,7 @@ def refusing(controller: Controller, addresses: Mapping[str, str]) -> tuple[Mani
 
 
 def config(controller: Controller, files: Mapping[str, str], *, revision: str, changed_at: str) -> Manifest:
-    """Make the ConfigMap with all files, and with what tells this revision of them from others."""
+    """Make the ConfigMap with all files, and with their revision."""
     meta = controller.metadata
     data = {**files, controller_scripts.REVISION: f"{revision}\n"}
     made = common.configmap(partnames.config(meta.name), meta.namespace, labels(controller), data)
@@ -164,8 +175,8 @@ def statefulset(controller: Controller, settings: Settings) -> Manifest:
     return made
 
 
-def wishes(controller: Controller, settings: Settings) -> object:
-    """Name all that the pods of slurmctld follow from, but for our own ways: what they are made anew for."""
+def inputs(controller: Controller, settings: Settings) -> object:
+    """Everything that the pods of slurmctld depend on except our own code: a change recreates them."""
     spec = controller.spec
     return [
         spec.template,
@@ -191,8 +202,8 @@ def placeholder(controller: Controller, settings: Settings) -> Manifest:
         "containers": [{"name": APP, **idle}],
     }
     # Where slurmctld may run counts here, too; what it is made of does not.
-    wish: Manifest = {key: spec.template.spec[key] for key in _WHERE if key in spec.template.spec}
-    pod = common.away_from_control_plane({**common.base_pod(), **pod, **wish})
+    asked: Manifest = {key: spec.template.spec[key] for key in _WHERE if key in spec.template.spec}
+    pod = common.away_from_control_plane({**common.base_pod(), **pod, **asked})
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -311,19 +322,19 @@ def _volumes(controller: Controller, *, munged: bool) -> list[Manifest]:
     return volumes
 
 
-def _claim(wish: Persistence, marks: Mapping[str, str]) -> Manifest:
+def _claim(asked: Persistence, marks: Mapping[str, str]) -> Manifest:
     spec: Manifest = {
-        "accessModes": list(wish.access_modes) or ["ReadWriteOnce"],
-        "resources": wish.resources or {"requests": {"storage": _STATE_SIZE}},
+        "accessModes": list(asked.access_modes) or ["ReadWriteOnce"],
+        "resources": asked.resources or {"requests": {"storage": _STATE_SIZE}},
     }
     optional = {
-        "storageClassName": wish.storage_class_name,
-        "selector": wish.selector,
-        "volumeName": wish.volume_name or None,
-        "volumeMode": wish.volume_mode or None,
-        "dataSource": wish.data_source,
-        "dataSourceRef": wish.data_source_ref,
-        "volumeAttributesClassName": wish.volume_attributes_class_name or None,
+        "storageClassName": asked.storage_class_name,
+        "selector": asked.selector,
+        "volumeName": asked.volume_name or None,
+        "volumeMode": asked.volume_mode or None,
+        "dataSource": asked.data_source,
+        "dataSourceRef": asked.data_source_ref,
+        "volumeAttributesClassName": asked.volume_attributes_class_name or None,
     }
     spec |= {key: value for key, value in optional.items() if value is not None}
     return {"metadata": {"name": _STATE_VOLUME, "labels": dict(marks)}, "spec": spec}

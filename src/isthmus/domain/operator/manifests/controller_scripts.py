@@ -4,8 +4,8 @@
                   SUPERVISE  keeps slurmctld running, passes on its log, takes orders
     reconfigure   FOLLOW     brings changed files into /etc/slurm and lets slurmctld take them
 
-Why slurmctld has somebody above it: when it is reconfigured it starts a second process, which reads the new files.
-If that one likes them it goes on alone, under another number; if not, the first goes on as if nothing had happened.
+Why slurmctld has a supervisor: when it is reconfigured it starts a second process, which reads the new files.
+If that one accepts them, it continues alone, with another PID; if not, the first continues unchanged.
 That needs a parent that outlives both. Run by itself in the foreground, slurmctld would end on a bad file.
 
 Nothing of a custom resource is ever part of a script: all that differs comes from mounted files.
@@ -13,7 +13,7 @@ Nothing of a custom resource is ever part of a script: all that differs comes fr
 
 from typing import Final
 
-from isthmus.domain.operator.manifests import waiting
+from isthmus.domain.operator.manifests import startorder
 
 PLACE: Final = "/mnt/slurm"
 """Where the ConfigMap and the Secret of a cluster are mounted together."""
@@ -52,17 +52,36 @@ deliver() {
     done
 }
 
-# Which of several slurmctld is in charge is written down with the state; of one alone, nothing is.
-in_charge() { od -An -tu8 --endian=big -j8 -N8 "$state/heartbeat" 2> /dev/null | tr -d ' ' || true; }
+# What follows is asked twice a second, as long as the pod lives: where it can, the shell reads files itself.
+content() { IFS= read -r -d '' "$2" < "$1" || true; } 2> /dev/null
 
-revision() { cat "$1"/revision.* 2> /dev/null | tr '\n' ' ' || true; }
+# Which of several slurmctld is in charge is written down with the state; of one alone, nothing is.
+in_charge() {
+    [[ -e $state/heartbeat ]] || return 0
+    od -An -tu8 --endian=big -j8 -N8 "$state/heartbeat" 2> /dev/null | tr -d ' ' || true
+}
+
+revision() {
+    local file text
+    for file in "$1"/revision.*; do
+        text=''
+        content "$file" text
+        printf '%s' "${text//$'\n'/ }"
+    done
+}
 
 # By the name of its own Service, a pod would reach itself from an address that is not its own, to which nobody can
 # answer later. Kubelet writes this file anew for each container that it starts.
 know_itself() {
-    local own address names
-    own=$(sed -n "s/^SlurmctldHost=$HOSTNAME(\(.*\))\$/\1/p" "$1/slurm.conf" 2> /dev/null || true)
-    [[ -n $own && ! $(< /etc/hosts) =~ [[:space:]]"$own"($|[[:space:]]) ]] || return 0
+    local conf='' hosts='' own address names line=$'\n'"SlurmctldHost=$HOSTNAME("
+    content "$1/slurm.conf" conf
+    conf=$'\n'$conf
+    [[ $conf == *"$line"* ]] || return 0
+    own=${conf#*"$line"}
+    own=${own%%$'\n'*}
+    own=${own%)}
+    content /etc/hosts hosts
+    [[ -n $own && ! $hosts =~ [[:space:]]"$own"($|[[:space:]]) ]] || return 0
     while read -r address names; do
         [[ " ${names//$'\t'/ } " == *" $HOSTNAME "* ]] || continue
         { echo "$address $own" >> /etc/hosts; } 2> /dev/null || true
@@ -73,8 +92,8 @@ know_itself() {
 
 START: Final = (
     _COMMON
-    + waiting.AWAIT
-    + waiting.TRAP
+    + startorder.AWAIT
+    + startorder.TRAP
     + r"""
 if (( EUID == 0 )); then
     for directory in "$state" "$run" "$etc"; do

@@ -1,7 +1,7 @@
-"""MariaDB for accounts, where nobody names another: one pod, a volume that stays, a password that is made once.
+"""MariaDB for accounting, unless another is named: one pod, a volume that stays, a password that is made once.
 
-At every start the database, the user and the password are made as they should be, before anybody can connect. So
-the first start is like any other, and a changed password counts as soon as the pods are made anew for it.
+At every start the database, the user and the password are made as they should be, before clients can connect. So
+the first start is like any other, and a changed password counts as soon as the pods are recreated for it.
 """
 
 from typing import Final
@@ -69,7 +69,7 @@ _OPTIONS: Final = (
     "--innodb-buffer-pool-size=256M",
     "--innodb-log-file-size=64M",
     "--max-allowed-packet=16M",
-    # Probes come and go without a word.
+    # Probes are not logged.
     "--log-warnings=1",
 )
 
@@ -102,15 +102,15 @@ def service(accounting: Accounting) -> Manifest:
     )
 
 
-def wishes(accounting: Accounting, *, settings: Settings, password_version: str) -> object:
-    """Tell what pods follow from: what has changed when they have to be made anew."""
+def inputs(accounting: Accounting, *, settings: Settings, password_version: str) -> object:
+    """Everything that the pods depend on except our own code: a change recreates them."""
     return msgspec.to_builtins(accounting.spec.database), settings.mariadb_image, password_version
 
 
 def statefulset(accounting: Accounting, *, settings: Settings, password_version: str) -> Manifest:
-    """Make the StatefulSet; its pod is made anew for another version of the password."""
-    meta, marks, wish = accounting.metadata, labels(accounting), accounting.spec.database
-    volume, templates = _volume(wish.persistence)
+    """Make the StatefulSet; its pod is recreated for another version of the password."""
+    meta, marks, asked = accounting.metadata, labels(accounting), accounting.spec.database
+    volume, templates = _volume(asked.persistence)
     template = common.pod_template(
         {
             "containers": [_container(accounting, settings)],
@@ -122,7 +122,7 @@ def statefulset(accounting: Accounting, *, settings: Settings, password_version:
         },
         marks,
         main=CONTAINER,
-        template=wish.template,
+        template=asked.template,
         containers={},
         hashes={names.DATABASE_ACCESS_ANNOTATION: password_version},
     )
@@ -145,10 +145,10 @@ def statefulset(accounting: Accounting, *, settings: Settings, password_version:
 
 def _container(accounting: Accounting, settings: Settings) -> Manifest:
     port = partnames.MARIADB_PORT
-    wish = accounting.spec.database
+    asked = accounting.spec.database
     made: Manifest = {
         "name": CONTAINER,
-        "image": wish.image or settings.mariadb_image,
+        "image": asked.image or settings.mariadb_image,
         "command": ["bash", "-euc", _START, CONTAINER],
         "args": list(_OPTIONS),
         "ports": [{"name": "mysql", "containerPort": port, "protocol": "TCP"}],
@@ -159,7 +159,7 @@ def _container(accounting: Accounting, settings: Settings) -> Manifest:
             *common.mounts([("password", "/run/secrets/database")]),
         ],
     }
-    return made | ({"resources": wish.resources} if wish.resources else {})
+    return made | ({"resources": asked.resources} if asked.resources else {})
 
 
 def _volume(persistence: Persistence) -> tuple[list[Manifest], list[Manifest]]:

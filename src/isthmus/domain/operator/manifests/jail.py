@@ -1,7 +1,7 @@
 """What login and worker pods have in common where people and jobs live in a shared root.
 
     /mnt/jail           the volume, and below it the volumes inside it (sub-mounts)
-    /mnt/jail/.isthmus/ready    is there when it is filled; whoever needs it waits for that, at the last moment
+    /mnt/jail/.isthmus/ready    exists when it is filled; pods that need it wait for it, at the last moment
     bind=...            what of each pod is seen inside: sockets, names of hosts, users, its own /tmp
 
 A worker's slurmd stays outside, and its plugin lets jobs in (`plugstack_line`). On a login node all is inside.
@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from isthmus.domain.operator.manifests import common, users, waiting
+from isthmus.domain.operator.manifests import common, startorder, users
 from isthmus.domain.operator.manifests.common import Manifest
 from isthmus.model.slinky import SharedRoot, SubMount
 
 ROOT: Final = "/mnt/jail"
-READY: Final = f"{ROOT}/.isthmus/ready"
 VOLUME: Final = "jail"
 SCRIPTS: Final = "/opt/slurm_scripts"
 """The directory of the shared root that workers see at the same place, where scripts run outside."""
@@ -35,7 +34,7 @@ if ! command -v isthmus-enter > /dev/null; then
 fi
 chmod 1777 {_TMP}
 [[ -e /etc/hostname ]] || uname -n > /etc/hostname
-{waiting.TRAP}
+{startorder.TRAP}
 waits_for=
 until trouble=$(isthmus-enter root={ROOT} 2>&1); do
     if [[ $trouble != "$waits_for" ]]; then
@@ -52,8 +51,8 @@ for file in passwd group; do ln -sfn {ROOT}/etc/$file /etc/$file; done
 """
 """Bash, after `WAIT`: lets a daemon outside know whom `useradd` made inside, at once.
 
-Who asks Slurm for something is named by the daemon that signs for him: sackd or slurmd. slurmctld believes it, and
-need not know him.
+The daemon that signs a user's request names that user: sackd or slurmd. slurmctld believes it, and need not know
+the user.
 """
 
 PATIENCE: Final[Mapping[str, int]] = MappingProxyType({"failureThreshold": 3600})
@@ -61,12 +60,12 @@ PATIENCE: Final[Mapping[str, int]] = MappingProxyType({"failureThreshold": 3600}
 
 
 def worker_binds(auth_type: str) -> tuple[str, ...]:
-    """Name what jobs see of the pod that they run in."""
+    """What jobs see of the pod that they run in."""
     return (*_EVERYWHERE, *_WORKER, *((_MUNGE,) if auth_type == "munge" else ()))
 
 
 def login_binds(*more: str) -> tuple[str, ...]:
-    """Name what people see of a login pod, which is all that belongs to this pod alone.
+    """What people see of a login pod, which is all that belongs to this pod alone.
 
     With /proc as the container has it: a new one would let who is root there change settings of the whole machine.
     """
@@ -101,7 +100,7 @@ def mounts(shared: SharedRoot, binds: Sequence[str]) -> list[Manifest]:
 
 
 def glance() -> Manifest:
-    """Make the mount of a container that stays outside, and only has to know who is who inside."""
+    """Make the mount of a container that stays outside, and only needs the accounts inside."""
     (made,) = common.mounts([(VOLUME, ROOT)])
     return made
 

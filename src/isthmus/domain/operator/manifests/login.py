@@ -6,8 +6,8 @@
 With a shared root, sshd and all that it starts are programs of that root, and run inside it; sackd stays outside.
 
 Nothing that changes while people work ends their sessions: users, their keys and sshd's settings are mounted files
-that are read anew, sackd takes new keys and configuration while it runs. Only another image or pod template makes
-pods anew.
+that are read again, sackd takes new keys and configuration while it runs. Only another image or pod template makes
+pods again.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.operator import partnames, sshdconfig
-from isthmus.domain.operator.manifests import common, jail, munge, sshd, sssd, users, waiting
+from isthmus.domain.operator.manifests import common, jail, munge, sshd, sssd, startorder, users
 from isthmus.domain.operator.manifests.common import Manifest, Settings
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
@@ -52,7 +52,7 @@ exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_adm
 
 # sackd starts itself again for new keys by the path that it was called with: it must be whole.
 _SACKD: Final = (
-    waiting.AWAIT
+    startorder.AWAIT
     + r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
@@ -93,12 +93,12 @@ def labels(loginset: LoginSet, controller: str) -> dict[str, str]:
 
 
 def selector(loginset: LoginSet) -> str:
-    """Tell how the pods are selected, for the scale subresource."""
+    """How the pods are selected, for the scale subresource."""
     return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={loginset.metadata.name}"
 
 
 def services(loginset: LoginSet, controller: str) -> tuple[Manifest, Manifest]:
-    """Make the Service that gives each pod a name, and the one by which people come in.
+    """Make the Service that gives each pod a name, and the one for logins.
 
     Both also lead to pods that are not ready: when Slurm is away, people can still reach their files.
     """
@@ -136,8 +136,8 @@ def config(loginset: LoginSet, controller: str, *, known: str = "", without_extr
     return sshd.config(loginset.metadata, labels(loginset, controller), files)
 
 
-def wishes(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
-    """Tell what pods follow from: what has changed when they have to be made anew."""
+def inputs(loginset: LoginSet, controller: Controller, *, settings: Settings) -> object:
+    """Everything that the pods depend on except our own code: a change recreates them."""
     spec = loginset.spec
     root = [msgspec.to_builtins(spec.shared_root)] if spec.shared_root else []
     return (
@@ -239,10 +239,11 @@ def _sackd(controller: Controller, image: str, *, munged: bool) -> Manifest:
         "restartPolicy": "Always",
         "command": ["bash", "-euc", _SACKD],
         "env": [{"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)}],
-        # Not a start-up probe: sshd need not wait until there is a slurmctld.
+        # Not a start-up probe: sshd need not wait until there is a slurmctld. Not every second: each time, the
+        # container runtime starts a process, which takes a tenth of a second of CPU time, as long as the pod lives.
         "readinessProbe": {
             "exec": {"command": ["bash", "-c", ready]},
-            "periodSeconds": 1,
+            "periodSeconds": 5,
             "timeoutSeconds": 5,
         },
         "volumeMounts": mounts,

@@ -26,7 +26,7 @@ exec setpriv --reuid=munge --regid=munge --clear-groups munged --foreground
 def sidecar(image: str, *, follow: bool = True) -> Manifest:
     """Make the container, which runs as long as its pod.
 
-    Without `follow`, it keeps its key until the pod is made anew.
+    Without `follow`, it keeps its key until the pod is recreated.
     """
     return {
         "name": "munged",

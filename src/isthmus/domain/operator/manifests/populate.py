@@ -60,7 +60,7 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_name(prefix: str, action: Action) -> str:
-    """Name the Job. There is one for each action at a time: Kubernetes itself sees to that."""
+    """Name of the Job. There is one for each action at a time: Kubernetes itself sees to that."""
     return f"{prefix}{action}-jail"
 
 
@@ -88,7 +88,7 @@ def job(filling: Filling, action: Action, *, settings: Settings) -> Manifest:
                         "action": "FailJob",
                         "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [REFUSED]},
                     },
-                    # A node that is drained or lost is no failure of ours.
+                    # A node that is drained or lost does not count as a failure.
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                 ]
             },

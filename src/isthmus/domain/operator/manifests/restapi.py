@@ -1,4 +1,4 @@
-"""slurmrestd: a Deployment that answers whoever brings a token, and holds no key of its own.
+"""slurmrestd: a Deployment that answers any client with a token, and holds no key of its own.
 
 It refuses to run as root, as Slurm's own user and as nobody, so it has a user for itself. When its configuration
 changes, new pods are ready before old ones go.
@@ -37,7 +37,7 @@ def labels(restapi: RestApi, controller: str) -> dict[str, str]:
 
 
 def selector(restapi: RestApi) -> str:
-    """Tell how the pods are selected, for the scale subresource."""
+    """How the pods are selected, for the scale subresource."""
     return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={restapi.metadata.name}"
 
 
@@ -65,8 +65,8 @@ def completer_service(restapi: RestApi, controller: str) -> Manifest:
     )
 
 
-def wishes(restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]) -> object:
-    """Tell what pods follow from: what has changed when they have to be made anew."""
+def inputs(restapi: RestApi, controller: Controller, *, settings: Settings, files: Mapping[str, str]) -> object:
+    """Everything that the pods depend on except our own code: a change recreates them."""
     return (
         msgspec.to_builtins(restapi.spec.template),
         restapi.spec.slurmrestd,

@@ -21,7 +21,7 @@ CONTAINER: Final = "sconfigcontroller"
 LACKS_PROGRAM: Final = "executable file not found"
 """What container runtimes say of an image that lacks the program to run."""
 NOT_OURS: Final = (
-    "the image has no isthmus: leave out sConfigController.container.image, or name one that is made from ours"
+    "the image has no isthmus: leave out sConfigController.container.image, or build the image from ours"
 )
 
 _METRICS: Final = 8080
@@ -29,7 +29,7 @@ _HEALTH: Final = 8081
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose shared root it is, and what is wished of the pod."""
+    """Whose shared root it is, and what the user sets for the pod."""
 
     cluster: str
     namespace: str
@@ -45,7 +45,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name(prefix: str) -> str:
-    """Name the Deployment, its account, and what that may do."""
+    """Name of the Deployment, its account, and what that may do."""
     return f"{prefix}{APP}"
 
 
@@ -59,7 +59,7 @@ def account(writing: Writing) -> Manifest:
 
 
 def role(writing: Writing) -> Manifest:
-    """Say what it may do in Kubernetes."""
+    """What it may do in Kubernetes."""
     read = ["get", "list", "watch"]
     return {
         "metadata": _metadata(writing),

@@ -56,7 +56,7 @@ main=$BASHPID
 seen=$(state)
 install -m 600 "$plain" "$settled"
 settle
-# People behind a Service share one address: who guesses wrong must not shut out all others. Older ones lack this.
+# People behind a Service share one address: wrong guesses must not lock out all others. Older ones lack this.
 options=()
 lenient='PerSourcePenalties no'
 if ! grep -qi '^[[:space:]]*PerSourcePenalties' "$conf" && "$sshd" -t -f "$plain" -o "$lenient" 2> /dev/null; then

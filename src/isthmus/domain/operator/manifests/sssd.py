@@ -3,8 +3,8 @@
     sssd-conf    Secret    /run/secrets/sssd    the file; SSSD starts again when it changes
     sss          memory    /var/lib/sss         its sockets, by which the login container asks it
 
-Our images have no SSSD. A LoginSet of slurm-operator's chart names a Secret all the same, whether or not anybody is
-in a directory; so an image without it keeps nobody out, and a condition tells of it.
+Our images have no SSSD. A LoginSet of slurm-operator's chart names a Secret all the same, whether or not users are
+in a directory; so an image without it locks nobody out, and a condition reports it.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ NOT_THERE: Final = "sssdConfRef is set, but the image has no sssd: use an image 
 
 _CONF: Final = "/run/secrets/sssd"
 
-# Kubelet tells of an end, and of nothing that a container says while it runs: so it ends once, and then stays idle.
+# Kubelet reports an end, and nothing that a container prints while it runs: so it ends once, and then stays idle.
 _START: Final = rf"""
 if ! command -v sssd > /dev/null; then
     echo '{NOT_THERE}' | tee /dev/termination-log >&2
@@ -45,7 +45,7 @@ exec "$(command -v sssd)" -i --logger=stderr
 
 
 def sidecar(image: str) -> Manifest:
-    """Make the container, beside the one that people are in."""
+    """Make the container, beside that of the logins."""
     return {
         "name": CONTAINER,
         "image": image,
@@ -71,7 +71,7 @@ def volumes(reference: KeyReference) -> list[Manifest]:
 
 
 def condition(pods: Iterable[Pod]) -> Condition | None:
-    """Tell whether SSSD runs in these pods; None while that is not known."""
+    """Whether SSSD runs in these pods; None while that is not known."""
     statuses = [it for pod in pods for it in pod.status.init_container_statuses if it.name == CONTAINER]
     ends = [end for it in statuses for end in (it.state.terminated, it.last_state.terminated) if end]
     if any(NOT_THERE in end.message for end in ends):

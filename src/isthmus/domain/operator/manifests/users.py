@@ -26,12 +26,12 @@ VOLUME: Final = "slurm-users"
 KEYS_SUFFIX: Final = ".authorized_keys"
 
 SUDO_GROUP: Final = "slurm-sudo"
-"""Who is in it may become root on login pods. A group of its own, because that of an image cannot be added to."""
+"""Its members may become root on login pods. A group of its own, because that of an image cannot be extended."""
 _SUDO_GID: Final = 64040
 
 _FIRST_GROUP: Final = 61000
 _GROUPS: Final = 3000
-"""Numbers of groups that have a name only: taken from the name, so that they are the same for ever."""
+"""Numbers of groups that have a name only: taken from the name, so that they are the same forever."""
 
 _OF_IMAGES: Final = frozenset(
     {"root", "daemon", "bin", "sys", "adm", "sudo", "nobody", "nogroup", "munge", "mysql", "sshd", "slurm"}
@@ -66,7 +66,7 @@ def mount() -> Manifest:
 
 
 def roster(users: Iterable[User], given: Mapping[str, str | None]) -> Roster:
-    """Write the files of these users. Whoever cannot be written is left out, and named."""
+    """Write the files of these users. Users that cannot be written are left out, and named."""
     asked = tuple(users)
     problems = list(_clashes(asked))
     kept = [user for user in asked if not _own_trouble(user)]

@@ -18,7 +18,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.operator import partnames
-from isthmus.domain.operator.manifests import common, jail, munge, sshd, users, waiting, workerssh
+from isthmus.domain.operator.manifests import common, jail, munge, sshd, startorder, users, workerssh
 from isthmus.domain.operator.manifests.common import Manifest, Settings
 from isthmus.domain.operator.nodeset import claims
 from isthmus.domain.operator.nodeset.identity import Identity
@@ -41,7 +41,7 @@ if [[ -e /sys/fs/cgroup/cgroup.controllers && -w /sys/fs/cgroup/cgroup.subtree_c
     empty() {
         local pid
         while read -r pid; do echo "$pid" > "$groups/init/cgroup.procs" || true; done < "$groups/cgroup.procs"
-        echo "+${controllers// / +}" > "$groups/cgroup.subtree_control"
+        [[ ! $controllers ]] || echo "+${controllers// / +}" > "$groups/cgroup.subtree_control"
     }
     # Probes may come in while we look.
     for _ in {1..100}; do ! empty 2> /dev/null || break; sleep 0.05; done
@@ -57,7 +57,7 @@ who does so is of another process namespace, beside which slurmd refuses to star
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where shared memory is, on any Linux
 
 _START: Final = (
-    waiting.AWAIT
+    startorder.AWAIT
     + _GROUPS
     + r"""
 shopt -s nullglob
@@ -87,7 +87,7 @@ wait "$slurmd"
 )
 
 # For `sbatch --get-user-env` slurmd runs su, outside: it shall be the user's profile inside that counts. Prologs,
-# epilogs and health checks run outside, too; but who writes them has the shared root before his eyes.
+# epilogs and health checks run outside, too; but their authors see only the shared root.
 _OUTSIDE: Final = rf"""
 cat > /usr/bin/su.inside << EOF
 #!/bin/sh
@@ -170,12 +170,12 @@ def labels(nodeset: NodeSet, controller: str) -> dict[str, str]:
 
 
 def selector(nodeset: NodeSet) -> str:
-    """Tell how the pods of a NodeSet are selected, for the scale subresource."""
+    """How the pods of a NodeSet are selected, for the scale subresource."""
     return f"{names.NAME_LABEL}={APP},{names.INSTANCE_LABEL}={nodeset.metadata.name}"
 
 
 def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, str]) -> str:
-    """Make the hash of what a pod has to be made anew for.
+    """Make the hash of what a pod has to be recreated for.
 
     It is over what users say, not over what we make of it: a new version of the operator restarts nobody's jobs.
     `contents` are hashes of files that slurmd, or a daemon beside it, reads only when it starts.

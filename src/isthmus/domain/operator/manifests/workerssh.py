@@ -1,6 +1,6 @@
-"""sshd of workers: who has a job on a node gets a shell there, as part of that job; nobody else does.
+"""sshd of workers: only users with a job on a node get a shell there, as part of that job.
 
-PAM decides, by pam_slurm_adopt: whoever has no job is refused, and so is everybody while Slurm cannot be asked.
+PAM decides, by pam_slurm_adopt: users without a job are refused, and so are all while Slurm does not answer.
 With a shared root, sshd and all that it starts are inside it, as on login nodes, and see what jobs see. What PAM
 does is yet for the image to say: /etc/pam.d comes from outside, as a directory. Over a single file of the root, it
 would come off as soon as somebody replaces that file by another.
@@ -18,7 +18,7 @@ _PAM: Final = "/etc/pam.d"
 _RUN: Final = "/run/sshd"
 _BINDS: Final = (_PAM, sshdconfig.PLACE, sshdconfig.HOST_KEYS, _RUN)
 
-# The first rule of all: none that comes before it can let anybody in. root is no concern of this module's.
+# The first rule of all: no earlier one can let users in. This module does not judge root.
 _RULE: Final = (
     "account requisite pam_slurm_adopt.so nodename=$ISTHMUS_NODE"
     " action_no_jobs=deny action_unknown=newest action_adopt_failure=deny action_generic_failure=deny"
@@ -35,7 +35,7 @@ if [[ $missing ]]; then
     exec sleep 60
 fi
 """
-"""Bash, where sshd is to run: goes on only if nobody can get round the rule."""
+"""Bash, where sshd is to run: continues only if the rule cannot be bypassed."""
 
 # A shell has what it starts beside itself ignore Ctrl-C, and so would every session.
 _BESIDE: Final = rf"""
@@ -80,7 +80,7 @@ def config(nodeset: NodeSet, marks: dict[str, str], *, known: str = "", without_
 
 
 def hosts(nodeset: NodeSet, pods: Iterable[str]) -> tuple[str, ...]:
-    """Name the nodes of a NodeSet as ssh_known_hosts has them; `pods` are host names of those that are there."""
+    """The nodes of a NodeSet as ssh_known_hosts has them; `pods` are host names of those that are there."""
     if nodeset.spec.scaling_mode == "DaemonSet":
         return tuple(sorted(pods))
     prefix = nodeset.spec.template.spec.get("hostname") or f"{nodeset.metadata.name}-"

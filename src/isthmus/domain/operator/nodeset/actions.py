@@ -4,13 +4,18 @@ Each says why, in words for an Event, a reason in Slurm or the log. Actions on m
 """
 
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from isthmus.domain.operator.nodeset.identity import Identity
 from isthmus.model.meta import Key, OwnerReference
 from isthmus.model.slurm import ReservationRequest
+
+DrainCause = Literal["scale_in", "rollout", "repair", "deletion", "cordon", "terminating"]
+"""Why a node is drained; `terminating` if others deleted its pod."""
+
+ReplacementCause = Literal["rollout", "repair", "ended"]
 
 
 class SetFinalizers(msgspec.Struct, frozen=True):
@@ -26,7 +31,7 @@ class CreatePods(msgspec.Struct, frozen=True):
 
 
 class SaveVictims(msgspec.Struct, frozen=True):
-    """Write into the status who goes, before anything is done to them: whoever takes over chooses the same."""
+    """Write the victims into the status before they are drained, so that the next leader chooses the same."""
 
     victims: tuple[str, ...]
 
@@ -44,7 +49,8 @@ class Drain(msgspec.Struct, frozen=True):
 
     slurm_names: tuple[str, ...]
     reason: str
-    """With our prefix: what carries another belongs to somebody else."""
+    """With our prefix: reasons without it belong to others."""
+    cause: DrainCause
 
 
 class Undrain(msgspec.Struct, frozen=True):
@@ -62,8 +68,8 @@ class DeletePod(msgspec.Struct, frozen=True):
     why: str
     event: str = "SuccessfulDelete"
     """The reason of the Event."""
-    replace: bool = False
-    """Whether another is to take its place (an update, a repair), so that its claims stay."""
+    cause: ReplacementCause | None = None
+    """Why another pod replaces it, so that its claims stay; None if none does."""
     version: str = ""
     """Delete it only at this version: for a pod without a node, which must not get one in the same moment."""
 
@@ -91,14 +97,14 @@ class SetDeadline(msgspec.Struct, frozen=True):
 
 
 class DeleteRecord(msgspec.Struct, frozen=True):
-    """Let Slurm forget a node that nobody will bring back."""
+    """Delete the record of a node that does not come back."""
 
     slurm_name: str
     why: str
 
 
 class ReviseRecord(msgspec.Struct, frozen=True):
-    """Bring what Slurm keeps of these nodes into step: None leaves a thing as it is."""
+    """Update the records of these nodes: None leaves a field as it is."""
 
     slurm_names: tuple[str, ...]
     features: tuple[str, ...] | None = None
@@ -106,7 +112,7 @@ class ReviseRecord(msgspec.Struct, frozen=True):
 
 
 class RequeueJobs(msgspec.Struct, frozen=True):
-    """Put jobs back into Slurm's queue, because their nodes have to go and the policy says so."""
+    """Requeue jobs, because their nodes are removed and the policy says so."""
 
     jobs: tuple[int, ...]
     why: str
@@ -115,7 +121,7 @@ class RequeueJobs(msgspec.Struct, frozen=True):
 
 
 class CancelJobs(msgspec.Struct, frozen=True):
-    """End jobs, because their nodes have to go and the policy says so."""
+    """Cancel jobs, because their nodes are removed and the policy says so."""
 
     jobs: tuple[int, ...]
     why: str

@@ -25,17 +25,14 @@ from isthmus.model.storage import Claim
 class Found(Protocol):
     """Where claims are looked up."""
 
-    def get(self, key: Key) -> Claim | None:
-        """Find one."""
+    def get(self, key: Key) -> Claim | None: ...
 
 
 def claim_name(template: str, nodeset: str, suffix: str) -> str:
-    """Name the claim of a pod that is made from a template."""
     return f"{template}-{nodeset}-{suffix}"
 
 
 def templates(nodeset: NodeSet) -> tuple[str, ...]:
-    """Name the templates."""
     return tuple(str(it.get("metadata", {}).get("name", "")) for it in nodeset.spec.volume_claim_templates)
 
 
@@ -51,7 +48,6 @@ def volumes(nodeset: NodeSet, identity: Identity) -> list[dict[str, Any]]:
 
 
 def manifests(nodeset: NodeSet, identity: Identity, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Make the claims of a pod."""
     owners = _lasting(nodeset)
     made = []
     for template, name in zip(nodeset.spec.volume_claim_templates, templates(nodeset), strict=True):
@@ -70,7 +66,7 @@ def manifests(nodeset: NodeSet, identity: Identity, labels: Mapping[str, str]) -
 
 
 def blocked(nodeset: NodeSet, identity: Identity, claims: Found, *, alive: Iterable[str]) -> str:
-    """Name a claim that is about to vanish under a pod that would be made now; empty if there is none.
+    """A claim that is about to vanish under a pod that would be made now; empty if there is none.
 
     `alive` are the uids of pods that are there.
     """
@@ -89,7 +85,7 @@ def blocked(nodeset: NodeSet, identity: Identity, claims: Found, *, alive: Itera
 def retention(
     nodeset: NodeSet, claims: Found, pods: Iterable[PodView], *, going: frozenset[str]
 ) -> tuple[SetOwners, ...]:
-    """Bring the owners of claims into step; `going` are pods that go for good, by name.
+    """Update the owners of claims; `going` are pods that are not replaced, by name.
 
     What was said of a pod before it was deleted holds while it ends: it is gone by then, and nobody decides on it.
     """

@@ -51,9 +51,9 @@ class Decision(msgspec.Struct, frozen=True):
     needs: Need | None = None
     """What has to be read from Slurm before the rest can be decided."""
     final: bool = False
-    """The NodeSet itself changes by this: it is looked at anew when the cache shows it, and not reported on now."""
+    """The NodeSet itself changes by this: it is decided again when the cache shows it, and not reported now."""
     victims: tuple[str, ...] = ()
-    """For the status: the pods that are to go, until they are gone or wanted again."""
+    """For the status: the pods to delete, until they are gone or needed again."""
     notes: tuple[Note, ...] = ()
     trouble: Trouble = Trouble()
     condition: Condition | None = None
@@ -132,7 +132,7 @@ def _departure_actions(view: View, leaving: Departures) -> tuple[Action, ...]:
     return (
         *((SaveVictims(leaving.victims),) if leaving.victims != view.nodeset.status.victims else ()),
         *claims.retention(view.nodeset, view.claims, view.pods, going=for_good),
-        # Whoever has no node needs nobody's leave.
+        # A pod without a node can be deleted at once.
         *(it for it in leaving.actions if _is_placeless(it)),
         *(it for it in leaving.actions if not _is_placeless(it)),
     )
@@ -143,7 +143,7 @@ def _is_placeless(action: Action) -> bool:
 
 
 def _untold(view: View) -> tuple[Action, ...]:
-    """What Slurm was told a moment ago and has not taken is left for a while: an older one knows no topology."""
+    """An update that Slurm did not take is not repeated for a while: an older Slurm knows no topology."""
     return tuple(it for it in revisions(view) if it not in view.revision_tried)
 
 

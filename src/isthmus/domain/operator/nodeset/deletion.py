@@ -1,4 +1,4 @@
-"""When a deleted NodeSet may go: when its nodes have been drained.
+"""When the finalizers of a deleted NodeSet are removed: when its nodes have been drained.
 
 finalizer      goes when
 drain          no pod is left
@@ -14,7 +14,7 @@ from isthmus.domain.operator.nodeset.view import View
 
 
 def finalizers(view: View) -> tuple[str, ...]:
-    """Tell which finalizers the NodeSet is to carry, those of others included, in the order that they have."""
+    """The finalizers that the NodeSet should have, those of others included, in their order."""
     there = view.nodeset.metadata.finalizers
     wanted = {
         names.DRAIN_FINALIZER: _needs_draining(view),
@@ -31,7 +31,7 @@ def _needs_draining(view: View) -> bool:
 
 
 def _needs_clearing(view: View) -> bool:
-    """Whether there is a reservation in Slurm, or may be one. Who cannot ask waits."""
+    """Whether there is a reservation in Slurm, or may be one while Slurm does not answer."""
     scheduled = view.nodeset.spec.update_strategy.type == "ScheduledUpdate" and not view.deleting
     may_be_there = names.RESERVATION_FINALIZER in view.nodeset.metadata.finalizers
     surely_gone = view.slurm_in_touch and view.reservations is not None and our_reservation(view) is None

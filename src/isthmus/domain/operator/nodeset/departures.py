@@ -1,20 +1,28 @@
-"""Which worker pods go and why, and what has to happen in Slurm before.
+"""Which worker pods are deleted and why, and what has to happen in Slurm before.
 
     who goes      for good: what is too many (`victims`), has no place, or goes with the NodeSet
                   to come back: what is old (`rollout`), what does not come into service (`repair`)
     what it takes drain, wait for the jobs as long as the policy says (`patience`), delete the pod
 
 The order of the actions matters: protection comes before a node takes jobs again, and goes after it has stopped.
-Nobody goes because of what this says alone: whoever acts reads Slurm once more before a pod is deleted.
+No pod is deleted by this alone: the runner reads Slurm once more before it deletes one.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from isthmus.domain.operator.nodeset import patience
-from isthmus.domain.operator.nodeset.actions import Action, DeletePod, Drain, Protect, Undrain, Unprotect
+from isthmus.domain.operator.nodeset.actions import (
+    Action,
+    DeletePod,
+    Drain,
+    Protect,
+    ReplacementCause,
+    Undrain,
+    Unprotect,
+)
 from isthmus.domain.operator.nodeset.drains import UNREGISTERED_GRACE, Cause, drains, may_go, seconds_since_start
 from isthmus.domain.operator.nodeset.protection import protection
 from isthmus.domain.operator.nodeset.repair import Repair, to_repair
@@ -24,7 +32,7 @@ from isthmus.domain.operator.nodeset.victims import victims
 from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import Condition
 
-_COMING_BACK: Final = frozenset({"update", "restart"})
+_COMING_BACK: Final[Mapping[Cause, ReplacementCause]] = {"update": "rollout", "restart": "repair"}
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -36,13 +44,13 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Departures(msgspec.Struct, frozen=True):
-    """What to do, in this order; who was chosen; what to report; when to look again even if nothing changes."""
+    """What to do, in this order; which pods were chosen; what to report; when to look again if nothing changes."""
 
     actions: tuple[Action, ...] = ()
     victims: tuple[str, ...] = ()
-    """For the status: the pods that are to go, until they are gone or wanted again."""
+    """For the status: the pods to delete, until they are gone or needed again."""
     waiting: tuple[str, ...] = ()
-    """Those of them that cannot go yet."""
+    """Those of them that cannot be deleted yet."""
     leaving_for_good: tuple[str, ...] = ()
     """Those of them that no other pod replaces."""
     notes: tuple[Note, ...] = ()
@@ -89,7 +97,7 @@ def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
 
 
 def _departing(view: View) -> tuple[dict[str, Cause], Repair]:
-    """Find who is to go, first for good and then to come back, each for the first cause that applies."""
+    """Find the pods to delete, first those without a replacement, each for the first cause that applies."""
     ends = patience.deadlines(view)
     departing: dict[str, Cause] = {}
     present = {pod.name for pod in view.pods if not pod.leaving}
@@ -104,7 +112,7 @@ def _departing(view: View) -> tuple[dict[str, Cause], Repair]:
 
 
 def _until_sure(view: View, departing: Collection[str]) -> Iterator[float]:
-    """Tell when it is sure that a pod which Slurm does not know, though it is ready, will not register any more."""
+    """When it is sure that a pod which Slurm does not know, though it is ready, will not register any more."""
     for pod in view.pods:
         if pod.name in departing and pod.ready and pod.slurm is None and view.slurm_in_touch:
             left = UNREGISTERED_GRACE - seconds_since_start(view, pod)
@@ -126,16 +134,16 @@ def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
         pod.uid,
         why,
         event=event,
-        replace=cause in _COMING_BACK,
+        cause=_COMING_BACK.get(cause),
         version="" if pod.node_name else pod.pod.metadata.resource_version,
     )
 
 
 def _why(cause: Cause, repair: Repair, name: str) -> str:
     return {
-        "scale-in": "it is one too many",
+        "scale-in": "the NodeSet was scaled in",
         "deletion": "its NodeSet is being deleted",
-        "update": "it was made from another specification",
+        "update": "its specification changed",
         "restart": repair.pods.get(name, ""),
     }[cause]
 

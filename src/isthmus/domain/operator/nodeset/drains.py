@@ -1,4 +1,4 @@
-"""Which Slurm nodes get no more jobs, and which pods can go without costing one.
+"""Which Slurm nodes are drained, and which pods can be deleted without losing a job.
 
     wanted in Kubernetes        in Slurm now                       what is done
     pod is to go, or goes       open                               drain, all that go for one cause at once
@@ -16,24 +16,32 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from isthmus import names
-from isthmus.domain.operator.nodeset.actions import Drain, Undrain
+from isthmus.domain.operator.nodeset.actions import Drain, DrainCause, Undrain
 from isthmus.domain.operator.nodeset.view import BUSY_STATES, PodView, View
 from isthmus.model.meta import condition
 from isthmus.model.node import Node
 from isthmus.model.slurm import Node as SlurmNode
 
 Cause = Literal["scale-in", "update", "restart", "deletion"]
-"""Why a pod is to go."""
+"""Why a pod is deleted."""
+
+_DRAIN_CAUSES: Final[Mapping[Cause | None, DrainCause]] = {
+    "scale-in": "scale_in",
+    "update": "rollout",
+    "restart": "repair",
+    "deletion": "deletion",
+    None: "terminating",
+}
 
 OURS: Final = names.DRAIN_REASON_PREFIX
-"""Reasons that begin so are ours; the word is that of slurm-operator, whose drains we take over."""
+"""Reasons that begin with this are ours; the prefix is slurm-operator's, whose drains we take over."""
 
 UNREGISTERED_GRACE: Final = 60.0
 """A ready pod that Slurm does not know may be about to register, for so many seconds after its start."""
 
 _LEAVING: Final = "pending termination for "
 _TERMINATING: Final = "terminating"
-_LONGEST_REASON: Final = 256
+_MAX_REASON_CHARS: Final = 256
 _ESCAPE: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
 
@@ -43,7 +51,7 @@ def is_ours(reason: str) -> bool:
 
 
 def says_leaving(reason: str) -> bool:
-    """Whether a reason of ours says that the node is to go, and not only that it rests."""
+    """Whether a reason of ours says that the node is removed, and not only cordoned."""
     return is_ours(reason) and (_LEAVING in reason or reason.endswith(_TERMINATING))
 
 
@@ -57,7 +65,7 @@ def is_occupied(node: SlurmNode) -> bool:
     """Whether a job of Slurm is there, or has not been cleaned up after.
 
     When a node is down because its slurmd does not answer, Slurm has ended its jobs or put them back into the
-    queue. It goes on saying COMPLETING, for nobody is left to tell it otherwise.
+    queue. It stays COMPLETING, since no slurmd is left to report its end.
     """
     states = frozenset(node.state)
     if {"DOWN", "NOT_RESPONDING"} <= states:
@@ -71,7 +79,7 @@ def is_free(node: SlurmNode) -> bool:
 
 
 def may_go(view: View, pod: PodView) -> bool:
-    """Whether no job can be lost with this pod, as far as what is known goes. Without Slurm, nothing is known."""
+    """Whether no job can be lost with this pod, by what is known. Without Slurm, nothing is known."""
     if pod.finished or not pod.node_name:
         return True
     if not view.slurm_in_touch:
@@ -82,7 +90,7 @@ def may_go(view: View, pod: PodView) -> bool:
 
 
 def seconds_since_start(view: View, pod: PodView) -> float:
-    """Tell for how long a pod has been running; 0 if it does not say."""
+    """For how long a pod has been running; 0 if it does not say."""
     started = pod.pod.status.start_time
     return (view.now - started).total_seconds() if started else 0.0
 
@@ -90,7 +98,7 @@ def seconds_since_start(view: View, pod: PodView) -> float:
 def drains(
     view: View, departing: Mapping[str, Cause], *, propagated: Collection[str] = ()
 ) -> tuple[Drain | Undrain, ...]:
-    """Decide which nodes to drain and which to take back. `departing` are pods that are to go, by name."""
+    """Decide which nodes to drain and which to resume. `departing` are pods to delete, by name."""
     if not view.slurm_in_touch:
         return ()
     going: dict[Cause | None, list[PodView]] = {}
@@ -110,13 +118,16 @@ def drains(
             back.append(pod.slurm_name)
     return (
         *((Undrain(tuple(back)),) if back else ()),
-        *(Drain(_names(pods), _leaving_reason(view, pods, cause)) for cause, pods in going.items()),
-        *(Drain(tuple(found), reason) for reason, found in resting.items()),
+        *(
+            Drain(_names(pods), _leaving_reason(view, pods, cause), _DRAIN_CAUSES[cause])
+            for cause, pods in going.items()
+        ),
+        *(Drain(tuple(found), reason, "cordon") for reason, found in resting.items()),
     )
 
 
 def cordon_reason(pod: PodView, node: Node, propagated: Collection[str] = ()) -> str:
-    """Say to Slurm why a node is cordoned: as its administrator says, as its conditions say, or just so."""
+    """The reason in Slurm for a cordoned node: its administrator's, that of its conditions, or a general one."""
     if told := sanitised(node.metadata.annotations.get(names.NODE_CORDON_REASON_ANNOTATION, "")):
         return f"{OURS}{told}"
     found = (condition(node.status.conditions, type_) for type_ in propagated)
@@ -127,20 +138,27 @@ def cordon_reason(pod: PodView, node: Node, propagated: Collection[str] = ()) ->
 
 
 def sanitised(text: str) -> str:
-    """Make one printable line of what somebody wrote, of at most 256 characters."""
+    """One printable line of at most 256 characters."""
     plain = "".join(it if it.isprintable() else " " for it in _ESCAPE.sub("", text))
-    return " ".join(plain.split())[:_LONGEST_REASON].rstrip()
+    return " ".join(plain.split())[:_MAX_REASON_CHARS].rstrip()
+
+
+def held_reason(pod: PodView, propagated: Collection[str] = ()) -> str:
+    """Why a node is to take no jobs, as far as its pod and its machine tell; empty if it may."""
+    if pod.leaving:
+        return f"{OURS}Pod ({pod.key}) is {_TERMINATING}"
+    return _resting_reason(pod, propagated)
 
 
 def _resting_reason(pod: PodView, propagated: Collection[str]) -> str:
-    """Say why a pod that stays takes no jobs; empty if it should take some."""
+    """Why a pod that stays takes no jobs; empty if it should take some."""
     if pod.kube_node is not None and pod.kube_cordoned:
         return cordon_reason(pod, pod.kube_node, propagated)
     return f"{OURS}Pod ({pod.key}) was cordoned" if pod.cordoned else ""
 
 
 def _leaving_reason(view: View, pods: Iterable[PodView], cause: Cause | None) -> str:
-    """Say why nodes are to go, or (None) go already: one text for all of them, so that one request does."""
+    """Why nodes are removed, or (None) are being removed already: one text for all, for one request."""
     how = f"{_LEAVING}{cause}" if cause else _TERMINATING
     first, *others = pods
     if others:
@@ -149,7 +167,7 @@ def _leaving_reason(view: View, pods: Iterable[PodView], cause: Cause | None) ->
 
 
 def _has_to_be_told(node: SlurmNode) -> bool:
-    """Whether a node that goes is open, or rests for a reason of ours that says less."""
+    """Whether a node to remove is open, or drained with a reason of ours that says less."""
     if "DRAIN" in node.state and "UNDRAIN" not in node.state:
         return is_ours(node.reason) and not says_leaving(node.reason)
     return not is_shut(node)
@@ -162,7 +180,7 @@ def _wants_reason(node: SlurmNode, reason: str) -> bool:
 
 
 def _is_to_come_back(pod: PodView, node: SlurmNode) -> bool:
-    """Whether we drained a node that is to stay, and that has a slurmd to run jobs."""
+    """Whether we drained a node that stays, and that has a slurmd to run jobs."""
     return pod.draining and is_ours(node.reason) and pod.ready
 
 

@@ -1,9 +1,9 @@
-"""Who a worker pod is: its name, its number, and the name of its Slurm node.
+"""The identity of a worker pod: its name, its ordinal, and the name of its Slurm node.
 
     StatefulSet mode   pod workers-3            Slurm node workers-3, or PREFIX3 where the template gives a hostname
     DaemonSet mode     pod workers-gpu-a        Slurm node gpu-a, after the Kubernetes node gpu-a.example.org
 
-A name is a function of the NodeSet and the number or node, so whoever makes a pod twice makes one.
+A name is a function of the NodeSet and the number or node, so a pod that is created twice is one.
 """
 
 import re
@@ -19,11 +19,11 @@ from isthmus.model.slinky import NodeSet
 Mode = Literal["StatefulSet", "DaemonSet"]
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_LONGEST_POD_NAME: Final = 253
+_MAX_POD_NAME_CHARS: Final = 253
 
 
 class Identity(Data, frozen=True):
-    """What tells one worker pod from the others of its NodeSet."""
+    """What distinguishes a worker pod from the others of its NodeSet."""
 
     pod: str
     hostname: str
@@ -36,7 +36,7 @@ class Identity(Data, frozen=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Make the labels that say so."""
+        """The labels of such a pod."""
         marks = {
             # A label takes 63 characters; that is enough for any pod with an ordinal.
             names.POD_NAME_LABEL: self.pod[:63].rstrip("-."),
@@ -47,7 +47,7 @@ class Identity(Data, frozen=True):
 
     @property
     def claim_suffix(self) -> str:
-        """Tell what its claims are told apart by."""
+        """What distinguishes its claims."""
         return self.padded or self.hostname
 
 
@@ -68,12 +68,12 @@ def on_node(nodeset: NodeSet, node: Node) -> Identity:
             f"node {node.metadata.name} cannot be called {hostname[:70]!r} in Slurm",
             remedy=f"annotate it with {names.NODE_HOSTNAME_ANNOTATION}: lower-case letters, digits and dashes",
         )
-    name = f"{nodeset.metadata.name}-{hostname}"[:_LONGEST_POD_NAME]
+    name = f"{nodeset.metadata.name}-{hostname}"[:_MAX_POD_NAME_CHARS]
     return Identity(pod=name, hostname=hostname, mode="DaemonSet", node=node.metadata.name)
 
 
 def daemon_hostname(node: Node) -> str:
-    """Tell the Slurm name of a Kubernetes node: as annotated, or the first part of its own name."""
+    """The Slurm name of a Kubernetes node: as annotated, or the first part of its own name."""
     return node.metadata.annotations.get(names.NODE_HOSTNAME_ANNOTATION) or node.metadata.name.partition(".")[0]
 
 
@@ -84,18 +84,17 @@ def ordinal_of(nodeset: str, pod: Pod) -> int | None:
 
 
 def mode_of(pod: Pod) -> Mode:
-    """Tell in which mode a pod was made."""
     return "DaemonSet" if pod.metadata.labels.get(names.SCALING_MODE_LABEL) == "DaemonSet" else "StatefulSet"
 
 
 def slurm_name(pod: Pod) -> str:
-    """Tell the name under which its slurmd registers."""
+    """The name under which its slurmd registers."""
     labels = pod.metadata.labels
     return labels.get(names.POD_HOSTNAME_LABEL) or pod.spec.hostname or pod.metadata.name
 
 
 def node_of(pod: Pod) -> str:
-    """Tell the Kubernetes node that a pod runs on or, while it waits, has to run on; empty if that is open."""
+    """The Kubernetes node that a pod runs on or, while it waits, has to run on; empty if that is open."""
     if pod.spec.node_name:
         return pod.spec.node_name
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity

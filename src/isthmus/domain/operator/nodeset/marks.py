@@ -1,4 +1,4 @@
-"""What Kubernetes nodes say of their Slurm nodes: features and a place in Slurm's topology, by annotations.
+"""Annotations of Kubernetes nodes for their Slurm nodes: features and a place in Slurm's topology.
 
     features.slinky.slurm.net/spec: fast,ssd            features k8s/fast and k8s/ssd, beside all others
     topology.slinky.slurm.net/spec: topo-switch:s2      the place in the topology

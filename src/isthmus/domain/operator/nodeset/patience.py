@@ -1,9 +1,9 @@
-"""For how long a node that is to go may finish its jobs, and what becomes of them then.
+"""How long a draining node may finish its jobs, and what happens to them then.
 
 The clock is Slurm's own: a drain of ours says since when. When it has taken longer than the policy allows:
 
     Wait       nothing; an Event names the jobs
-    Requeue    jobs that can be are put back into the queue; for the others we go on waiting
+    Requeue    jobs that can be are put back into the queue; the others are waited for
     Cancel     the jobs are ended
 """
 
@@ -35,7 +35,7 @@ _NAMED: Final = 8
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """What to do about jobs that keep nodes from going, and what to tell."""
+    """What to do about jobs that delay a drain, and what to report."""
 
     actions: tuple[RequeueJobs | CancelJobs, ...] = ()
     note: str = ""
@@ -54,14 +54,14 @@ def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[Job]]:
 
 
 def deadlines(view: View) -> dict[str, datetime]:
-    """Tell when the last job on each pod's node ends at the latest, where jobs were read."""
+    """When the last job on each pod's node ends at the latest, where jobs were read."""
     by_node = jobs_by_node(view.jobs or ())
     ends = {pod.name: [_end(job) for job in by_node.get(pod.slurm_name, ())] for pod in view.pods}
     return {name: max(found) for name, found in ends.items() if found}
 
 
 def marks(view: View, departing: Collection[str]) -> tuple[SetDeadline, ...]:
-    """Write onto pods that are to go until when they wait at most, and take it off those that do not."""
+    """Annotate pods to delete with the latest end of their jobs, and remove it from the others."""
     ends = deadlines(view)
     changes = []
     for pod in view.pods:
@@ -75,7 +75,7 @@ def marks(view: View, departing: Collection[str]) -> tuple[SetDeadline, ...]:
 
 
 def overdue(view: View, departing: Collection[str]) -> Overdue:
-    """Decide what becomes of jobs on nodes that were to go before now."""
+    """Decide about jobs on nodes whose drain takes too long."""
     policy = view.nodeset.spec.drain
     if not policy.timeout or not view.slurm_in_touch:
         return Overdue()
@@ -102,11 +102,11 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
     if not held:
         return Overdue(look_again=ASK_AGAIN)  # What is left is cleaning up.
     all_jobs = {job.job_id: job for jobs in held.values() for job in jobs}
-    where = f"{_some(held)} cannot go because of {_some(f'job {it}' for it in all_jobs)}"
+    where = f"{_some(held)} cannot be drained because of {_some(f'job {it}' for it in all_jobs)}"
     timeout = view.nodeset.spec.drain.timeout
     match view.nodeset.spec.drain.on_timeout:
         case "Cancel":
-            why = f"NodeSet {view.nodeset.metadata.key} ends jobs on nodes that go after {timeout}"
+            why = f"NodeSet {view.nodeset.metadata.key} cancels jobs on nodes that are drained after {timeout}"
             return Overdue(
                 (CancelJobs(tuple(all_jobs), why),),
                 f"cancelling jobs after {timeout}: {where}",
@@ -119,7 +119,7 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
             note = f"requeueing jobs after {timeout}: {where}"
             if stuck:
                 note += f"; {_some(f'job {it}' for it in stuck)} cannot be requeued and is waited for"
-            why = f"NodeSet {view.nodeset.metadata.key} requeues jobs on nodes that go after {timeout}"
+            why = f"NodeSet {view.nodeset.metadata.key} requeues jobs on nodes that are drained after {timeout}"
             actions = (RequeueJobs(tuple(able), why, cleared),) if able else ()
             return Overdue(actions, note, look_again=ASK_AGAIN)
         case _:
@@ -128,7 +128,7 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
 
 
 def unmarked(view: View, departing: Collection[str]) -> bool:
-    """Whether jobs have to be read to tell until when some pod waits."""
+    """Whether jobs have to be read to know until when some pod waits."""
     if view.jobs is not None or view.jobs_in or not view.slurm_in_touch:
         return False
     return any(

@@ -6,7 +6,7 @@
 A cordon changes neither: who cordons a node wants it drained, not its slurmd gone; and one that crashed comes back.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ TOLERATED_BY_DAEMONS: Final[tuple[Mapping[str, str], ...]] = (
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
 )
-"""What a pod that belongs to its node puts up with: it has nowhere else to go."""
+"""Taints that a pod of a certain node tolerates: it cannot run elsewhere."""
 
 _LENIENT: Final = tuple(msgspec.convert(it, Toleration) for it in TOLERATED_BY_DAEMONS)
 _ANY_NO_SCHEDULE: Final = Toleration(operator="Exists", effect="NoSchedule")
@@ -35,7 +35,7 @@ class Demand(Data, frozen=True):
     requests: Mapping[str, str] = EMPTY
 
     def may_start(self, node: Node) -> str | None:
-        """Say why a node gets no pod, or None if it does."""
+        """Why a node gets no pod, or None if it does."""
         if node.metadata.deletion_timestamp is not None:
             return "is being deleted"
         wrong = misfit(_with(self.constraints, _LENIENT), node)
@@ -44,7 +44,7 @@ class Demand(Data, frozen=True):
         return wrong
 
     def may_stay(self, node: Node) -> bool:
-        """Whether a pod that runs on a node may go on there."""
+        """Whether a pod that runs on a node may keep running there."""
         return misfit(_with(self.constraints, (*_LENIENT, _ANY_NO_SCHEDULE)), node) is None
 
 
@@ -78,17 +78,12 @@ def _with_quantities_as_text(part: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def fitting(nodes: Iterable[Node], demand: Demand) -> tuple[Node, ...]:
-    """Choose the nodes that get a pod, by name."""
-    return tuple(sorted((it for it in nodes if demand.may_start(it) is None), key=lambda it: it.metadata.name))
-
-
 def _with(constraints: Constraints, tolerations: tuple[Toleration, ...]) -> Constraints:
     return msgspec.structs.replace(constraints, tolerations=(*constraints.tolerations, *tolerations))
 
 
 def _lacking(requests: Mapping[str, str], node: Node) -> str:
-    """Name what a node could not give even if it were empty. One that does not say is not asked."""
+    """What a node could not give even if it were empty. One that does not say is not asked."""
     allocatable = node.status.allocatable
     if not allocatable:
         return ""

@@ -1,4 +1,4 @@
-"""Which worker pods there should be: what is missing, and what has no place any more.
+"""Which worker pods should exist: what is missing, and what has no place any more.
 
     StatefulSet mode   as many as replicas, under the lowest free ordinals
     DaemonSet mode     one on each Kubernetes node that fits
@@ -9,6 +9,7 @@ how they go is decided with Slurm (`drains`, `victims`, `rollout`). Nothing here
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count, islice
 from typing import Final, TypeVar
@@ -27,34 +28,38 @@ from isthmus.model.slinky import NodeSet
 K = TypeVar("K", bound=Hashable)
 
 CRASH_PAUSE: Final = 10.0
-"""A pod that ended sooner than this is left for so many seconds, so that one that always ends is no storm."""
+"""Seconds for which a pod that ended early is kept, so that one that always ends is not recreated in a loop."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is to be made, and what is to go."""
+    """Which pods to create, and which to delete."""
 
     desired: int
     create: tuple[Identity, ...] = ()
     delete: tuple[DeletePod, ...] = ()
     """Pods in which no job can be."""
     unwanted: frozenset[str] = frozenset()
-    """Pods that have to go, by name, but may hold jobs."""
+    """Pods that have to be deleted, by name, but may hold jobs."""
     complaints: tuple[str, ...] = ()
     look_again: float | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class _Draft:
-    """A plan as it comes together."""
+    """A plan as it comes together, and what it is made from."""
 
-    def __init__(self, now: datetime) -> None:
-        self._now = now
-        self.delete: list[DeletePod] = []
-        self.unwanted: set[str] = set()
-        self.complaints: list[str] = []
-        self.look_again: float | None = None
+    nodeset: NodeSet
+    nodes: Mapping[str, Node]
+    demand: Demand
+    made: Collection[str]
+    now: datetime
+    delete: list[DeletePod] = field(default_factory=list)
+    unwanted: set[str] = field(default_factory=set)
+    complaints: list[str] = field(default_factory=list)
+    look_again: float | None = None
 
     def release(self, pod: PodView, why: str) -> None:
-        """Let a pod go: at once if nothing can run in it, else when Slurm says so."""
+        """Delete a pod: at once if nothing can run in it, else when its node is drained."""
         if pod.leaving:
             return
         if not pod.node_name:
@@ -68,7 +73,7 @@ class _Draft:
         if pod.leaving:
             return
         created = pod.pod.metadata.creation_timestamp
-        age = (self._now - created).total_seconds() if created else CRASH_PAUSE
+        age = (self.now - created).total_seconds() if created else CRASH_PAUSE
         if age < CRASH_PAUSE:
             wait = CRASH_PAUSE - age
             self.look_again = wait if self.look_again is None else min(wait, self.look_again)
@@ -76,7 +81,7 @@ class _Draft:
         phase, told = pod.pod.status.phase, pod.pod.status.message or pod.pod.status.reason
         why = f"it has ended ({phase}{f': {told}' if told else ''})"
         event = f"{phase}DaemonPod" if pod.mode == "DaemonSet" else f"{phase}Pod"
-        self.delete.append(DeletePod(pod.name, pod.uid, why, event=event, replace=True))
+        self.delete.append(DeletePod(pod.name, pod.uid, why, event=event, cause="ended"))
 
     def done(self, desired: int, create: Iterable[Identity]) -> Plan:
         return Plan(
@@ -102,7 +107,7 @@ def plan(
 
     `made` are names of pods that we have just created and that the cache does not show yet: they are there.
     """
-    draft = _Draft(now)
+    draft = _Draft(nodeset=nodeset, nodes=nodes, demand=demand, made=made, now=now)
     if nodeset.metadata.deletion_timestamp is not None:
         for pod in pods:
             draft.release(pod, "its NodeSet is being deleted")
@@ -114,26 +119,17 @@ def plan(
         elif pod.finished:
             draft.bury(pod)
     mine = [pod for pod in pods if pod.mode == mode]
-    if mode == "DaemonSet":
-        return _by_node(nodeset, mine, draft, nodes=nodes, demand=demand, made=made)
-    return _by_number(nodeset, mine, draft, nodes=nodes, demand=demand, made=made)
+    return _by_node(mine, draft) if mode == "DaemonSet" else _by_number(mine, draft)
 
 
 # StatefulSet mode
 
 
-def _by_number(
-    nodeset: NodeSet,
-    pods: Sequence[PodView],
-    draft: _Draft,
-    *,
-    nodes: Mapping[str, Node],
-    demand: Demand,
-    made: Collection[str],
-) -> Plan:
+def _by_number(pods: Sequence[PodView], draft: _Draft) -> Plan:
+    nodeset = draft.nodeset
     taken = {pod.ordinal for pod in pods}
     # Names that are in the way although they carry no ordinal of ours, or belong to pods not yet in the cache.
-    there = {pod.name for pod in pods} | set(made)
+    there = {pod.name for pod in pods} | set(draft.made)
     unseen = len(there) - len({pod.name for pod in pods})
     for twins in _shared(pods, key=lambda pod: pod.ordinal).values():
         _keep_one(twins, draft, "another pod has its ordinal")
@@ -144,34 +140,26 @@ def _by_number(
         for ordinal in count():
             if ordinal in taken:
                 continue
-            identity = numbered(nodeset, ordinal, node=_pin(pins.get(str(ordinal), ""), nodes, demand))
+            identity = numbered(nodeset, ordinal, node=_pin(pins.get(str(ordinal), ""), draft))
             if identity.pod not in there:
                 yield identity
 
     return draft.done(nodeset.spec.replicas, islice(free(), max(0, missing)))
 
 
-def _pin(node: str, nodes: Mapping[str, Node], demand: Demand) -> str:
+def _pin(node: str, draft: _Draft) -> str:
     """Keep a pin only as long as the pod could run there."""
-    found = nodes.get(node)
-    return node if found is not None and demand.may_start(found) is None else ""
+    found = draft.nodes.get(node)
+    return node if found is not None and draft.demand.may_start(found) is None else ""
 
 
 # DaemonSet mode
 
 
-def _by_node(
-    nodeset: NodeSet,
-    pods: Sequence[PodView],
-    draft: _Draft,
-    *,
-    nodes: Mapping[str, Node],
-    demand: Demand,
-    made: Collection[str],
-) -> Plan:
+def _by_node(pods: Sequence[PodView], draft: _Draft) -> Plan:
     there = _shared(pods, key=lambda pod: node_of(pod.pod))
-    taken = {pod.name for pod in pods} | set(made)
-    wanted = _identities(nodeset, nodes, draft, demand=demand, there=there)
+    taken = {pod.name for pod in pods} | set(draft.made)
+    wanted = _identities(draft, there=there)
     create = []
     for name, identity in wanted.items():
         mine = there.pop(name, [])
@@ -186,28 +174,21 @@ def _by_node(
     for name, mine in there.items():
         for pod in mine:
             # A pod that was bound to a node that is gone is Kubernetes' to remove; nor may we know the node yet.
-            if name in nodes or not pod.node_name:
+            if name in draft.nodes or not pod.node_name:
                 draft.release(pod, f"it has no place on node {name}")
     return draft.done(len(wanted), create)
 
 
-def _identities(
-    nodeset: NodeSet,
-    nodes: Mapping[str, Node],
-    draft: _Draft,
-    *,
-    demand: Demand,
-    there: Mapping[str, Sequence[PodView]],
-) -> dict[str, Identity]:
-    """Tell which nodes have a pod or get one, and who that is."""
+def _identities(draft: _Draft, *, there: Mapping[str, Sequence[PodView]]) -> dict[str, Identity]:
+    """Which nodes have a pod or get one, and its identity."""
     wanted: dict[str, Identity] = {}
     hostnames: dict[str, str] = {}
-    for name in sorted(nodes):
-        node = nodes[name]
+    demand = draft.demand
+    for name, node in sorted(draft.nodes.items()):
         if not (demand.may_stay(node) if name in there else demand.may_start(node) is None):
             continue
         try:
-            identity = on_node(nodeset, node)
+            identity = on_node(draft.nodeset, node)
         except Terminal as error:
             draft.complaints.append(str(error))
             continue
@@ -233,7 +214,7 @@ def _shared(pods: Sequence[PodView], *, key: Callable[[PodView], K]) -> dict[K, 
 
 
 def _keep_one(pods: Sequence[PodView], draft: _Draft, why: str) -> None:
-    """Keep the oldest that is ready, and let its twins go."""
+    """Keep the oldest that is ready, and release the others."""
     alive = sorted((pod for pod in pods if not pod.leaving and not pod.finished), key=_seniority)
     for twin in alive[1:]:
         draft.release(twin, why)

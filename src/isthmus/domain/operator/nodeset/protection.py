@@ -23,7 +23,7 @@ MARKS: Final[Mapping[str, Mapping[str, str]]] = {
 def protection(view: View, opening: Collection[str] = ()) -> tuple[Protect | Unprotect, ...]:
     """Decide whose protection changes. `opening` are Slurm nodes that are about to take jobs again.
 
-    Without Slurm nothing changes, except that the user may have no wish for it.
+    Without Slurm nothing changes, unless the user turned it off.
     """
     changes: list[Protect | Unprotect] = []
     for pod in view.pods:

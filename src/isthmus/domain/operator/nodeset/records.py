@@ -1,11 +1,11 @@
-"""What slurmctld remembers of nodes whose pods are gone, and when it may forget them.
+"""Records in slurmctld of nodes whose pods are gone, and when they are deleted.
 
-slurmctld keeps the record of a dynamic node for ever, and what the record says goes before what a slurmd says that
+slurmctld keeps the record of a dynamic node forever, and what the record says goes before what a slurmd says that
 registers under its name later.
 
     its pod is gone, another comes     kept: jobs that wait may name the node, and must not lose it
     another of a new shape comes       deleted before that one registers, for it would be turned away
-    its pod is gone for good           deleted
+    its pod does not come back           deleted
     DaemonSet mode                     deleted only if pruneSlurmNodeRecords says so and its Kubernetes node is gone
 
 Slurm itself refuses to delete a node that has a job or is in a reservation; then it is tried again later. Records
@@ -26,7 +26,7 @@ _DYNAMIC: Final = "DYNAMIC_NORM"
 
 
 def records(view: View, shape: Shape | None = None) -> tuple[DeleteRecord, ...]:
-    """Decide which records Slurm is to forget. `shape` is what new pods have; None if nobody knows."""
+    """Decide which records to delete in Slurm. `shape` is that of new pods; None if unknown."""
     if not view.slurm_in_touch or view.nodeset.spec.registration != "Dynamic":
         return ()
     staying = {pod.slurm_name for pod in view.pods if not pod.leaving}
@@ -45,7 +45,7 @@ def records(view: View, shape: Shape | None = None) -> tuple[DeleteRecord, ...]:
             if misfit and is_free(node):
                 deleted.append(DeleteRecord(node.name, "the next pod of this name has another shape"))
         elif not is_occupied(node):
-            deleted.append(DeleteRecord(node.name, "its pod is gone for good"))
+            deleted.append(DeleteRecord(node.name, "its pod does not come back"))
     return tuple(deleted)
 
 
@@ -56,7 +56,7 @@ def _is_ours(view: View, node: SlurmNode) -> bool:
 
 
 def _has_our_name(view: View, name: str) -> bool:
-    """Whether a name is made of our prefix and a number, however padded: features can be given to anybody."""
+    """Whether a name is made of our prefix and a number, however padded: any node can have any feature."""
     prefix = str(view.nodeset.spec.template.spec.get("hostname") or f"{view.name}-")
     number = name.removeprefix(prefix)
     return number != name and number.isascii() and number.isdecimal()

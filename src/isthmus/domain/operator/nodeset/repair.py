@@ -1,4 +1,4 @@
-"""Nodes that do not come into service by themselves, and get a new pod: a few at a time, and never in panic.
+"""Nodes that do not come into service by themselves and get a new pod, at a bounded rate.
 
     Slurm does not know the node      its pod is ready and has run for a minute, so it should have registered
     the record does not fit           INVALID_REG: slurmd is not what the record says, and is turned away
@@ -34,7 +34,7 @@ _LOST_AGAIN: Final = 10.0
 """Seconds until it is judged again whether Slurm has lost its state."""
 
 _BY_SLURM: Final = ("not responding", "unexpectedly rebooted", "low realmemory", "low cpus", "low socket", "gres/")
-"""Reasons with which slurmctld itself sets a node down, in lower case; others are those of people."""
+"""Reasons with which slurmctld itself sets a node down, in lower case; others come from administrators."""
 
 
 class Repair(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def to_repair(view: View, departing: Collection[str]) -> Repair:
     if unknown and lost > 1 and 2 * lost > nodes:
         complaint = (
             f"Slurm does not know {lost} of {nodes} nodes of the cluster, as if it had lost its state; they are "
-            "left alone, for jobs may run there: restore slurmctld's state, or delete pods to register them anew"
+            "not repaired, since jobs may run there: restore slurmctld's state, or delete pods to register them"
         )
         wrong = {name: why for name, why in wrong.items() if name not in unknown}
     room = budget(view, departing, besides=wrong).room
@@ -87,7 +87,7 @@ def _is_ready(pod: Pod) -> bool:
 
 
 def _what_is_wrong(view: View, pod: PodView) -> str:
-    """Say what a new pod would mend; empty if nothing is wrong, or it is not ours to mend."""
+    """What a new pod would fix; empty if nothing is wrong, or a new pod would not help."""
     if pod.slurm is None:
         return "Slurm does not know its node, though its slurmd runs" if pod.ready else ""
     if is_occupied(pod.slurm):
@@ -100,7 +100,7 @@ def _what_is_wrong(view: View, pod: PodView) -> str:
 
 
 def _time_left(view: View, pod: PodView) -> float | None:
-    """Tell in how many seconds a node that is not in service will be called wrong; None if it never will."""
+    """In how many seconds a node that is not in service will be called wrong; None if it never will."""
     left = UNREGISTERED_GRACE - seconds_since_start(view, pod)
     if left > 0:
         return left if (pod.slurm is None and pod.ready) or pod.slurm_has("INVALID_REG") else None
@@ -114,7 +114,7 @@ def _is_given_up(pod: PodView) -> bool:
 
 
 def _down_for(view: View, pod: PodView) -> float:
-    """Tell for how many seconds a node has had its reason; 0 if Slurm does not say."""
+    """For how many seconds a node has had its reason; 0 if Slurm does not say."""
     since = pod.slurm.reason_changed_at.value if pod.slurm else None
     return view.now.timestamp() - since if since else 0.0
 

@@ -40,21 +40,20 @@ _STEPS: Final = {
     "WEEKLY": timedelta(days=7),
 }
 _SATURDAY: Final = 5
-_SOON: Final = 1.0
+_REQUEUE_S: Final = 1.0
 _NOW_AND_THEN: Final = 60.0
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """What to do about the reservation, and what to tell of it (None: nothing, as none is wanted)."""
+    """What to do about the reservation, and its condition (None if no reservation is requested)."""
 
     actions: tuple[SaveReservation | DeleteReservation, ...] = ()
     condition: Condition | None = None
     look_again: float | None = None
-    """Slurm tells nobody of its reservations, so they are looked at now and then."""
+    """Slurm has no events for reservations, so they are read now and then."""
 
 
 def reservation_name(nodeset: str) -> str:
-    """Name the reservation of a NodeSet."""
     return f"SlurmOperatorMaint-{nodeset}"
 
 
@@ -72,12 +71,12 @@ def maintenance(view: View) -> Maintenance:
     if not wanted or update is None or update.start_time is None:
         return Maintenance((DeleteReservation(found.name),) if found and view.slurm_in_touch else ())
     if not view.slurm_in_touch or view.reservations is None:
-        # For a moment after each change of ours, too: what was told before holds until something else is known.
+        # For a moment after each change of ours, too: the last report holds until something else is known.
         before = condition(view.nodeset.status.conditions, CONDITION)
-        never = conditions.unknown(CONDITION, "OutOfTouch", "Slurm could not be asked yet")
+        never = conditions.unknown(CONDITION, "OutOfTouch", "Slurm has not answered yet")
         return Maintenance(condition=before or never)
     plan = _plan(view, update, found)
-    return msgspec.structs.replace(plan, look_again=_SOON if plan.actions else _NOW_AND_THEN)
+    return msgspec.structs.replace(plan, look_again=_REQUEUE_S if plan.actions else _NOW_AND_THEN)
 
 
 def _plan(view: View, update: ScheduledUpdate, found: Reservation | None) -> Maintenance:
@@ -95,7 +94,7 @@ def _make(view: View, update: ScheduledUpdate, *, nodes: list[str], minutes: int
     flags = _flags(update)
     start = next_start(update.start_time or view.now, flags, view.now)
     if start <= view.now and _FORCE not in flags:
-        told = f"startTime {start.isoformat()} is past: set one that is to come, or replace pods by deleting them"
+        told = f"startTime {start.isoformat()} is in the past: set a later one, or delete pods to replace them"
         return Maintenance(condition=conditions.no(CONDITION, "StartTimePast", told))
     if not nodes:
         return Maintenance(condition=conditions.no(CONDITION, "NoNodes", "no node is registered in Slurm yet"))

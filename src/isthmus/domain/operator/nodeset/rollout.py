@@ -1,4 +1,4 @@
-"""How pods come to a new specification: which of the old ones go now, and how many may be away at a time.
+"""Rolling updates: which outdated pods are replaced now, and how many may be unavailable at a time.
 
 Away is what does not serve jobs because of us: a place without a pod, a new pod that is not available yet, and a
 pod that was chosen to go. Never are more away than maxUnavailable allows, so a specification that does not work
@@ -47,7 +47,7 @@ def max_unavailable(setting: int | str, total: int) -> int:
 
 
 def budget(view: View, departing: Collection[str] = (), *, besides: Collection[str] = ()) -> Budget:
-    """Count who is away, apart from pods that go anyway (`departing`) and those that it is about (`besides`)."""
+    """Count unavailable pods, without those deleted anyway (`departing`) and those in question (`besides`)."""
     limit = max_unavailable(view.nodeset.spec.update_strategy.rolling_update.max_unavailable, view.desired)
     present = staying(view, departing)
     chosen = chosen_before(view)
@@ -88,7 +88,7 @@ def to_update(
     going = in_order([pod for pod in old if pod.name in chosen], chosen, deadlines)
     others = in_order([pod for pod in old if pod.name not in chosen], (), deadlines)
     room = _room(view, departing)
-    # A pod that is not ready may still run jobs, of which losing touch with Slurm is no reason to drain it.
+    # A pod that is not ready may still run jobs, and lost contact with Slurm does not justify a drain.
     broken = [pod for pod in others if not pod.ready and not (pod.slurm and is_occupied(pod.slurm))]
     going += broken[:room]
     # What is broken and stays is away as well, without our doing.

@@ -1,4 +1,4 @@
-"""How large the Slurm nodes of a NodeSet are: what their pods get, and never more.
+"""The size of a NodeSet's Slurm nodes: what their pods get, and never more.
 
     resources of the pod     limits cpu: 3500m, memory: 8Gi, nvidia.com/gpu: 2
     extraConf                Weight=10 Feature=fast
@@ -34,7 +34,7 @@ _CPU_KEYS: Final = frozenset({"cpus", "boards", "sockets", "socketsperboard", "c
 
 
 class Shape(Data, frozen=True):
-    """What slurmd tells slurmctld of its node; None is what slurmd finds out by itself."""
+    """What slurmd reports to slurmctld about its node; None is what slurmd finds out by itself."""
 
     cpus: int | None = None
     memory: int | None = None
@@ -43,7 +43,7 @@ class Shape(Data, frozen=True):
     """Names (with types) and how many there are."""
     features: tuple[str, ...] = ()
     further: tuple[tuple[str, str], ...] = ()
-    """What else stands in extraConf, in its order."""
+    """The rest of extraConf, in its order."""
 
     def conf(self) -> str:
         """Write the line for slurmd."""
@@ -180,7 +180,7 @@ def _named_gres(text: str) -> Iterable[tuple[str, str]]:
         found = _GRES.fullmatch(word)
         if found is None:
             raise Terminal(
-                f"extraConf has Gres={text[:60]}, of which {word[:40]!r} is no GRES",
+                f"extraConf has Gres={text[:60]}, of which {word[:40]!r} is not a valid GRES",
                 remedy="write name:count or name:type:count, such as gpu:a100:4",
             )
         name, colon, count = word.rpartition(":")
@@ -190,7 +190,9 @@ def _named_gres(text: str) -> Iterable[tuple[str, str]]:
 
 def _feature(text: str) -> str:
     if not _FEATURE.fullmatch(text):
-        raise Terminal(f"{text[:40]!r} is no feature", remedy="use letters, digits, dots, dashes and underscores")
+        raise Terminal(
+            f"{text[:40]!r} is not a valid feature", remedy="use letters, digits, dots, dashes and underscores"
+        )
     return text
 
 

@@ -42,7 +42,7 @@ _SHOWN: Final = 3
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What stands in the way."""
+    """What prevents progress."""
 
     wrong: tuple[str, ...] = ()
     """What somebody has to see to."""
@@ -74,7 +74,7 @@ def fields(view: View, *, selector: str, victims: Sequence[str] = ()) -> dict[st
 
 
 def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ()) -> tuple[Condition, ...]:
-    """Make the conditions; `also` are further ones, None where there is nothing to tell."""
+    """Make the conditions; `also` are further ones, None where there is nothing to report."""
     missing = _missing(view)
     # What pods wait for needs somebody once it has had its time; until then it may come by itself.
     wrong = (*trouble.wrong, missing) if missing and _stuck(view) else trouble.wrong
@@ -93,7 +93,7 @@ def hopeless(wrong: str) -> tuple[Condition, ...]:
 
 
 def mirrored(record: SlurmNode | None) -> tuple[tuple[str, str], ...]:
-    """Tell which conditions a pod should have that mirror Slurm: their types, and the reason that Slurm gives."""
+    """Which conditions a pod should have that mirror Slurm: their types, and the reason that Slurm gives."""
     if record is None:
         return ()
     told = sorted({_TOLD[state] for state in record.state if state in _TOLD})
@@ -101,7 +101,6 @@ def mirrored(record: SlurmNode | None) -> tuple[tuple[str, str], ...]:
 
 
 def shown(pod: Pod) -> tuple[tuple[str, str], ...]:
-    """Tell which of these conditions a pod has."""
     return tuple(sorted((it.type, it.message) for it in pod.status.conditions if it.type.startswith(MIRRORED)))
 
 
@@ -137,18 +136,18 @@ def _pins(view: View) -> dict[str, str]:
 
 
 def _missing(view: View) -> str:
-    """Say what has to come before all is as it should be; empty if nothing has to."""
+    """What has to come before all is as it should be; empty if nothing has to."""
     live = [pod for pod in view.pods if not pod.leaving]
     kept = [pod for pod in live if pod.name not in view.unwanted]
     if view.deleting:
-        return f"{len(view.pods)} pods have to be drained and deleted before this NodeSet goes"
+        return f"{len(view.pods)} pods are drained and deleted before this NodeSet is deleted"
     if len(kept) < view.desired:
-        return f"{len(kept)} of {view.desired} pods are there{_waiting(view)}"
+        return f"{len(kept)} of {view.desired} pods exist{_waiting(view)}"
     available = sum(pod.available for pod in kept)
     if available < min(len(kept), view.desired):
         return f"{available} of {view.desired} nodes are ready{_waiting(view)}"
     if len(live) > view.desired:
-        return f"{len(live) - view.desired} pods are to go, as soon as their nodes are drained"
+        return f"{len(live) - view.desired} pods are deleted as soon as their nodes are drained"
     outdated = sum(view.outdated(pod) for pod in live)
     if outdated and view.nodeset.spec.update_strategy.type == "RollingUpdate":
         return f"{len(live) - outdated} of {view.desired} pods are up to date"
@@ -156,7 +155,7 @@ def _missing(view: View) -> str:
 
 
 def _waiting(view: View) -> str:
-    """Say why pods cannot be placed or started, for this is what people look for first."""
+    """Why pods cannot be placed or started: what users look for first."""
     told = Counter(
         found.message
         for pod in _unready(view)
@@ -169,7 +168,7 @@ def _waiting(view: View) -> str:
 
 
 def _stuck(view: View) -> str:
-    """Say what keeps a pod from starting and does not go away by itself."""
+    """What keeps a pod from starting and does not go away by itself."""
     return podtrouble.of_pods(_unready(view), now=view.now).wrong
 
 
@@ -179,7 +178,7 @@ def _unready(view: View) -> list[Pod]:
 
 def _settled(view: View) -> str:
     if not view.desired:
-        return "no nodes are wanted"
+        return "no nodes are requested"
     return f"{view.desired} of {view.desired} nodes are ready"
 
 

@@ -1,4 +1,4 @@
-"""Which worker pods go when there are too many: those that cost least, chosen once and kept to.
+"""Which worker pods a scale-in deletes: those that cost least, chosen once.
 
 The order is slurm-operator's. A pod that was chosen stays chosen until it is gone or wanted again, however the jobs
 move: half a drain helps nobody. So what was chosen comes before the order, and is remembered in two places: in the
@@ -24,7 +24,7 @@ Rank: TypeAlias = tuple[bool, int, bool, int, bool, datetime, bool, int, float, 
 
 
 def chosen_before(view: View) -> frozenset[str]:
-    """Name the pods that were chosen to go: as the status remembers, or as the drain in Slurm does."""
+    """The pods that were chosen before: by the status, or by the drain in Slurm."""
     drained = (pod.name for pod in view.pods if pod.draining and pod.slurm and says_leaving(pod.slurm.reason))
     present = frozenset(pod.name for pod in view.pods if not pod.leaving)
     return present & {*view.nodeset.status.victims, *drained}
@@ -42,7 +42,7 @@ def victims(view: View, deadlines: Mapping[str, datetime] | None = None) -> tupl
     chosen = chosen_before(view)
     ordered = in_order(candidates, chosen, deadlines)
     if view.desired:
-        # Who stays is a choice, and is kept to: it waits until Slurm has said who is busy.
+        # The choice is kept, so it waits until Slurm has said which nodes are busy.
         ordered = [pod for pod in ordered if pod.name in chosen or not view.unheard_of(pod)]
     return tuple(pod.name for pod in ordered[:surplus])
 
@@ -50,13 +50,13 @@ def victims(view: View, deadlines: Mapping[str, datetime] | None = None) -> tupl
 def in_order(
     pods: Iterable[PodView], chosen: Collection[str], deadlines: Mapping[str, datetime] | None = None
 ) -> list[PodView]:
-    """Sort pods by who goes first: those that were chosen, then those that cost least."""
+    """Sort pods by deletion order: those that were chosen, then those that cost least."""
     known = deadlines or {}
     return sorted(pods, key=lambda pod: (pod.name not in chosen, rank(pod, known.get(pod.name))))
 
 
 def rank(pod: PodView, deadline: datetime | None = None) -> Rank:
-    """Tell how much a pod costs: what is smaller goes first."""
+    """The cost of deleting a pod: the smallest is first."""
     created = pod.pod.metadata.creation_timestamp
     return (
         bool(pod.node_name) and not pod.finished,
@@ -73,7 +73,7 @@ def rank(pod: PodView, deadline: datetime | None = None) -> Rank:
 
 
 def deletion_cost(pod: PodView) -> int:
-    """Read what the user says that it costs to lose the pod; what is no number costs nothing."""
+    """Read the cost of losing the pod from its annotation; 0 if that is not a number."""
     text = pod.annotations.get(names.POD_DELETION_COST_ANNOTATION, "")
     cost = int(text) if _COST.fullmatch(text) else 0
     return cost if abs(cost) <= _LARGEST_COST else 0

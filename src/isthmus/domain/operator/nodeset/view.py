@@ -1,6 +1,6 @@
 """What is known of a NodeSet at one moment: its pods, and beside each its nodes in Kubernetes and in Slurm.
 
-Every decision about a NodeSet is a pure function of a `View`. It holds what both sides said last; whoever decides
+Every decision about a NodeSet is a pure function of a `View`. It holds what both sides said last; who decides
 something that could cost a job asks `slurm_in_touch` first, because what Slurm said an hour ago proves nothing.
 """
 
@@ -48,12 +48,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The pod's name."""
         return self.pod.metadata.name
 
     @property
     def key(self) -> Key:
-        """The pod's key."""
         return self.pod.metadata.key
 
     @property
@@ -78,12 +76,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Its annotations."""
         return self.pod.metadata.annotations
 
     @property
     def cordoned(self) -> bool:
-        """Whether somebody asked by annotation that it takes no more jobs. Only ever read by us."""
+        """Whether an annotation asks that it takes no more jobs. We only read it."""
         return self.annotations.get(names.POD_CORDON_ANNOTATION) == "true"
 
     @property
@@ -157,7 +154,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     coming: frozenset[str] = frozenset()
     """Slurm names of pods that are made now, or were and are not among `pods` yet."""
     unwanted: frozenset[str] = frozenset()
-    """Pods that have to go whatever their number: on a node that fits no longer, of the other mode, twins."""
+    """Pods to delete whatever the replicas: on a node that no longer fits, of the other mode, duplicates."""
     claims: Mapping[Key, Claim] = {}
     """Of the namespace; only where the NodeSet has templates for claims."""
     has_template: bool = True
@@ -171,9 +168,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     deletion_tried: frozenset[str] = frozenset()
     """Records that Slurm was asked to delete within the last minute."""
     revision_tried: frozenset[ReviseRecord] = frozenset()
-    """What Slurm was told of records within the last minute."""
+    """Updates of records within the last minute."""
     wrong: tuple[str, ...] = ()
-    """What stands in the way of its pods apart from themselves, such as settings of sshd or missing keys."""
+    """What prevents its pods, such as settings of sshd or missing keys."""
 
     @property
     def name(self) -> str:
@@ -186,7 +183,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return self.nodeset.metadata.deletion_timestamp is not None
 
     def unheard_of(self, pod: PodView) -> bool:
-        """Whether a pod may have jobs of which Slurm has not told us yet, as when we have just started."""
+        """Whether a pod may have jobs that we have not read yet, as when we have just started."""
         return not self.slurm_in_touch and pod.slurm is None and bool(pod.node_name) and not pod.finished
 
     def outdated(self, pod: PodView) -> bool:

@@ -11,7 +11,7 @@ from isthmus.domain.operator.slurmfiles.extra import Extra
 from isthmus.domain.operator.slurmfiles.files import Scripts, checked_files
 from isthmus.domain.operator.slurmfiles.nodes import Workers
 from isthmus.domain.operator.slurmfiles.whole import (
-    Wishes,
+    Inputs,
     cgroup_conf,
     external_conf,
     files,
@@ -21,8 +21,8 @@ from isthmus.domain.operator.slurmfiles.whole import (
 
 __all__ = [
     "Extra",
+    "Inputs",
     "Scripts",
-    "Wishes",
     "Workers",
     "cgroup_conf",
     "checked_files",

@@ -1,12 +1,12 @@
-"""Whether everybody runs with the files and keys as they are now.
+"""Whether all daemons run with the current files and keys.
 
     changed ──► mounted in every pod (`due`) ──► slurmctld has read them ──► every node has
 
-slurmctld begins to count anew soon after it has read its files; slurmd tells when it was started, and that
+slurmctld restarts its counters soon after it has read its files; slurmd reports when it was started, and that
 is when it read them. slurmctld is compared with the time of the change, and nodes with the time at which slurmctld
 was first seen to have read it: a slurmd that started between the two was given the files of before. Files reach
 slurmctld's pod first, and its side-car makes it read them. Keys have to be mounted in the pods of all nodes before,
-so for them everybody is made to read again a little later.
+so for them all daemons are made to read again a little later.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from isthmus.domain.languages import hostlist
 from isthmus.model.slurm import Node, Statistics
 
 KEYS_SETTLE: Final = 5.0
-"""Seconds in which kubelet brings a changed Secret into a pod that was told of it."""
+"""Seconds in which kubelet updates a changed Secret in a pod that was annotated."""
 _PUSH_AGAIN: Final = 15.0
 _ANSWERS_WITHIN: Final = 5.0
-"""Seconds in which slurmctld, told to read again, begins to count anew; it need not be told twice before."""
+"""Seconds in which slurmctld restarts its counters after a reconfigure; until then it is not asked again."""
 _COUNTS_LATE: Final = 1
-"""Seconds: slurmctld begins to count with the second that follows its reading, nodes have been told by then."""
+"""Seconds: slurmctld begins to count with the second that follows its reading, nodes have been notified by then."""
 _SHOWN: Final = 200
 
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
@@ -43,14 +43,14 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     counting_since: float | None = None
     """When slurmctld last read its files; None while it cannot be asked."""
     began: float | None = None
-    """The same on its own clock, by which one reading is told from another."""
+    """The same on its own clock, which distinguishes one reading from another."""
     nodes: tuple[Node, ...] = ()
     with_pod: frozenset[str] = frozenset()
     """Names of nodes whose pod runs: they have to take it though slurmctld may not reach them."""
     refusals: Mapping[str, str] = {}
     """What the side-cars of slurmctld's pods said last when they gave up, by pod."""
     asked_at: float = 0.0
-    """When we last told slurmctld to read again, for whatever reason; 0 if never."""
+    """When we last reconfigured slurmctld, for whatever reason; 0 if never."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -94,14 +94,14 @@ def advance(known: Progress, seen: Delivery) -> Progress:
 
 
 def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
-    """Tell how far a revision has come, and what to do about it."""
+    """How far a revision has come, and what to do about it."""
     for pod, said in sorted(seen.refusals.items()):
         revision, _, why = said.partition("\n")
         if revision.strip() == seen.revision:
             return Verdict("rejected", f"slurmctld in {pod} rejects it: {_one_line(why)}")
     since, progress = seen.counting_since, advance(known, seen)
     if since is None:
-        return Verdict("unknown", "slurmctld cannot be asked whether it has loaded it")
+        return Verdict("unknown", "slurmctld does not answer, so it is unknown whether it has loaded it")
     if not progress.taken:
         unclear = since >= int(seen.changed_at) - _COUNTS_LATE and seen.now - seen.changed_at >= _PUSH_AGAIN
         return Verdict("delivering", "slurmctld has not read it yet", push=unclear and not _is_asked(seen))
@@ -119,7 +119,7 @@ def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
 
 
 def counting_since(statistics: Statistics, *, now: float) -> float | None:
-    """Tell on our clock when slurmctld began to count; its own may go wrong."""
+    """When slurmctld began to count, on our clock; its own may be wrong."""
     began, its_now = statistics.since.value, statistics.now.value
     if not began or not its_now:
         return None
@@ -128,7 +128,7 @@ def counting_since(statistics: Statistics, *, now: float) -> float | None:
 
 
 def _is_asked(seen: Delivery) -> bool:
-    """Whether slurmctld has just been told to read, and need not have done so yet."""
+    """Whether slurmctld has just been reconfigured, and need not have read its files yet."""
     return seen.now - seen.asked_at < _ANSWERS_WITHIN
 
 

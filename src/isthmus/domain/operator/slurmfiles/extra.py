@@ -15,7 +15,7 @@ from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import Config, ConfigError, Directive, Line
 
 _DECLARATIONS: Final = frozenset({"nodename", "partitionname", "nodeset", "downnodes", "switchname"})
-"""Lines that declare a thing: what follows in them are settings of that thing, not of the cluster."""
+"""Lines that declare an object: what follows in them are its settings, not those of the cluster."""
 
 _DECIDED_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {

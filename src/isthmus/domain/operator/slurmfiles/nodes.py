@@ -39,12 +39,12 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def static(self) -> bool:
-        """Whether its nodes stand in slurm.conf."""
+        """Whether its nodes are listed in slurm.conf."""
         return self.nodeset.spec.registration == "Static"
 
 
 def room_for(nodes: int) -> int:
-    """Tell how many nodes to leave room for: a power of two, so that small changes change nothing."""
+    """How many nodes to leave room for: a power of two, so that small changes change nothing."""
     return max(_FEWEST, 1 << (2 * nodes - 1).bit_length()) if nodes else _FEWEST
 
 
@@ -97,7 +97,7 @@ def gres_types(workers: Iterable[Workers]) -> tuple[str, ...]:
 
 
 def gres_lines(workers: Iterable[Workers]) -> Iterator[Directive]:
-    """Say which nodes have how many of a GRES, for devices that slurmd does not find by itself."""
+    """Which nodes have how many of a GRES, for devices that slurmd does not find by itself."""
     for each in workers:
         hosts = _hosts(each)
         for gres, count in each.shape.gres if hosts else ():
@@ -109,7 +109,7 @@ def gres_lines(workers: Iterable[Workers]) -> Iterator[Directive]:
 
 
 def _hosts(each: Workers) -> str:
-    """Name all nodes that a NodeSet has or may get, so that growing by some changes nothing."""
+    """All nodes that a NodeSet has or may get, so that growing by some changes nothing."""
     if each.nodeset.spec.scaling_mode == "DaemonSet":
         return hostlist.fold(each.nodes)
     first = identity.numbered(each.nodeset, 0)

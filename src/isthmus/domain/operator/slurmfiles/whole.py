@@ -1,9 +1,10 @@
 """slurm.conf, cgroup.conf and gres.conf as a whole.
 
-The order is fixed: what makes it this cluster, our choices for a pleasant one, nodes and partitions, and in the end
-what the user wrote. Of a setting that the user makes, ours is left out.
+The order is fixed: the identity of the cluster, our defaults, nodes and partitions, and at the end what the user
+wrote. A setting that the user makes replaces ours.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -30,16 +31,20 @@ DEFAULT_PARTITION: Final[Mapping[str, Value]] = MappingProxyType(
 TAKEOVER_SECONDS: Final = 6
 """How long a standby waits for slurmctld before it takes over."""
 
-_MOST_NODES: Final = 4096
+_MIN_NODE_COUNT: Final = 4096
 _LITTLE_MEMORY: Final = 100
-_PLEASANT: Final[Mapping[str, Value]] = MappingProxyType(
+_DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType(
     {
         # Jobs share nodes, by cores and memory.
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         # Try to start jobs 10 ms after something changed, and look for gaps every 5 s.
         "SchedulerType": "sched/backfill",
-        "SchedulerParameters": ("sched_min_interval=10000", "batch_sched_delay=0", "bf_interval=5", "bf_continue"),
+        # A job whose prolog found a bad node goes back to the queue, and is not held until a human looks at it.
+        "SchedulerParameters": (
+            *("sched_min_interval=10000", "batch_sched_delay=0", "bf_interval=5", "bf_continue"),
+            "nohold_on_prolog_fail",
+        ),
         # A shell from salloc is on the first node of the job, not where one logged in.
         "LaunchParameters": "use_interactive_step",
         "MpiDefault": "pmi2",
@@ -69,10 +74,12 @@ _CGROUPS: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
 )
 
 
+_RELEASE: Final = re.compile(r"([0-9]{2})\.([0-9]{2})(?![0-9])")
+_FIRST_WITH_METRICS: Final = (25, 11)
 _MEMORY_BY_DEFAULT: Final = frozenset({"defmempernode", "defmempergpu"})
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """All that a cluster's configuration follows from."""
 
     controller: Controller
@@ -86,27 +93,27 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """Files that the user brings, by name."""
 
 
-def files(wishes: Wishes) -> dict[str, str]:
+def files(inputs: Inputs) -> dict[str, str]:
     """Write all files of a cluster; raises ConfigError for what cannot be written."""
-    if wishes.controller.spec.external:
-        return {"slurm.conf": external_conf(wishes)}
-    made = {"slurm.conf": slurm_conf(wishes), "cgroup.conf": cgroup_conf(wishes.settings)}
-    if gres := gres_conf(wishes.workers):
+    if inputs.controller.spec.external:
+        return {"slurm.conf": external_conf(inputs)}
+    made = {"slurm.conf": slurm_conf(inputs), "cgroup.conf": cgroup_conf(inputs.settings)}
+    if gres := gres_conf(inputs.workers):
         made["gres.conf"] = gres
-    return made | dict(wishes.given)
+    return made | dict(inputs.given)
 
 
-def slurm_conf(wishes: Wishes) -> str:
-    extra = Extra.read(wishes.controller.spec.extra_conf)
-    required = _required(wishes)
-    lines: list[Line] = [Note.of(f"Made by Isthmus from Controller {wishes.controller.metadata.key}.")]
-    lines += _settings(_identity(wishes) | _accounting(wishes), extra)
-    lines += [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
+def slurm_conf(inputs: Inputs) -> str:
+    extra = Extra.read(inputs.controller.spec.extra_conf)
+    required = _required(inputs)
+    lines: list[Line] = [Note.of(f"Made by Isthmus from Controller {inputs.controller.metadata.key}.")]
+    lines += _settings(_identity(inputs) | _accounting(inputs), extra)
+    lines += [Directive.of({"SlurmctldHost": host}) for host in _hosts(inputs.controller)]
     lines += _settings({key: tuple(options) for key, options in required.items()}, extra)
-    lines += _settings({key: it for key, it in _choices(wishes, extra).items() if key not in required}, extra)
-    lines += _scripts(wishes.scripts)
-    meta = wishes.controller.metadata
-    workers = _in_order(wishes.workers)
+    lines += _settings({key: it for key, it in _choices(inputs, extra).items() if key not in required}, extra)
+    lines += _scripts(inputs.scripts)
+    meta = inputs.controller.metadata
+    workers = _in_order(inputs.workers)
     lines += nodes.node_lines(workers, controller=meta.name, namespace=meta.namespace)
     lines += nodes.nodeset_lines(workers)
     if not extra.declares("PartitionName") and not any(it.nodeset.spec.partition.enabled for it in workers):
@@ -116,11 +123,11 @@ def slurm_conf(wishes: Wishes) -> str:
     return Config((*lines, *extra.with_required(required))).render()
 
 
-def external_conf(wishes: Wishes) -> str:
+def external_conf(inputs: Inputs) -> str:
     """Write what slurmrestd needs to know of a slurmctld that we do not run."""
-    settings = {key: value for key, value in _identity(wishes).items() if key != "StateSaveLocation"}
-    lines = _settings(settings | _accounting(wishes), Extra())
-    hosts = [Directive.of({"SlurmctldHost": host}) for host in _hosts(wishes.controller)]
+    settings = {key: value for key, value in _identity(inputs).items() if key != "StateSaveLocation"}
+    lines = _settings(settings | _accounting(inputs), Extra())
+    hosts = [Directive.of({"SlurmctldHost": host}) for host in _hosts(inputs.controller)]
     return Config((*lines, *hosts)).render()
 
 
@@ -148,9 +155,9 @@ def _in_order(workers: Iterable[Workers]) -> list[Workers]:
     return sorted(workers, key=lambda it: hostlist.natural_key(it.nodeset.metadata.name))
 
 
-def _identity(wishes: Wishes) -> dict[str, Value]:
-    """Say which cluster it is, and how its daemons know each other."""
-    controller = wishes.controller
+def _identity(inputs: Inputs) -> dict[str, Value]:
+    """Which cluster it is, and how its daemons know each other."""
+    controller = inputs.controller
     auth = controller.spec.auth_type
     return {
         "ClusterName": partnames.cluster_name(controller),
@@ -172,9 +179,9 @@ def _hosts(controller: Controller) -> Iterator[str]:
         yield f"{pod}({address})"
 
 
-def _required(wishes: Wishes) -> dict[str, tuple[str, ...]]:
-    """Name the entries that lists must hold, whatever else the user puts there."""
-    spec = wishes.controller.spec
+def _required(inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    """The entries that lists must hold, whatever else the user puts there."""
+    spec = inputs.controller.spec
     keys = [f"jwt_key={DIRECTORY}/jwt.key"]
     if spec.jwks_key_ref:
         keys.append(f"jwks={DIRECTORY}/jwks.json")
@@ -183,22 +190,22 @@ def _required(wishes: Wishes) -> dict[str, tuple[str, ...]]:
         "AuthAltTypes": ("auth/jwt",),
         "AuthAltParameters": tuple(keys),
     }
-    if any(it.nodeset.spec.ssh.enabled for it in wishes.workers):
-        # Every job has a step on each of its nodes that who comes in by SSH becomes part of.
+    if any(it.nodeset.spec.ssh.enabled for it in inputs.workers):
+        # Every job has a step on each of its nodes, which SSH sessions join.
         needed["PrologFlags"] = ("Contain",)
     if spec.auth_type == "slurm":
         # Users that only login nodes know of can submit jobs.
         needed["AuthInfo"] = ("use_client_ids",)
-    elif any(it.nodeset.spec.shared_root for it in wishes.workers):
+    elif any(it.nodeset.spec.shared_root for it in inputs.workers):
         # The same with munge: each worker looks up by itself who is in the shared root, as slurmctld cannot.
-        needed["LaunchParameters"] = (str(_PLEASANT["LaunchParameters"]), "disable_send_gids")
+        needed["LaunchParameters"] = (str(_DEFAULTS["LaunchParameters"]), "disable_send_gids")
     return needed
 
 
-def _accounting(wishes: Wishes) -> dict[str, Value]:
-    if wishes.accounting is None:
+def _accounting(inputs: Inputs) -> dict[str, Value]:
+    if inputs.accounting is None:
         return {}
-    host, port = partnames.accounting_address(wishes.accounting)
+    host, port = partnames.accounting_address(inputs.accounting)
     return {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": host,
@@ -207,44 +214,54 @@ def _accounting(wishes: Wishes) -> dict[str, Value]:
     }
 
 
-def _choices(wishes: Wishes, extra: Extra) -> dict[str, Value]:
+def _choices(inputs: Inputs, extra: Extra) -> dict[str, Value]:
     """Choose what makes a pleasant cluster; the user can choose otherwise."""
     chosen: dict[str, Value] = {
         "SlurmdPort": partnames.SLURMD_PORT,
         "SlurmdSpoolDir": "/var/spool/slurmd",
         "SlurmctldPidFile": "/run/slurmctld/slurmctld.pid",
-        **_PLEASANT,
-        **_CGROUPS[wishes.settings.cgroup],
-        "MaxNodeCount": max(_MOST_NODES, nodes.room_for(sum(len(it.nodes) for it in wishes.workers))),
+        **_DEFAULTS,
+        **_CGROUPS[inputs.settings.cgroup],
+        "MaxNodeCount": max(_MIN_NODE_COUNT, nodes.room_for(sum(len(it.nodes) for it in inputs.workers))),
     }
-    if wishes.controller.spec.replicas > 1:
+    if inputs.controller.spec.replicas > 1:
         chosen["SlurmctldTimeout"] = TAKEOVER_SECONDS
     # Slurm takes one of these settings; with two, every command complains.
-    if (memory := _memory_per_cpu(wishes)) and not _MEMORY_BY_DEFAULT & extra.keys:
+    if (memory := _memory_per_cpu(inputs)) and not _MEMORY_BY_DEFAULT & extra.keys:
         chosen["DefMemPerCPU"] = memory
-    if gres := nodes.gres_types(wishes.workers):
+    if gres := nodes.gres_types(inputs.workers):
         chosen["GresTypes"] = gres
-        if wishes.accounting is not None:
+        if inputs.accounting is not None:
             chosen["AccountingStorageTRES"] = tuple(f"gres/{name}" for name in gres)
-    if any(it.static for it in wishes.workers):
+    if any(it.static for it in inputs.workers):
         # The name of a node in slurm.conf stays; the address behind it changes with its pod.
         chosen["CommunicationParameters"] = "NoAddrCache"
-    if wishes.controller.spec.metrics.enabled and not wishes.version.startswith("24."):
+    if inputs.controller.spec.metrics.enabled and _knows_metrics(inputs):
         chosen["MetricsType"] = "metrics/openmetrics"
     return chosen
 
 
-def _memory_per_cpu(wishes: Wishes) -> int:
+def _knows_metrics(inputs: Inputs) -> bool:
+    """Whether slurmctld can serve metrics; one that cannot would not start with a key that it does not know.
+
+    Before it has told its version, the tag of its image does; with another tag, the key comes a little later.
+    """
+    image = str(inputs.controller.spec.slurmctld.get("image") or inputs.settings.slurm_image)
+    told = _RELEASE.match(inputs.version or image.rpartition(":")[2])
+    return told is not None and (int(told[1]), int(told[2])) >= _FIRST_WITH_METRICS
+
+
+def _memory_per_cpu(inputs: Inputs) -> int:
     """Give a job that asks for no memory its share by CPUs: all of a node's would keep others from that node.
 
     Where nobody knows how much nodes have, it is little, unless control groups would hold jobs to it.
     """
     shares = [
         it.shape.memory // it.shape.cpus if it.shape.cpus and it.shape.memory else 0
-        for it in wishes.workers
+        for it in inputs.workers
         if it.nodes or it.nodeset.spec.replicas
     ]
-    return min(shares, default=0) or (_LITTLE_MEMORY if wishes.settings.cgroup == "none" else 0)
+    return min(shares, default=0) or (_LITTLE_MEMORY if inputs.settings.cgroup == "none" else 0)
 
 
 def _scripts(scripts: Scripts) -> Iterator[Directive]:

@@ -193,10 +193,10 @@ def test_a_stand_in_is_where_slurmctld_may_be_and_costs_next_to_nothing() -> Non
 
 
 def test_weakness_w41_slurmctld_is_made_anew_for_wishes_alone() -> None:
-    asked = manifests.wishes(controller(), SETTINGS)
+    asked = manifests.inputs(controller(), SETTINGS)
     assert (
-        manifests.wishes(controller(extraConf="MaxJobCount=9", users=[{"name": "a", "uid": 1000}]), SETTINGS)
+        manifests.inputs(controller(extraConf="MaxJobCount=9", users=[{"name": "a", "uid": 1000}]), SETTINGS)
         == asked
     )
-    assert manifests.wishes(controller(slurmctld={"image": "other"}), SETTINGS) != asked
-    assert manifests.wishes(controller(authType="munge"), SETTINGS) != asked
+    assert manifests.inputs(controller(slurmctld={"image": "other"}), SETTINGS) != asked
+    assert manifests.inputs(controller(authType="munge"), SETTINGS) != asked

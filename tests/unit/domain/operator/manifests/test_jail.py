@@ -146,7 +146,7 @@ def test_the_directory_is_reached_inside_too() -> None:
 def test_who_has_no_shared_root_is_not_touched_by_all_this() -> None:
     """A new version of the operator makes no pod anew: these hashes are those of the versions before."""
     assert worker.revision(nodeset(1), controller(), {}) == "7694813442"
-    assert hash_of(login.wishes(loginset(), login_controller(), settings=Settings())) == "8c1a38f60661418e"
+    assert hash_of(login.inputs(loginset(), login_controller(), settings=Settings())) == "8c1a38f60661418e"
     plain = login_pod()
     assert "securityContext" not in container(plain, "login")
     assert container(plain, "login")["command"] == ["bash", "-euc", login._START]
@@ -160,7 +160,7 @@ def test_pods_are_made_anew_for_another_root() -> None:
         return worker.revision(of, controller(), {})
 
     def wishes(of: LoginSet) -> object:
-        return login.wishes(of, controller(), settings=Settings())
+        return login.inputs(of, controller(), settings=Settings())
 
     other = root_with({"name": "x", "mountPath": "/x"})
     assert (

@@ -99,6 +99,10 @@ def test_the_line_of_settings_is_one_argument_and_in_no_script() -> None:
 
 _BESIDE_ANOTHER = r"""
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# As on any host with containers; one that has just started may offer nothing to the groups below.
+for controller in $(< /sys/fs/cgroup/cgroup.controllers); do
+    echo "+$controller" > /sys/fs/cgroup/cgroup.subtree_control
+done
 own=/sys/fs/cgroup/$1
 mkdir "$own"
 # A group whose last process has just ended can be busy for a moment.

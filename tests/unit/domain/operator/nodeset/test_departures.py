@@ -62,14 +62,16 @@ def test_out_of_touch_means_wait() -> None:
 
 def test_a_pod_without_a_node_is_deleted_only_as_it_is() -> None:
     (action,) = departures(view(pod(0, bound=False, ready=False, known=False), of=nodeset(0))).actions
-    assert action == DeletePod("worker-0", "uid-worker-0", "it is one too many", event="ScalingDown", version="7")
+    assert action == DeletePod(
+        "worker-0", "uid-worker-0", "the NodeSet was scaled in", event="ScalingDown", version="7"
+    )
 
 
 def test_an_update_replaces() -> None:
     there = view(pod(0, *DRAINED, reason=GOING, hash_=OLD), pod(1, hash_=NEW))
     (action,) = departures(there).actions
     assert isinstance(action, DeletePod)
-    assert (action.name, action.replace, action.event) == ("worker-0", True, "RollingUpdate")
+    assert (action.name, action.cause, action.event) == ("worker-0", "rollout", "RollingUpdate")
 
 
 def test_a_pod_that_is_too_many_is_not_updated() -> None:
@@ -92,7 +94,7 @@ def test_pods_without_a_place_are_drained() -> None:
 def test_a_restart_says_what_was_wrong() -> None:
     (action,) = departures(view(pod(0, known=False), pod(1), pod(2))).actions
     assert isinstance(action, DeletePod)
-    assert (action.event, action.replace) == ("SlurmNodeNotRegistered", True)
+    assert (action.event, action.cause) == ("SlurmNodeNotRegistered", "repair")
     assert "does not know" in action.why
 
 

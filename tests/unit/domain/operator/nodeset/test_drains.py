@@ -6,7 +6,7 @@ import pytest
 
 from isthmus import names
 from isthmus.domain.operator.nodeset.actions import Drain, Undrain
-from isthmus.domain.operator.nodeset.drains import drains, may_go, sanitised
+from isthmus.domain.operator.nodeset.drains import Cause, drains, may_go, sanitised
 from isthmus.domain.operator.nodeset.view import PodView
 from tests.unit.domain.operator.nodeset.views import GOING, kube_node, nodeset, pod, view
 
@@ -15,12 +15,12 @@ FOREIGN = "ticket 4711: broken fan"
 
 def test_all_that_go_are_drained_in_one_request() -> None:
     found = drains(view(pod(0), pod(1), pod(2)), {"worker-1": "scale-in", "worker-2": "scale-in"})
-    assert found == (Drain(("worker-1", "worker-2"), GOING),)
+    assert found == (Drain(("worker-1", "worker-2"), GOING, "scale_in"),)
 
 
 def test_a_single_node_is_drained_with_the_name_of_its_pod() -> None:
     reason = "slurm-operator: Pod (slurm/worker-0) is pending termination for scale-in"
-    assert drains(view(pod(0)), {"worker-0": "scale-in"}) == (Drain(("worker-0",), reason),)
+    assert drains(view(pod(0)), {"worker-0": "scale-in"}) == (Drain(("worker-0",), reason, "scale_in"),)
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ def cordon(*states: str, reason: str = "", **node: Any) -> tuple[Drain | Undrain
 
 def test_a_cordoned_node_is_drained() -> None:
     told = "slurm-operator: Node (k1) was cordoned, Pod (slurm/worker-0) must be cordoned"
-    assert cordon(cordoned=True) == (Drain(("worker-0",), told),)
+    assert cordon(cordoned=True) == (Drain(("worker-0",), told, "cordon"),)
 
 
 def test_an_administrator_may_say_why() -> None:
     found = cordon(
         cordoned=True, annotations={names.NODE_CORDON_REASON_ANNOTATION: "new\x1b[31m fan\n"}, GpuBroken="Xid 79"
     )
-    assert found == (Drain(("worker-0",), "slurm-operator: new fan"),)
+    assert found == (Drain(("worker-0",), "slurm-operator: new fan", "cordon"),)
 
 
 def test_conditions_of_the_node_may_say_why() -> None:
     found = cordon(cordoned=True, GpuBroken="Xid 79", Ready="fine", MemoryPressure="full")
     told = "slurm-operator: (MemoryPressureReason: full); (GpuBrokenReason: Xid 79)"
-    assert found == (Drain(("worker-0",), told),)
+    assert found == (Drain(("worker-0",), told, "cordon"),)
 
 
 def test_a_reason_that_changes_is_told() -> None:
@@ -123,16 +123,20 @@ def test_the_annotation_of_a_user_stays_obeyed() -> None:
     """W7: nobody undoes what a user has said."""
     wish = {names.POD_CORDON_ANNOTATION: "true"}
     told = "slurm-operator: Pod (slurm/worker-0) was cordoned"
-    assert drains(view(pod(0, annotations=wish)), {}) == (Drain(("worker-0",), told),)
+    assert drains(view(pod(0, annotations=wish)), {}) == (Drain(("worker-0",), told, "cordon"),)
     assert drains(view(pod(0, "MIXED", "DRAIN", reason=told, annotations=wish)), {}) == ()
 
 
 def test_a_pod_that_somebody_deletes_gets_no_more_jobs() -> None:
     found = drains(view(pod(0, leaving=True)), {})
-    assert found == (Drain(("worker-0",), "slurm-operator: Pod (slurm/worker-0) is terminating"),)
+    assert found == (Drain(("worker-0",), "slurm-operator: Pod (slurm/worker-0) is terminating", "terminating"),)
     found = drains(view(pod(0, leaving=True), pod(1, leaving=True)), {})
     assert found == (
-        Drain(("worker-0", "worker-1"), "slurm-operator: Pods of NodeSet (slurm/worker) are terminating"),
+        Drain(
+            ("worker-0", "worker-1"),
+            "slurm-operator: Pods of NodeSet (slurm/worker) are terminating",
+            "terminating",
+        ),
     )
 
 
@@ -207,3 +211,13 @@ def test_a_pod_that_has_a_job_or_may_get_one_stays(there: PodView) -> None:
 def test_without_slurm_nobody_goes(there: PodView) -> None:
     """W1: what Slurm said once, or does not say, proves nothing."""
     assert not may_go(view(there, in_touch=False), there)
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [("scale-in", "scale_in"), ("update", "rollout"), ("restart", "repair"), ("deletion", "deletion")],
+)
+def test_a_drain_names_its_cause_for_metrics(why: Cause, cause: str) -> None:
+    (found,) = drains(view(pod(0)), {"worker-0": why})
+    assert isinstance(found, Drain)
+    assert found.cause == cause

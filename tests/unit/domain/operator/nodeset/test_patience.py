@@ -41,7 +41,7 @@ def test_jobs_are_not_read_at_every_look() -> None:
 def test_jobs_are_waited_for_by_name() -> None:
     found = late(job(7, "worker-0"), job(9, "elsewhere"))
     assert found.actions == ()
-    assert "worker-0 cannot go because of job 7" in found.note
+    assert "worker-0 cannot be drained because of job 7" in found.note
 
 
 def test_jobs_are_cancelled() -> None:

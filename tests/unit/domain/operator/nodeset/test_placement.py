@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from isthmus.domain.operator.nodeset.placement import demand_of, fitting
+from isthmus.domain.operator.nodeset.placement import demand_of
 from isthmus.model.node import Node
 
 SELECTED = {"nodeSelector": {"gpu": "yes"}}
@@ -68,11 +68,6 @@ def test_a_device_that_a_node_lacks_is_missed() -> None:
     demand = demand_of({"resources": {"limits": {"nvidia.com/gpu": "1"}}})
     assert demand.may_start(node(allocatable={"cpu": "4"})) == "has too little nvidia.com/gpu"
     assert demand.may_start(node()) is None  # it has not said yet what it has
-
-
-def test_nodes_that_fit_come_in_order() -> None:
-    nodes = [node("b", labels={"gpu": "yes"}), node("c"), node("a", labels={"gpu": "yes"})]
-    assert [it.metadata.name for it in fitting(nodes, demand_of(SELECTED))] == ["a", "b"]
 
 
 def test_amounts_may_be_written_as_numbers() -> None:

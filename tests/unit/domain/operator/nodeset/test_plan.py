@@ -68,7 +68,7 @@ def test_another_padding_keeps_identities() -> None:
 def test_a_pod_that_has_ended_is_deleted_and_comes_again() -> None:
     found = planned(nodeset(1), pod(0, phase="Failed", ready=False))
     assert (deleted(found), created(found)) == (["worker-0"], [])
-    assert found.delete[0].replace
+    assert found.delete[0].cause == "ended"
     assert "Failed" in found.delete[0].why
 
 

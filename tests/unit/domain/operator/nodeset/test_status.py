@@ -64,15 +64,15 @@ def test_out_of_touch_the_counts_of_slurm_stay() -> None:
 
 def test_a_settled_nodeset_is_ready() -> None:
     assert ready(view(pod(0), pod(1))) == ("True", "False", "False", "2 of 2 nodes are ready")
-    assert ready(view(of=nodeset(0))) == ("True", "False", "False", "no nodes are wanted")
+    assert ready(view(of=nodeset(0))) == ("True", "False", "False", "no nodes are requested")
 
 
 def test_it_says_what_it_waits_for() -> None:
-    assert ready(view(pod(0), of=nodeset(3)))[3] == "1 of 3 pods are there"
+    assert ready(view(pod(0), of=nodeset(3)))[3] == "1 of 3 pods exist"
     assert ready(view(pod(0), pod(1, ready=False)))[3] == "1 of 2 nodes are ready"
-    assert ready(view(pod(0), pod(1), of=nodeset(1)))[3].startswith("1 pods are to go")
+    assert ready(view(pod(0), pod(1), of=nodeset(1)))[3].startswith("1 pods are deleted as soon as")
     assert ready(view(pod(0), pod(1, hash_=OLD)))[3] == "1 of 2 pods are up to date"
-    assert ready(view(pod(0), of=nodeset(1, deleted=True)))[3].startswith("1 pods have to be drained")
+    assert ready(view(pod(0), of=nodeset(1, deleted=True)))[3].startswith("1 pods are drained and deleted before")
 
 
 def test_old_pods_are_no_reason_to_wait_where_only_people_update() -> None:
