@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, MetricsAddress, Verbosity, show
+from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, LeaseNamespace, MetricsAddress, Verbosity, show
 from isthmus.cli.goflags import GoCommand
 from isthmus.cli.levels import level
 
@@ -31,9 +31,6 @@ _Webhook = Annotated[
     str, typer.Option(help="Address of the webhook server; 0 disables admission in `all`.", metavar="ADDRESS")
 ]
 _ElectionId = Annotated[str, typer.Option(help="Name of the Lease. [default: by process]", metavar="NAME")]
-_ElectionNamespace = Annotated[
-    str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
-]
 _Installation = Annotated[str, typer.Option(help="Name prefix of webhooks and service accounts.", metavar="NAME")]
 _LeaderElect = Annotated[
     bool | None,
@@ -63,7 +60,7 @@ def _process(*parts: "Part") -> "Callable[..., None]":
         health_probe_bind_address: HealthAddress = ":8081",
         webhook_bind_address: _Webhook = ":9443",
         leader_election_id: _ElectionId = "",
-        leader_election_namespace: _ElectionNamespace = "",
+        leader_election_namespace: LeaseNamespace = "",
         name: _Installation = "slurm-bridge",
         v: Verbosity = "0",
         leader_elect: _LeaderElect = None,

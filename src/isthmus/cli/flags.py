@@ -18,9 +18,23 @@ MetricsAddress = Annotated[
 HealthAddress = Annotated[
     str, typer.Option(help="Address of the server of /healthz and /readyz.", metavar="ADDRESS")
 ]
+Namespaces = Annotated[
+    str, typer.Option(help="Namespaces to watch, separated by commas. [default: all]", metavar="NAMES")
+]
+LeaderElect = Annotated[
+    bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader among replicas.")
+]
+LeaseNamespace = Annotated[
+    str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
+]
 Verbosity = Annotated[
     str, typer.Option("--v", "-v", help="Log level: a number (4 logs everything) or a name.", metavar="LEVEL")
 ]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Read words that are separated by commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def show_json(found: object) -> None:

@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress, Verbosity
+from isthmus.cli.flags import (
+    HealthAddress,
+    Kubeconfig,
+    LeaderElect,
+    LeaseNamespace,
+    MetricsAddress,
+    Namespaces,
+    Verbosity,
+    words,
+)
 from isthmus.cli.levels import level
 
 _Text = Annotated[str, typer.Option()]
@@ -12,21 +21,15 @@ _Text = Annotated[str, typer.Option()]
 
 def operator(
     *,
-    namespaces: Annotated[
-        str, typer.Option(help="Namespaces to watch, separated by commas. [default: all]", metavar="NAMES")
-    ] = "",
+    namespaces: Namespaces = "",
     kubeconfig: Kubeconfig = None,
     metrics_bind_address: MetricsAddress = ":8080",
     health_probe_bind_address: HealthAddress = ":8081",
     webhook_bind_address: Annotated[
         str, typer.Option(help="Address of the webhook server; 0 disables it.", metavar="ADDRESS")
     ] = ":9443",
-    leader_elect: Annotated[
-        bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader among replicas.")
-    ] = True,
-    leader_elect_namespace: Annotated[
-        str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
-    ] = "",
+    leader_elect: LeaderElect = True,
+    leader_elect_namespace: LeaseNamespace = "",
     name: Annotated[
         str, typer.Option(help="Name of the Lease, and prefix of the webhooks.", metavar="NAME")
     ] = "isthmus-operator",
@@ -56,13 +59,13 @@ def operator(
     settings = Settings(
         domain=app.domain_here(),
         cgroup=app.cgroup_here(),
-        propagated_node_conditions=_words(propagated_node_conditions),
+        propagated_node_conditions=words(propagated_node_conditions),
         **{key: image for key, image in images.items() if image},
     )
     options = app.Options(
         settings=settings,
         name=name,
-        namespaces=_words(namespaces),
+        namespaces=words(namespaces),
         kubeconfig=kubeconfig,
         metrics_address=metrics_bind_address,
         health_address=health_probe_bind_address,
@@ -72,7 +75,3 @@ def operator(
     )
     logs.configure(level=level(v))
     loop.run(app.run(options))
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -4,25 +4,28 @@ from typing import Annotated
 
 import typer
 
-from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress, Verbosity
+from isthmus.cli.flags import (
+    HealthAddress,
+    Kubeconfig,
+    LeaderElect,
+    LeaseNamespace,
+    MetricsAddress,
+    Namespaces,
+    Verbosity,
+    words,
+)
 from isthmus.cli.levels import level
 from isthmus.errors import Terminal
 
 
 def soperatorchecks(
     *,
-    namespaces: Annotated[
-        str, typer.Option(help="Namespaces to watch, separated by commas. [default: all]", metavar="NAMES")
-    ] = "",
+    namespaces: Namespaces = "",
     kubeconfig: Kubeconfig = None,
     metrics_bind_address: MetricsAddress = ":8080",
     health_probe_bind_address: HealthAddress = ":8081",
-    leader_elect: Annotated[
-        bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader among replicas.")
-    ] = True,
-    leader_elect_namespace: Annotated[
-        str, typer.Option(help="Namespace of the Lease. [default: that of this pod]", metavar="NAME")
-    ] = "",
+    leader_elect: LeaderElect = True,
+    leader_elect_namespace: LeaseNamespace = "",
     name: Annotated[str, typer.Option(help="Name of the Lease.", metavar="NAME")] = "soperatorchecks",
     enable_node_replacement: Annotated[
         bool,
@@ -81,7 +84,7 @@ def soperatorchecks(
             not_ready_after=parse_duration(not_ready_timeout) if delete_not_ready_nodes else None,
         ),
         name=name,
-        namespaces=tuple(word.strip() for word in namespaces.split(",") if word.strip()),
+        namespaces=words(namespaces),
         kubeconfig=kubeconfig,
         metrics_address=metrics_bind_address,
         health_address=health_probe_bind_address,
@@ -95,7 +98,7 @@ def soperatorchecks(
 def labels(text: str) -> dict[str, str]:
     """Read labels and their values, such as `pool=spare,team=x`."""
     found: dict[str, str] = {}
-    for word in filter(None, (it.strip() for it in text.split(","))):
+    for word in words(text):
         key, equals, value = word.partition("=")
         if not key.strip() or not equals:
             raise Terminal(f"{word[:60]!r} is not a label", remedy="write key=value, separated by commas")

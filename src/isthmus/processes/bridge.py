@@ -27,18 +27,15 @@ from isthmus.bridge.scheduler.scheduler import Scheduler
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.noderules import Rules
 from isthmus.errors import Terminal
-from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
-from isthmus.model.meta import Key
-from isthmus.runtime import addresses, server
+from isthmus.runtime import addresses, process
 from isthmus.runtime.certkeeper import Place
-from isthmus.runtime.election import Election
 from isthmus.runtime.events import Events
-from isthmus.runtime.fuse import Fuse
 from isthmus.runtime.health import Check
 from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.process import Lease
 from isthmus.runtime.start import StoppedError, answer_of
 from isthmus.slurm import completion
 from isthmus.slurm.client import connect
@@ -80,19 +77,22 @@ async def run(
 
 
 async def _run(parts: frozenset[Part], config: Config, options: Options, *, environ: Mapping[str, str]) -> None:
-    metrics = Metrics()
-    kube = kube_config.load(options.kubeconfig, environ=environ)
+    if config.features.enable_http2:
+        log.warning("HTTP/2 is not served: enableHTTP2 has no effect")
+    elects = config.features.enable_leader_election and parts - {"admission"}
+    lease = Lease(options.election_id or lease_of(parts, config), options.election_namespace) if elects else None
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
-        election = None
-        if config.features.enable_leader_election and parts - {"admission"}:
-            lease_client = await stack.enter_async_context(Client(kube))
-            lease = Key(
-                options.election_namespace or kube.namespace, options.election_id or lease_of(parts, config)
+        begun = await stack.enter_async_context(
+            process.begin(
+                options.kubeconfig,
+                health_address=options.health_address,
+                metrics_address=options.metrics_address,
+                environ=environ,
+                lease=lease,
+                metrics_tls=addresses.own_certificate() if config.features.secure_metrics else None,
             )
-            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse())
-        manager = Manager(election=election)
-        await _serve(stack, manager, config, options, metrics)
+        )
+        client, manager, metrics = begun.client, begun.manager, begun.metrics
         world, completer = None, None
         if parts - {"admission"}:
             calls, source = metrics.client("slurmrestd"), tokens(config, environ)
@@ -119,7 +119,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
                     )
                 )
         if "admission" in parts:
-            _admit(manager, client, config, options, namespace=kube.namespace, world=world, metrics=metrics)
+            _admit(manager, client, config, options, namespace=begun.kube.namespace, world=world, metrics=metrics)
         if world:
             world.register(manager)
             recorder = Recorder(client, controller=config.scheduler_name, instance=socket.gethostname())
@@ -132,7 +132,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
             "starting",
             parts=sorted(parts),
             scheduler=config.scheduler_name,
-            election=str(election and election.lease),
+            election=str(begun.lease),
         )
         await manager.run()
 
@@ -148,20 +148,6 @@ def _require_slurm(parts: frozenset[Part], config: Config) -> None:
             "slurmRestApi is not set",
             remedy="set slurmRestApi in the configuration, or SLURM_REST_API, for example http://slurm-restapi.slurm:6820",
         )
-
-
-async def _serve(
-    stack: AsyncExitStack, manager: Manager, config: Config, options: Options, metrics: Metrics
-) -> None:
-    """Put up health and metrics, before anything that may have to wait."""
-    if config.features.enable_http2:
-        log.warning("HTTP/2 is not served: enableHTTP2 has no effect")
-    health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
-    for address in (health, scrape):
-        addresses.check(address)
-    tls = addresses.own_certificate() if config.features.secure_metrics and scrape else None
-    await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
-    await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics), tls=tls))
 
 
 def _admit(

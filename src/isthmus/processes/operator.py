@@ -8,7 +8,6 @@ A cluster whose Slurm does not answer delays no other: its nodes stay as they ar
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Literal
 
@@ -17,10 +16,8 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
-from isthmus.model.meta import Key
 from isthmus.operator import registration
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applier import Applier
@@ -37,13 +34,12 @@ from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.tokens import TokenSync
 from isthmus.operator.webhook import Webhook
 from isthmus.operator.world import World
-from isthmus.runtime import addresses, server
+from isthmus.runtime import addresses, process
 from isthmus.runtime.certkeeper import Place
-from isthmus.runtime.election import Election
 from isthmus.runtime.events import Events
-from isthmus.runtime.fuse import Fuse
 from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.process import Lease
 
 log = structlog.get_logger()
 
@@ -83,18 +79,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    metrics = Metrics()
-    kube = kube_config.load(options.kubeconfig, environ=environ)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
-        election = None
-        if options.elect:
-            lease_client = await stack.enter_async_context(Client(kube))
-            lease = Key(options.election_namespace or kube.namespace, options.name)
-            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse(), labels=LEASE_LABELS)
-        manager = Manager(election=election)
-        await _serve(stack, manager, options, metrics)
-        _answer(manager, client, options, namespace=kube.namespace, metrics=metrics)
+    lease = Lease(options.name, options.election_namespace, LEASE_LABELS) if options.elect else None
+    async with process.begin(
+        options.kubeconfig,
+        health_address=options.health_address,
+        metrics_address=options.metrics_address,
+        environ=environ,
+        lease=lease,
+    ) as begun:
+        client, manager, metrics = begun.client, begun.manager, begun.metrics
+        _answer(manager, client, options, namespace=begun.kube.namespace, metrics=metrics)
         recorder = Recorder(client, controller="isthmus-operator", instance=socket.gethostname())
         manager.work(Events(recorder))
         worlds = [
@@ -108,7 +102,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
                 manager.work(worker)
             for worker in _workers(world, recorder, metrics):
                 manager.lead(worker)
-        log.info("starting", namespaces=options.namespaces or "all", election=str(election and election.lease))
+        log.info("starting", namespaces=options.namespaces or "all", election=str(begun.lease))
         await manager.run()
 
 
@@ -117,15 +111,6 @@ def _workers(world: World, recorder: Recorder, metrics: Metrics) -> Iterator[Wor
     applier, reporter = Applier(world.kube), Reporter(world.kube)
     for part in PARTS:
         yield from part(world, applier=applier, reporter=reporter, recorder=recorder, metrics=metrics).workers
-
-
-async def _serve(stack: AsyncExitStack, manager: Manager, options: Options, metrics: Metrics) -> None:
-    """Put up health and metrics, before anything that may have to wait."""
-    health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
-    for address in (health, scrape):
-        addresses.check(address)
-    await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
-    await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
 
 
 def _answer(manager: Manager, client: Client, options: Options, *, namespace: str, metrics: Metrics) -> None:

@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -13,14 +12,10 @@ import structlog
 from isthmus.health import boots
 from isthmus.health.rebooter import Rebooter, by_command
 from isthmus.health.rebootlock import RebootLock
-from isthmus.kube import config as kube_config
-from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
 from isthmus.model.nodeconfigurator import EvictionMethod
-from isthmus.runtime import addresses, server
+from isthmus.runtime import process
 from isthmus.runtime.events import Events
-from isthmus.runtime.manager import Manager
-from isthmus.runtime.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -47,26 +42,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
     boots.check_namespace()
     boots.current(options.proc)  # says at once what is missing
-    metrics = Metrics()
-    kube = kube_config.load(options.kubeconfig, environ=environ)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
-        manager = Manager()
-        health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
-        for address in (health, scrape):
-            addresses.check(address)
-        await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
-        await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
+    async with process.begin(
+        options.kubeconfig,
+        health_address=options.health_address,
+        metrics_address=options.metrics_address,
+        environ=environ,
+    ) as begun:
+        client, manager = begun.client, begun.manager
         recorder = Recorder(client, controller="isthmus-rebooter", instance=socket.gethostname())
         manager.work(Events(recorder))
         rebooter = Rebooter(
             client,
             options.node,
-            lock=RebootLock(client, kube.namespace, machine=options.node, limit=options.max_concurrent),
+            lock=RebootLock(client, begun.kube.namespace, machine=options.node, limit=options.max_concurrent),
             boot=lambda: boots.current(options.proc),
             reboot=by_command(options.command),
             recorder=recorder,
-            metrics=metrics,
+            metrics=begun.metrics,
             method=options.method,
             ignore_protection=options.ignore_protection,
             recheck=options.recheck,

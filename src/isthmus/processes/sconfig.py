@@ -5,17 +5,12 @@ There is no election. A second one, as there may be for a moment when a node is 
 
 import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from isthmus.kube import config as kube_config
-from isthmus.kube.client import Client
-from isthmus.runtime import addresses, server
-from isthmus.runtime.manager import Manager
-from isthmus.runtime.metrics import Metrics
+from isthmus.runtime import process
 from isthmus.sharedroot.configs import ConfigWriter
 from isthmus.sharedroot.files import Root
 
@@ -38,22 +33,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
     os.umask(0o022)  # new directories can be entered by all users
-    metrics = Metrics()
-    kube = kube_config.load(options.kubeconfig, environ=environ)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
-        manager = Manager()
-        health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
-        for address in (health, scrape):
-            addresses.check(address)
-        await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
-        await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
+    async with process.begin(
+        options.kubeconfig,
+        health_address=options.health_address,
+        metrics_address=options.metrics_address,
+        environ=environ,
+    ) as begun:
+        client, manager = begun.client, begun.manager
         writer = ConfigWriter(
             client,
             Root(options.root, covered=options.covered),
-            namespace=options.namespace or kube.namespace,
+            namespace=options.namespace or begun.kube.namespace,
             cluster=options.cluster,
-            metrics=metrics,
+            metrics=begun.metrics,
         )
         manager.cache("jailedconfigs", writer.informer)
         manager.cache("configmaps", writer.references)

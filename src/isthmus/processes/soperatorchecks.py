@@ -9,7 +9,6 @@ while one of the two is away, the other goes on.
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -27,20 +26,14 @@ from isthmus.health.metrics import HealthMetrics
 from isthmus.health.notifications import Notifications
 from isthmus.health.sync import HealthSync
 from isthmus.health.world import HealthWorld
-from isthmus.kube import config as kube_config
-from isthmus.kube.client import Client
 from isthmus.kube.recorder import Recorder
-from isthmus.model.meta import Key
 from isthmus.operator.applier import Applier
 from isthmus.operator.connections import SlurmReach
 from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
-from isthmus.runtime import addresses, server
-from isthmus.runtime.election import Election
+from isthmus.runtime import process
 from isthmus.runtime.events import Events
-from isthmus.runtime.fuse import Fuse
-from isthmus.runtime.manager import Manager
-from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.process import Lease
 
 log = structlog.get_logger()
 
@@ -68,17 +61,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    metrics = Metrics()
-    kube = kube_config.load(options.kubeconfig, environ=environ)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
-        election = None
-        if options.elect:
-            lease_client = await stack.enter_async_context(Client(kube))
-            lease = Key(options.election_namespace or kube.namespace, options.name)
-            election = Election(lease_client, lease, metrics=metrics, fuse=Fuse(), labels=LEASE_LABELS)
-        manager = Manager(election=election)
-        await _serve(stack, manager, options, metrics)
+    lease = Lease(options.name, options.election_namespace, LEASE_LABELS) if options.elect else None
+    async with process.begin(
+        options.kubeconfig,
+        health_address=options.health_address,
+        metrics_address=options.metrics_address,
+        environ=environ,
+        lease=lease,
+    ) as begun:
+        client, manager, metrics = begun.client, begun.manager, begun.metrics
         recorder = Recorder(client, controller=NAME, instance=socket.gethostname())
         manager.work(Events(recorder))
         counts = HealthMetrics(metrics)
@@ -119,14 +110,5 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
             )
             for worker in (*sync.workers, *made.workers, *runs.workers):
                 manager.lead(worker)
-        log.info("starting", namespaces=options.namespaces or "all", election=str(election and election.lease))
+        log.info("starting", namespaces=options.namespaces or "all", election=str(begun.lease))
         await manager.run()
-
-
-async def _serve(stack: AsyncExitStack, manager: Manager, options: Options, metrics: Metrics) -> None:
-    """Put up health and metrics, before anything that may have to wait."""
-    health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
-    for address in (health, scrape):
-        addresses.check(address)
-    await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))
-    await stack.enter_async_context(addresses.listen(scrape, server.metrics_routes(metrics)))
