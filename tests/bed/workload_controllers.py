@@ -95,7 +95,7 @@ class WorkloadControllers:
         shutil.copy(pair.certificate, directory / "tls.crt")
         shutil.copy(pair.key, directory / "tls.key")
         config_map = next(document for document in _documents(addon) if document["kind"] == "ConfigMap")
-        settings = yaml.safe_load(config_map["data"]["config.yaml"])
+        settings = yaml.load(config_map["data"]["config.yaml"], yaml.CSafeLoader)
         settings["internalCertManagement"] = {"enable": False}
         settings["webhook"] = {"host": address, "port": _WEBHOOK_PORT, "certDir": str(directory)}
         settings["health"] = {"healthProbeBindAddress": f"{address}:{_HEALTH_PORT}"}
@@ -122,7 +122,7 @@ def _kubectl(bed: ControlPlaneBed) -> tuple[str, ...]:
 
 
 def _documents(addon: Addon) -> list[Any]:
-    return list(yaml.safe_load_all(workloads.manifest(addon)))
+    return list(yaml.load_all(workloads.manifest(addon), yaml.CSafeLoader))
 
 
 def _webhooks_only(addon: Addon) -> str:

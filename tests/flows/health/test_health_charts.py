@@ -60,7 +60,7 @@ serviceMonitor: {enabled: true, jobLabel: soperatorchecks, interval: 30s, scrape
 def rendered(helm: Helm, chart: Path, *words: str, values: str = "") -> list[Manifest]:
     done = helm("template", "one", str(chart), "--namespace=hpc", "--values=-", *words, stdin=values)
     assert done.returncode == 0, done.stderr
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
+    return [found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found]
 
 
 def of_kind(found: list[Manifest], kind: str) -> dict[str, Manifest]:
@@ -183,7 +183,7 @@ async def test_a_real_api_server_takes_checks_policy_and_examples(
     assert policy.spec.mode == "enforce"
     assert [it.rung for it in policy.spec.ladder] == ["restartPod"], "no machine is touched by itself"
     for file in sorted(EXAMPLES.glob("*.yaml")):
-        for found in filter(None, yaml.safe_load_all(file.read_text())):
+        for found in filter(None, yaml.load_all(file.read_text(), yaml.CSafeLoader)):
             found["metadata"]["namespace"] = namespace
             text = yaml.safe_dump(found)
             control_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", stdin=text)
@@ -201,7 +201,7 @@ async def test_the_process_works_with_the_rights_of_its_account(
         wanted = (f"--set=slurmClusterRefName={CONTROLLER}", f"--namespace={namespace}")
         done = helm("upgrade", "--install", "set", str(CHECKS), *wanted)
         assert done.returncode == 0, done.stderr
-        kubeconfig = yaml.safe_load(control_plane.kubeconfig.read_text())
+        kubeconfig = yaml.load(control_plane.kubeconfig.read_text(), yaml.CSafeLoader)
         kubeconfig["users"] = [{"name": "account", "user": {"token": await token_of(kube, namespace, namespace)}}]
         kubeconfig["contexts"][0]["context"] |= {"user": "account", "namespace": namespace}
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))

@@ -83,14 +83,14 @@ def test_label_folder_and_namespace_are_settings(helm: Helm) -> None:
 
 
 def test_rules_are_a_prometheusrule_where_its_operator_is_and_a_file_elsewhere(helm: Helm) -> None:
-    wanted = yaml.safe_load(RULES.read_text())
+    wanted = yaml.load(RULES.read_text(), yaml.CSafeLoader)
     operated = rules_of(rendered(helm, OPERATED, values="rules: {labels: {release: stack}}"))
     assert (operated["apiVersion"], operated["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     assert operated["metadata"]["labels"]["release"] == "stack"
     assert operated["spec"] == wanted
     plain = rules_of(rendered(helm))
     assert plain["kind"] == "ConfigMap"
-    assert yaml.safe_load(plain["data"]["isthmus.yaml"]) == wanted
+    assert yaml.load(plain["data"]["isthmus.yaml"], yaml.CSafeLoader) == wanted
 
 
 def test_values_change_the_alerts_and_promtool_takes_them(helm: Helm, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_one_upgrade_brings_all_with_and_without_the_kinds_of_prometheus(
     async with Client(config) as kube:
         try:
             for file in definitions.values():
-                await crd.install(kube, yaml.safe_load(file.read_text()), manager="test")
+                await crd.install(kube, yaml.load(file.read_text(), yaml.CSafeLoader), manager="test")
             assert "PrometheusRule isthmus-rules" in upgrade()
             objects = control_plane.kubectl("get", "configmaps,prometheusrules", "-n=isthmus-boards", "-o=name")
             found = [it for it in objects.split() if "isthmus-" in it]

@@ -382,5 +382,5 @@ NodeSet of a SlurmCluster:
     configMapRefSshd: ""
 """
 
-CLUSTERS_OF_OTHERS: dict[str, dict[str, Any]] = yaml.safe_load(_YAML)
+CLUSTERS_OF_OTHERS: dict[str, dict[str, Any]] = yaml.load(_YAML, yaml.CSafeLoader)
 """By what they show."""

@@ -97,7 +97,7 @@ def helm(control_plane: ControlPlaneBed) -> Helm:
 def rendered(helm: Helm, *words: str, values: str = "") -> list[dict[str, Any]]:
     done = helm("template", "my-cluster", str(CHART), "--namespace=hpc", "--values=-", *words, stdin=values)
     assert done.returncode == 0, done.stderr
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
+    return [found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found]
 
 
 def cluster_of(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def test_daemons_can_be_closed_to_others_and_login_nodes_stay_open(
     assert daemons["spec"]["podSelector"]["matchLabels"] == everything
     (rule,) = daemons["spec"]["ingress"]
     assert rule["from"][0] == {"podSelector": {"matchLabels": everything}}
-    assert rule["from"][2] == yaml.safe_load(PROMETHEUS)
+    assert rule["from"][2] == yaml.load(PROMETHEUS, yaml.CSafeLoader)
     assert login["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 22}]}]
     for policy in (daemons, login):
         policy["metadata"]["namespace"] = namespace
@@ -317,7 +317,7 @@ async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
     files = [it for it in sorted(EXAMPLES.glob("*.yaml")) if not it.name.startswith("values-")]
     assert files
     for file in files:
-        for manifest in yaml.safe_load_all(file.read_text()):
+        for manifest in yaml.load_all(file.read_text(), yaml.CSafeLoader):
             kind = kinds.get((manifest["apiVersion"], manifest["kind"]))
             if kind:
                 made = {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}

@@ -153,7 +153,7 @@ async def test_monitors_come_with_their_kinds_and_go_with_them(whole: whole_bed.
     definitions = monitor_kinds.files("podmonitors", "servicemonitors")
     try:
         for file in definitions.values():
-            await crd.install(kube, yaml.safe_load(file.read_text()), manager="test")
+            await crd.install(kube, yaml.load(file.read_text(), yaml.CSafeLoader), manager="test")
         await eventually(lambda: whole.key(NAME) in world.pod_monitors)
         await eventually(lambda: whole.key("demo-controller") in world.service_monitors)
         made = await raw(whole, POD_MONITORS, NAME)

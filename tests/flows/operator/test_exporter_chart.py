@@ -28,7 +28,7 @@ Manifest = dict[str, Any]
 def rendered(helm: Helm, *words: str, values: str = "") -> dict[str, Manifest]:
     done = helm("template", "one", str(CHART), "--namespace=hpc", "--values=-", *NEEDED, *words, stdin=values)
     assert done.returncode == 0, done.stderr
-    return {found["kind"]: found for found in yaml.safe_load_all(done.stdout) if found}
+    return {found["kind"]: found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found}
 
 
 def pod(found: dict[str, Manifest]) -> Manifest:
@@ -125,7 +125,7 @@ def test_every_value_arrives(helm: Helm) -> None:
 def test_several_servers_can_be_named(helm: Helm) -> None:
     done = helm("template", "one", str(CHART), NEEDED[1], "--values=-", stdin=ALL)
     assert done.returncode == 0, done.stderr
-    made = {found["kind"]: found for found in yaml.safe_load_all(done.stdout) if found}
+    made = {found["kind"]: found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found}
     assert options(made)["slurm_api_server"] == ["http://a:6820", "http://b:6820"]
 
 
@@ -135,7 +135,7 @@ async def test_a_real_api_server_takes_it_with_either_monitor(
     definitions = monitor_kinds.files("podmonitors", "servicemonitors")
     try:
         for file in definitions.values():
-            await crd.install(kube, yaml.safe_load(file.read_text()), manager="test")
+            await crd.install(kube, yaml.load(file.read_text(), yaml.CSafeLoader), manager="test")
         for kind in ("podMonitor", "serviceMonitor"):
             values = (
                 f"{ALL}\n{kind}: {{enabled: true, labels: {{release: p}}, relabelings: [{{action: labelmap}}]}}"

@@ -176,7 +176,7 @@ serviceMonitor: {enabled: true, jobLabel: rebooter, interval: 30s, scrapeTimeout
 """
     done = helm.run("template", "one", str(CHART), values=values)
     assert done.returncode == 0, done.stderr
-    found = {it["kind"]: it for it in yaml.safe_load_all(done.stdout) if it}
+    found = {it["kind"]: it for it in yaml.load_all(done.stdout, yaml.CSafeLoader) if it}
     assert found["NodeConfigurator"]["spec"]["rebooter"]["image"]["tag"] == "5.0.0"
     assert found["PriorityClass"]["value"] == 100000
     assert "ServiceMonitor" not in found

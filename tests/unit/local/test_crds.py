@@ -23,7 +23,7 @@ from tests.unit.local.images.conftest import Steps
 def test_a_definition_is_taken_from_its_module_once(name: str, kind: str, served: list[str]) -> None:
     steps = Steps()
     file = crds.ensure([name], steps)[name]
-    definition = yaml.safe_load(file.read_text())
+    definition = yaml.load(file.read_text(), yaml.CSafeLoader)
     assert definition["metadata"]["name"] == kind
     assert [version["name"] for version in definition["spec"]["versions"]] == served
     # One that others convert would need a webhook, which a control plane without nodes does not have.

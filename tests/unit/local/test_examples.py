@@ -22,7 +22,7 @@ from tests.bed.bridge_ground import EXAMPLE, HYBRID, manifest
 
 
 def objects(version: str = "26.05", namespace: str = "slurm") -> list[Any]:
-    return list(yaml.safe_load_all(manifest(version, namespace)))
+    return list(yaml.load_all(manifest(version, namespace), yaml.CSafeLoader))
 
 
 def test_keys_are_made_elsewhere() -> None:
@@ -78,7 +78,7 @@ def test_a_machine_with_slurmd_and_an_external_node_is_counted_once() -> None:
 
 
 def test_workers_of_the_operator_beside_the_bridge_say_what_they_hold() -> None:
-    values = yaml.safe_load((EXAMPLE.parent / "operator" / "values-for-bridge.yaml").read_text())
+    values = yaml.load((EXAMPLE.parent / "operator" / "values-for-bridge.yaml").read_text(), yaml.CSafeLoader)
     for name, group in values["slurmNodes"].items():
         assert {"cpu", "memory"} <= group["resources"].keys(), name
 
@@ -92,4 +92,4 @@ def test_where_pods_go_to_the_nodes_of_slurmd_it_holds_nothing_for_itself() -> N
 def test_the_comments_of_the_example_make_it_what_the_tests_use() -> None:
     (command,) = re.findall(r"^#   (sed -e.*?) \\\n#     examples/", EXAMPLE.read_text(), re.MULTILINE)
     done = subprocess.run([*shlex.split(command), EXAMPLE], check=True, capture_output=True, text=True)
-    assert list(yaml.safe_load_all(done.stdout)) == objects(HYBRID)
+    assert list(yaml.load_all(done.stdout, yaml.CSafeLoader)) == objects(HYBRID)

@@ -13,7 +13,7 @@ CONTROLLERS = [addon for addon in ADDONS.values() if addon.probe]
 
 
 def objects(addon: Addon) -> list[Any]:
-    return list(yaml.safe_load_all(workloads.manifest(addon)))
+    return list(yaml.load_all(workloads.manifest(addon), yaml.CSafeLoader))
 
 
 def of_kind(addon: Addon, ending: str) -> list[Any]:
@@ -59,7 +59,7 @@ def test_webhooks_lead_to_the_service_and_see_only_pods_of_the_workload(addon: A
 
 @pytest.mark.parametrize("addon", CONTROLLERS, ids=lambda addon: addon.name)
 def test_the_object_that_is_tried_is_of_the_kind_that_the_webhooks_judge(addon: Addon) -> None:
-    group, _, version = yaml.safe_load(addon.probe)["apiVersion"].partition("/")
+    group, _, version = yaml.load(addon.probe, yaml.CSafeLoader)["apiVersion"].partition("/")
     for configuration in of_kind(addon, "WebhookConfiguration"):
         rules = configuration["webhooks"][0]["rules"][0]
         assert (rules["apiGroups"], rules["apiVersions"]) == ([group], [version])

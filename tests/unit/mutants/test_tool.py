@@ -64,7 +64,10 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_faults_are_detected_survive_or_are_not_run(checkout: Path) -> None:
+def test_faults_are_detected_survive_or_are_not_run(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A dozen runs of pytest, which spend half of their time on plugins that these tests do not use.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout")
     options = argparse.Namespace(seed=1, count=99, jobs=1, flows=[], tests=checkout / "tests")
     verdicts = {it.diff.replace("    ", ""): it for it in run(checkout, options)}
     assert {diff: (it.outcome, it.noticed_by.rpartition("::")[2]) for diff, it in verdicts.items()} == {

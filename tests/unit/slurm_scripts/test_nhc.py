@@ -1,10 +1,29 @@
 """Lines of an nhc.conf as checks."""
 
+import importlib.util
+import re
+import shlex
+import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.unit.slurm_scripts.node import Node
+from tests.unit.slurm_scripts.node import SCRIPTS, Node
+
+
+@pytest.fixture(scope="module")
+def nhc() -> ModuleType:
+    """checks/nhc.py in this process: what many lines mean is asked without three programs for each."""
+    spec = importlib.util.spec_from_file_location("nhc", SCRIPTS / "checks" / "nhc.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", True)  # the chart takes along whatever lies in its directories
+        spec.loader.exec_module(module)
+    return module
 
 
 def configured(node: Node, *lines: str) -> None:
@@ -48,9 +67,17 @@ def test_a_line_is_a_check_that_drains_and_undrains(node: Node) -> None:
         ("!m1", True),
     ],
 )
-def test_a_line_is_for_its_hosts(node: Node, hosts: str, *, is_meant: bool) -> None:
-    configured(node, f"{hosts} || check_file_test /no/such/file")
-    assert bool(drained(node)) == is_meant
+def test_a_line_is_for_its_hosts(nhc: ModuleType, tmp_path: Path, hosts: str, *, is_meant: bool) -> None:
+    file = tmp_path / "nhc.conf"
+    file.write_text(f"{hosts} || check_file_test /no/such/file\n")
+    found = nhc.read(file, "n1")
+    assert [it["name"] for it in found["checks"]] == (["nhc_check_file_test"] if is_meant else [])
+    assert found["problems"] == []
+
+
+def test_a_line_for_other_hosts_is_not_run(node: Node) -> None:
+    configured(node, "!n1 || check_file_test /no/such/file", "m1 || check_file_test /no/such/file")
+    assert drained(node) == ""
 
 
 def test_what_is_not_known_is_named_and_left_out(node: Node) -> None:
@@ -152,19 +179,35 @@ FILES = {
         ("check_net_ping 192.0.2.9", "192.0.2.9 does not answer: nothing came"),
     ],
 )
-def test_checks_find_what_nhc_would(node: Node, line: str, told: str) -> None:
-    node.program("ping", "#!/bin/sh\necho nothing came\nexit 1\n")
-    root = node.directory / "root"
+def test_checks_find_what_nhc_would(
+    nhc: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: str
+) -> None:
     for name, text in FILES.items():
-        path = root / name
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    configured(node, f"* || {line}")
-    name = f"nhc_{line.split(maxsplit=1)[0]}"
-    done = node.check(name, CHECKS_ROOT=str(root))
-    last = done.stdout.strip().splitlines()[-1]
-    assert (done.returncode, last) == (1, last) if told else (0, f"{name}: passed")
-    assert told in last
+    ping = tmp_path / "bin" / "ping"
+    ping.parent.mkdir()
+    ping.write_text("#!/bin/sh\necho nothing came\nexit 1\n")
+    ping.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ping.parent), prepend=":")
+    monkeypatch.setattr(nhc, "ROOT", tmp_path)
+    check, *words = shlex.split(line)
+    with pytest.raises(nhc.Failed, match=re.escape(told)) if told else nullcontext():
+        nhc.CHECKS[check](words)
+
+
+def test_a_check_sees_the_root_that_it_is_given(node: Node) -> None:
+    (node.directory / "root" / "proc").mkdir(parents=True)
+    (node.directory / "root" / "proc" / "mounts").write_text(MOUNTS)
+    configured(node, "* || check_fs_mount -s 'nas:*' -f /home", "* || check_fs_mount_rw /home")
+    environ = {"CHECKS_ROOT": str(node.directory / "root")}
+    assert node.check("nhc_check_fs_mount", **environ).stdout == "nhc_check_fs_mount: passed\n"
+    failed = node.check("nhc_check_fs_mount_rw", **environ)
+    assert (failed.returncode, failed.stdout) == (
+        1,
+        "nhc_check_fs_mount_rw: failed: /home is mounted without rw: ro,hard\n",
+    )
 
 
 def test_a_broken_file_is_no_finding(node: Node) -> None:
