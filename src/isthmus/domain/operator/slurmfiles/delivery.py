@@ -6,8 +6,8 @@ slurmctld restarts its counters soon after it has read its files; slurmd reports
 is when it read them. slurmctld is compared with the time of the change, and nodes with the time at which slurmctld
 was first seen to have read it: a slurmd that started between the two was given the files of before. Files reach
 slurmctld's pod first, and its side-car makes it read them. Keys have to be mounted in the pods of all nodes before,
-so for them all daemons are made to read again a little later. At midnight UTC slurmctld restarts its counters without
-having read anything, so what begins then proves nothing, and slurmctld is reconfigured once more.
+so for them all daemons are made to read again a little later. At midnight UTC slurmctld restarts its counters
+without having read anything, so what begins then proves nothing, and slurmctld is reconfigured once more.
 """
 
 from collections.abc import Mapping
