@@ -34,7 +34,7 @@ from isthmus.model.meta import Key
 from isthmus.operator.applier import Applier
 from isthmus.operator.connections import SlurmReach
 from isthmus.operator.statuswriter import Reporter
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 from isthmus.runtime import addresses, server
 from isthmus.runtime.election import Election
 from isthmus.runtime.events import Events
@@ -86,7 +86,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
         manager.lead(notifications)
         images = OperatorSettings(slurm_image=options.slurm_image) if options.slurm_image else OperatorSettings()
         worlds = [
-            HealthWorld(World(client, images, namespace=namespace, metrics=metrics))
+            HealthWorld(ClusterCaches(client, images, namespace=namespace, metrics=metrics))
             for namespace in options.namespaces or ("",)
         ]
         counts.follow(worlds)
