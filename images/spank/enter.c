@@ -8,6 +8,7 @@
  * wrong is told on standard error, and ends with code 125, as `chroot` does; a program that cannot be run with 127.
  */
 #define _GNU_SOURCE
+#include "filter.h"
 #include "jail.h"
 
 #include <err.h>
@@ -40,6 +41,8 @@ int main(int count, char **words)
 	}
 	if (!jail_enter(&jail, &failure))
 		errx(NOT_ENTERED, "%s", failure.reason);
+	if (!filter_bpf())
+		err(NOT_ENTERED, "system calls cannot be filtered on this node");
 	execvp(program[0], program);
 	err(NOT_RUN, "%s", program[0]);
 }

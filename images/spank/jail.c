@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "jail.h"
+#include "filter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -279,6 +280,9 @@ static bool settle(const struct jail *jail, const struct stat *expected, struct 
 		return fail(failure, "shared root %s cannot be read: %m", jail->root);
 	if (now.st_dev != expected->st_dev || now.st_ino != expected->st_ino)
 		return fail(failure, "shared root %s was exchanged while a job entered it", jail->root);
+	/* Last: nothing that follows can fail, and so nobody is outside with a filter. */
+	if (!filter_calls())
+		return fail(failure, "system calls cannot be filtered on this node: %m");
 	return true;
 }
 

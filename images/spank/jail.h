@@ -8,6 +8,8 @@
  *     /dev, /sys          with their mounts  ──►   /dev, /sys
  *     each `bind=`        for example /run/slurm ► the same path
  *
+ * From then on, system calls that nobody inside needs are refused (filter.h).
+ *
  * Nothing here knows of Slurm, allocates memory, or writes to the shared root except to make a place that is
  * missing for one of these mounts. It is all or nothing: after a failure the thread is outside, as before.
  */

@@ -6,6 +6,8 @@
  *     slurmd ── slurmstepd ── slurm_spank_init_post_opt ── opens output files ── drops privileges ── the program
  *     outside                 here the thread moves inside, and stays there
  *
+ * The filter for system calls comes with it, but for bpf(2), which slurmstepd needs; tasks get that part of it later.
+ *
  * slurmstepd itself moves, not only the task: files that it opens in a user's name (`--output`), what it runs in
  * his name (`--task-epilog`) and his working directory are all paths of the shared root. Slurm's own prolog and
  * epilog are started by slurmd, and stay outside. So does the step that only holds a job's place (`extern`): it runs
@@ -14,6 +16,7 @@
  * If the root is not fit to be entered, the next job would fail just as this one. So the node is drained, with the
  * reason; Slurm then puts a batch job back into the queue.
  */
+#include "filter.h"
 #include "jail.h"
 
 #include <stdint.h>
@@ -28,10 +31,11 @@
 #include <slurm/slurm_errno.h>
 #include <slurm/spank.h>
 
-/* Slurm finds these two by their names; all the rest is our own affair. */
+/* Slurm finds these by their names; all the rest is our own affair. */
 #pragma GCC visibility push(default)
 SPANK_PLUGIN(isthmus_jail, 1)
 int slurm_spank_init_post_opt(spank_t spank, int count, char **words);
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **words);
 #pragma GCC visibility pop
 
 /* Slurm 24.11 takes any positive number for success, SPANK's own errors included, and would run the job outside. */
@@ -119,4 +123,16 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 	if (step == SLURM_BATCH_SCRIPT && !script_is_seen(spank, &failure))
 		return refuse(spank, &failure);
 	return ESPANK_SUCCESS;
+}
+
+/* In the process that becomes a task, when slurmstepd has nothing more to say about its devices by bpf(2). */
+int slurm_spank_task_init_privileged(spank_t spank, int count, char **words)
+{
+	(void)spank;
+	(void)count;
+	(void)words;
+	if (filter_bpf())
+		return ESPANK_SUCCESS;
+	slurm_error("isthmus_jail: system calls cannot be filtered on this node: %m");
+	return FAILED;
 }

@@ -15,7 +15,7 @@ from isthmus.model.meta import HasMeta, Key
 from isthmus.model.objects import CONFIGMAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS
 from isthmus.model.pod import PODS
 from isthmus.model.workload import CHECK_JOBS, CRON_JOBS, CheckJob
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -29,7 +29,7 @@ class _Manager(Protocol):
 class CheckCaches:
     """Caches of one namespace or of all; `operator` and `checks` are kept up to date by others."""
 
-    def __init__(self, operator: World, checks: Store[ActiveCheck]) -> None:
+    def __init__(self, operator: ClusterCaches, checks: Store[ActiveCheck]) -> None:
         self.operator = operator
         self.checks = checks
         self._informers: dict[str, Informer[Any]] = {}

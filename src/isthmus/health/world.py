@@ -1,6 +1,6 @@
-"""What the health loop knows: all that the operator's caches hold, and health records, policies and checks.
+"""What the health loop knows: caches that it shares with the operator, and health records, policies and checks.
 
-    operator.world   clusters, NodeSets, worker pods, machines, each cluster's Slurm
+    operator.world   clusters, NodeSets, worker pods, machines, each cluster's Slurm; no Secret that nobody names
     here             NodeHealths, HealthPolicies, ActiveChecks and the Jobs that run them
 
 A cluster is known by the key of its Controller, here as in `slurms`.
@@ -21,7 +21,7 @@ from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS, HealthPolicy, No
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import Node
 from isthmus.model.workload import OWN_JOBS, OwnJob
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -36,7 +36,7 @@ class _Manager(Protocol):
 class HealthWorld:
     """The caches of the health loop, of one namespace or of all."""
 
-    def __init__(self, operator: World) -> None:
+    def __init__(self, operator: ClusterCaches) -> None:
         self.operator = operator
         self._informers: dict[str, Informer[Any]] = {}
         self.healths: Store[NodeHealth] = self._follow(NODE_HEALTHS, indexes={"cluster": _cluster_of})

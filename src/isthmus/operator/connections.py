@@ -9,7 +9,7 @@ from isthmus.model.objects import Service
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.model.slinky import RestApi
 from isthmus.operator.slurms import Address, urls, why_unreachable
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
@@ -21,7 +21,7 @@ _WORKERS: Final = 4
 class SlurmReach:
     """Updates `world.slurms`. Runs in every replica, so that a new leader is connected at once."""
 
-    def __init__(self, world: World, metrics: Metrics) -> None:
+    def __init__(self, world: ClusterCaches, metrics: Metrics) -> None:
         self._world = world
         self.controller: Controller[Key] = Controller(
             "slurm-reach", self.reconcile, metrics=metrics, workers=_WORKERS
@@ -95,7 +95,7 @@ class SlurmReach:
 class _Connections:
     """Holds the connections to every Slurm for as long as the process works."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ClusterCaches) -> None:
         self._world = world
 
     async def run(self) -> None:

@@ -89,8 +89,8 @@ def cluster_ip(service: Service) -> str | None:
     return None if address in {"", "None"} else f"[{address}]" if ":" in address else address
 
 
-class World:
-    """The caches of one process, of one namespace or of all."""
+class ClusterCaches:
+    """Clusters, their workers and machines, and each one's Slurm: what all need who talk to Slurm, and no more."""
 
     def __init__(
         self,
@@ -111,41 +111,12 @@ class World:
         of_controller: dict[str, Index[Any]] = {"controller": _controller_keys}
         self.controllers = self._follow(CONTROLLERS)
         self.nodesets: Store[NodeSet] = self._follow(NODESETS, indexes=of_controller)
-        self.loginsets: Store[LoginSet] = self._follow(LOGINSETS, indexes=of_controller)
         self.restapis: Store[RestApi] = self._follow(RESTAPIS, indexes=of_controller)
-        self.accountings = self._follow(ACCOUNTINGS)
-        self.tokens = self._follow(TOKENS, indexes=owned)
         self.clusters = self._follow(SLURM_CLUSTERS)
-        self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
-        self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
-        self.node_configurators = self._follow(NODE_CONFIGURATORS)
-
         self.pods: Store[Pod] = self._follow(
             PODS, labels=_PODS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes, "part": _parts}
         )
-        # Everybody has exporters, some on each node.
-        exporters = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL}=exporter"
-        self.exporter_pods: Store[Pod] = self._follow(
-            PODS, labels=exporters, indexes={"part": _parts}, title="pods of exporters"
-        )
-        self.statefulsets = self._follow(STATEFULSETS, labels=_OURS, indexes=owned)
-        self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
-        on_machines = f"{names.COMPONENT_LABEL} in ({_COMPONENTS},node-configurator)"
-        self.daemonsets = self._follow(DAEMONSETS, labels=on_machines, indexes=owned)
         self.services = self._follow(SERVICES, labels=_OURS, indexes=owned)
-        # Kubernetes gives the labels of a Service to the slices that it makes itself.
-        by_us = f"{names.SLICE_MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
-        self.endpoint_slices = self._follow(ENDPOINT_SLICES, labels=by_us, indexes=owned)
-        self.configmaps = self._follow(CONFIGMAPS, labels=_MADE_BY_US, indexes=owned)
-        self.secrets = self._follow(SECRETS, labels=_MADE_BY_US, indexes=owned)
-        self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
-        self.jobs = self._follow(OWN_JOBS, labels=_OURS, indexes=owned)
-        self.service_accounts = self._follow(SERVICE_ACCOUNTS, labels=_OURS, indexes=owned)
-        self.roles = self._follow(ROLES, labels=_OURS, indexes=owned)
-        self.role_bindings = self._follow(ROLE_BINDINGS, labels=_OURS, indexes=owned)
-        self.pod_monitors = self._follow(POD_MONITORS, labels=_OURS, indexes=owned, optional=True)
-        self.service_monitors = self._follow(SERVICE_MONITORS, labels=_OURS, indexes=owned, optional=True)
-        self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
         self.kube_nodes = self._follow(NODES)
 
         self.references = References(kube)
@@ -198,6 +169,51 @@ class World:
         named = self.nodesets.by("controller", controller)
         unnamed = self.nodesets.by("controller", Key(controller.namespace, ""))
         return (*named, *(it for it in unnamed if self.controller_key(it) == controller))
+
+
+class World(ClusterCaches):
+    """The caches of the operator, of one namespace or of all."""
+
+    def __init__(
+        self,
+        kube: Client,
+        settings: Settings,
+        *,
+        namespace: str = "",
+        metrics: Metrics | None = None,
+        rest_address: Callable[[Service], str | None] = cluster_ip,
+    ) -> None:
+        super().__init__(kube, settings, namespace=namespace, metrics=metrics, rest_address=rest_address)
+        owned: dict[str, Index[Any]] = {"owner": _owners}
+        self.loginsets: Store[LoginSet] = self._follow(LOGINSETS, indexes={"controller": _controller_keys})
+        self.accountings = self._follow(ACCOUNTINGS)
+        self.tokens = self._follow(TOKENS, indexes=owned)
+        self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
+        self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
+        self.node_configurators = self._follow(NODE_CONFIGURATORS)
+
+        # Everybody has exporters, some on each node.
+        exporters = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL}=exporter"
+        self.exporter_pods: Store[Pod] = self._follow(
+            PODS, labels=exporters, indexes={"part": _parts}, title="pods of exporters"
+        )
+        self.statefulsets = self._follow(STATEFULSETS, labels=_OURS, indexes=owned)
+        self.deployments = self._follow(DEPLOYMENTS, labels=_OURS, indexes=owned)
+        on_machines = f"{names.COMPONENT_LABEL} in ({_COMPONENTS},node-configurator)"
+        self.daemonsets = self._follow(DAEMONSETS, labels=on_machines, indexes=owned)
+        # Kubernetes gives the labels of a Service to the slices that it makes itself.
+        by_us = f"{names.SLICE_MANAGED_BY_LABEL}={names.FIELD_MANAGER}"
+        self.endpoint_slices = self._follow(ENDPOINT_SLICES, labels=by_us, indexes=owned)
+        self.configmaps = self._follow(CONFIGMAPS, labels=_MADE_BY_US, indexes=owned)
+        self.secrets = self._follow(SECRETS, labels=_MADE_BY_US, indexes=owned)
+        self.claims = self._follow(CLAIMS, labels=_OURS, indexes=owned)
+        self.jobs = self._follow(OWN_JOBS, labels=_OURS, indexes=owned)
+        self.service_accounts = self._follow(SERVICE_ACCOUNTS, labels=_OURS, indexes=owned)
+        self.roles = self._follow(ROLES, labels=_OURS, indexes=owned)
+        self.role_bindings = self._follow(ROLE_BINDINGS, labels=_OURS, indexes=owned)
+        self.pod_monitors = self._follow(POD_MONITORS, labels=_OURS, indexes=owned, optional=True)
+        self.service_monitors = self._follow(SERVICE_MONITORS, labels=_OURS, indexes=owned, optional=True)
+        self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
 
 
 def _title(kind: Kind[Any]) -> str:

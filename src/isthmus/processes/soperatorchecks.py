@@ -30,7 +30,7 @@ from isthmus.kube.recorder import Recorder
 from isthmus.operator.applier import Applier
 from isthmus.operator.connections import SlurmReach
 from isthmus.operator.statuswriter import Reporter
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 from isthmus.runtime import process
 from isthmus.runtime.events import Events
 from isthmus.runtime.process import Lease
@@ -77,7 +77,7 @@ async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> N
         manager.lead(notifications)
         images = OperatorSettings(slurm_image=options.slurm_image) if options.slurm_image else OperatorSettings()
         worlds = [
-            HealthWorld(World(client, images, namespace=namespace, metrics=metrics))
+            HealthWorld(ClusterCaches(client, images, namespace=namespace, metrics=metrics))
             for namespace in options.namespaces or ("",)
         ]
         counts.follow(worlds)

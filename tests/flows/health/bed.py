@@ -34,7 +34,7 @@ from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.workload import OWN_JOBS
 from isthmus.operator.slurms import Address, Slurm
 from isthmus.operator.statuswriter import Reporter
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
@@ -319,7 +319,7 @@ async def running(
         metrics = Metrics()
         counts = HealthMetrics(metrics)
         notifications = notifications or Notifications(counter=counts.notifications)
-        world = HealthWorld(World(client, OperatorSettings(cgroup="none"), namespace=namespace))
+        world = HealthWorld(ClusterCaches(client, OperatorSettings(cgroup="none"), namespace=namespace))
         counts.follow([world])
         recorder = Recorder(for_events, controller="soperatorchecks", instance="test")
         ran = execution or Execution()

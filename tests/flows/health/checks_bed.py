@@ -26,7 +26,7 @@ from isthmus.model.workload import CHECK_JOBS, CRON_JOBS, CheckJob
 from isthmus.operator.applier import Applier
 from isthmus.operator.slurms import Address, Slurm
 from isthmus.operator.statuswriter import Reporter
-from isthmus.operator.world import World
+from isthmus.operator.world import ClusterCaches
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
@@ -215,7 +215,7 @@ async def working(
         client = await stack.enter_async_context(Client(way))
         own = await stack.enter_async_context(Client(way))
         for_events = await stack.enter_async_context(Client(way))
-        world = World(client, Settings(cgroup="none"), namespace=namespace)
+        world = ClusterCaches(client, Settings(cgroup="none"), namespace=namespace)
         health = HealthWorld(world)
         caches = CheckCaches(world, health.checks)
         counts: dict[tuple[str, str], int] = {}

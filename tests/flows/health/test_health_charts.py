@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ async def test_the_process_works_with_the_rights_of_its_account(
     helm: Helm, control_plane: ControlPlaneBed, kube: Client, namespace: str, tmp_path: Path
 ) -> None:
     values = "{checks: {manager: {metricsPort: 0}}, networkPolicy: {enabled: false}}"
-    home = (f"--namespace={namespace}", f"--set=fullnameOverride={namespace}")
+    home = (f"--namespace={namespace}", f"--set=fullnameOverride={namespace}", "--set=rbac.secretNames={keys}")
     done = helm("upgrade", "--install", "checks", str(PROCESS), *home, "--values=-", stdin=values)
     assert done.returncode == 0, done.stderr
     try:
@@ -206,10 +207,33 @@ async def test_the_process_works_with_the_rights_of_its_account(
         kubeconfig["contexts"][0]["context"] |= {"user": "account", "namespace": namespace}
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
         await _run_until_cronjobs(kube, namespace, tmp_path)
+        may = partial(may_read, control_plane, namespace)
+        assert (may("secret/keys"), may("secret/others"), may("secrets"), may("pods")) == (True, False, False, True)
     finally:
         for release in ("set", "checks"):
             helm("uninstall", release, f"--namespace={namespace}")
     assert "orbidden" not in (tmp_path / "log").read_text()
+
+
+def may_read(control_plane: ControlPlaneBed, namespace: str, what: str) -> bool:
+    account = f"--as=system:serviceaccount:{namespace}:{namespace}"
+    words = ("auth", "can-i", "list" if "/" not in what else "get", what, account, f"--namespace={namespace}")
+    try:
+        return control_plane.kubectl(*words).strip() == "yes"
+    except subprocess.CalledProcessError:  # with "no"
+        return False
+
+
+def test_it_reads_no_more_than_it_needs(helm: Helm) -> None:
+    """The operator's other caches are not its own: what it has no use for, it may not read."""
+    readable = {
+        resource for rule in rules(rendered(helm, PROCESS)) for resource in rule["resources"] if "/" not in resource
+    }
+    assert readable == {
+        *("controllers", "nodesets", "restapis", "slurmclusters", "activechecks", "nodehealths", "healthpolicies"),
+        *("pods", "services", "podtemplates", "secrets", "configmaps", "serviceaccounts", "roles", "rolebindings"),
+        *("jobs", "cronjobs", "events", "nodes"),
+    }
 
 
 async def _run_until_cronjobs(kube: Client, namespace: str, place: Path) -> None:

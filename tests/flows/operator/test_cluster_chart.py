@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from isthmus.domain.operator.manifests import common
 from isthmus.kube.client import Client
 from isthmus.local import binaries
 from isthmus.local.progress import PlainProgress
@@ -17,6 +18,7 @@ from isthmus.model import jailedconfig, slinky
 from isthmus.model.meta import Key
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail, SlurmCluster
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.operator.networkpolicies import Pod, admits
 
 if TYPE_CHECKING:
     from isthmus.model.base import Kind
@@ -238,23 +240,86 @@ def test_without_checks_or_a_shared_root_slurm_runs_no_scripts(helm: Helm, off: 
 
 
 PROMETHEUS = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}"
+OWN = {
+    component: Pod("hpc", common.labels(component, "my-cluster", component, cluster="my-cluster"))
+    for component in (
+        *(
+            "controller",
+            "worker",
+            "login",
+            "accounting",
+            "restapi",
+            "database",
+            "exporter",
+            "sconfigcontroller",
+            "jail",
+        ),
+        "soperatorchecks",
+    )
+}
+PART_OF = {"app.kubernetes.io/part-of": "isthmus"}
+OTHERS = {
+    "operator": Pod("isthmus-system", {**PART_OF, "app.kubernetes.io/name": "isthmus-operator"}),
+    "bridge": Pod("hpc", {**PART_OF, "app.kubernetes.io/name": "slurm-bridge"}),
+    "prometheus": Pod("monitoring", {"app": "prometheus"}),
+    "stranger": Pod("hpc", {"app": "web"}),
+    "pretender": Pod("elsewhere", {**PART_OF, "app.kubernetes.io/managed-by": "isthmus"}),
+}
+# Who may reach which port of whom; nobody else may.
+MAY: dict[tuple[str, int | str], set[str]] = {
+    ("controller", 6817): {*OWN, "prometheus"},
+    ("controller", 1): {*OWN, "prometheus"},
+    ("controller", 22): set(),
+    ("worker", 6818): {*OWN},
+    ("worker", 60001): {*OWN},
+    ("worker", 22): {*OWN},
+    ("login", 22): {*OWN, *OTHERS},
+    ("login", 60001): {*OWN},
+    ("accounting", 6819): {*OWN},
+    ("accounting", 22): set(),
+    ("database", 3306): {"accounting"},
+    ("restapi", 6820): {*OWN, "operator", "bridge", "prometheus"},
+    ("restapi", 6821): {*OWN, "operator", "bridge", "prometheus"},
+    ("exporter", "metrics"): {"prometheus"},
+    ("exporter", "monitoring"): {"prometheus"},
+    ("exporter", 22): set(),
+    ("sconfigcontroller", "metrics"): {"prometheus"},
+    ("sconfigcontroller", "health"): set(),
+    ("jail", 22): set(),
+}
 
 
-def test_daemons_can_be_closed_to_others_and_login_nodes_stay_open(
-    helm: Helm, control_plane: ControlPlaneBed, namespace: str
+def policies(helm: Helm, *words: str, values: str) -> list[dict[str, Any]]:
+    return [it for it in rendered(helm, *words, values=values) if it["kind"] == "NetworkPolicy"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["with Prometheus", "by default"])
+def test_each_daemon_can_be_closed_to_all_who_have_no_business_with_it(
+    helm: Helm,
+    control_plane: ControlPlaneBed,
+    namespace: str,
+    told: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    assert "NetworkPolicy" not in {it["kind"] for it in rendered(helm)}
-    made = rendered(helm, values=f"networkPolicy: {{enabled: true, from: [{PROMETHEUS}]}}")
-    daemons, login = (it for it in made if it["kind"] == "NetworkPolicy")
-    everything = {"app.kubernetes.io/managed-by": "isthmus"}
-    assert daemons["spec"]["podSelector"]["matchLabels"] == everything
-    (rule,) = daemons["spec"]["ingress"]
-    assert rule["from"][0] == {"podSelector": {"matchLabels": everything}}
-    assert rule["from"][2] == yaml.load(PROMETHEUS, yaml.CSafeLoader)
-    assert login["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 22}]}]
-    for policy in (daemons, login):
-        policy["metadata"]["namespace"] = namespace
-        control_plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(policy))
+    assert policies(helm, values="") == []
+    made = policies(helm, values=f"networkPolicy: {{enabled: true{f', from: [{PROMETHEUS}]' if told else ''}}}")
+    everybody = {**OWN, **OTHERS}
+    for (target, port), may in MAY.items():
+        found = {name for name, source in everybody.items() if admits(made, source, OWN[target], port)}
+        assert found == (may if told or target == "login" else may - {"prometheus"}), (target, port)
+    control_plane.kubectl(
+        "apply", f"--namespace={namespace}", "--filename=-", stdin=yaml.safe_dump_all(unplaced(it) for it in made)
+    )
+
+
+def unplaced(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {**manifest, "metadata": {key: it for key, it in manifest["metadata"].items() if key != "namespace"}}
+
+
+def test_an_operator_in_another_namespace_is_named(helm: Helm) -> None:
+    operator = Pod("ops", PART_OF)
+    given = "networkPolicy: {enabled: true, namespaces: [ops]}"
+    assert admits(policies(helm, values=given), operator, OWN["restapi"], 6820)
+    assert not admits(policies(helm, values="networkPolicy: {enabled: true}"), operator, OWN["restapi"], 6820)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,31 @@ def test_a_reading_that_we_asked_for_is_no_proof_until_the_side_car_had_its_time
     assert judge(seen(**ours), known).state == "applied", "it had read it before"
 
 
+def test_counters_that_begin_at_midnight_are_no_proof_of_a_reading() -> None:
+    """slurmctld restarts them with the date; nodes that start then are given what was there before."""
+    midnight = 3 * 86400.0
+    late: dict[str, Any] = {
+        "changed_at": midnight - 2,
+        "due": midnight - 2,
+        "nodes": (node("w-0", started=midnight + 1),),
+    }
+    known = advance(Progress(), seen(**late, now=midnight - 1, began=midnight - 900, counting_since=midnight - 900))
+    reset: dict[str, Any] = {**late, "began": midnight + 1, "counting_since": midnight + 1}
+    for before in (
+        known,
+        Progress(),
+    ):  # with what was seen before midnight, and by an operator that starts after it
+        assert judge(seen(**reset, now=midnight + 2), before) == Verdict(
+            "delivering", "slurmctld has not read it yet"
+        )
+        assert judge(seen(**reset, now=midnight + 15), before).push, "so it reads once more, and then it is known"
+        after = advance(before, seen(**reset, now=midnight + 2))
+        again = midnight + 16
+        read: dict[str, Any] = {**reset, "began": again, "counting_since": again, "now": again + 5}
+        assert judge(seen(**read), after).state == "delivering", "the node was given what was there before"
+        assert judge(seen(**{**read, "nodes": (node("w-0", started=again),)}), after).state == "applied"
+
+
 def test_slurmctld_is_not_told_again_before_it_can_have_answered() -> None:
     keys: dict[str, Any] = {"due": CHANGED + KEYS_SETTLE, "asked_at": CHANGED + KEYS_SETTLE}
     assert not judge(seen(**keys, now=CHANGED + KEYS_SETTLE + 1)).push

@@ -154,6 +154,7 @@ def statefulset(controller: Controller, settings: Settings) -> Manifest:
         template=spec.template,
         containers={APP: spec.slurmctld, SIDE_CAR: spec.reconfigure},
     )
+    template["spec"] = _probed_by_any_version(template["spec"])
     if spec.replicas > 1:
         template["spec"] = _apart(template["spec"], common.selector(marks))
     made: Manifest = {
@@ -172,6 +173,25 @@ def statefulset(controller: Controller, settings: Settings) -> Manifest:
     }
     if spec.persistence.enabled and not spec.persistence.existing_claim:
         made["spec"]["volumeClaimTemplates"] = [_claim(spec.persistence, marks)]
+    return made
+
+
+def _probed_by_any_version(pod: Manifest) -> Manifest:
+    """Replace HTTP probes of slurmctld's port by TCP ones.
+
+    Soperator's chart asks for /livez there, which slurmctld serves since 25.11: an older one would be killed again
+    and again. Which version it is, nobody knows before it runs, and a probe cannot change without a new pod.
+    """
+    return {**pod, "containers": [_probed_by_tcp(it) if it["name"] == APP else it for it in pod["containers"]]}
+
+
+def _probed_by_tcp(container: Manifest) -> Manifest:
+    made = dict(container)
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        asked = (made.get(name) or {}).get("httpGet") or {}
+        if asked.get("port") in {partnames.SLURMCTLD_PORT, APP}:
+            others = {key: value for key, value in made[name].items() if key != "httpGet"}
+            made[name] = {**others, "tcpSocket": {"port": asked["port"]}}
     return made
 
 

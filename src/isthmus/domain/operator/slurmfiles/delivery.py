@@ -6,7 +6,8 @@ slurmctld restarts its counters soon after it has read its files; slurmd reports
 is when it read them. slurmctld is compared with the time of the change, and nodes with the time at which slurmctld
 was first seen to have read it: a slurmd that started between the two was given the files of before. Files reach
 slurmctld's pod first, and its side-car makes it read them. Keys have to be mounted in the pods of all nodes before,
-so for them all daemons are made to read again a little later.
+so for them all daemons are made to read again a little later. At midnight UTC slurmctld restarts its counters
+without having read anything, so what begins then proves nothing, and slurmctld is reconfigured once more.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,9 @@ _ANSWERS_WITHIN: Final = 5.0
 """Seconds in which slurmctld restarts its counters after a reconfigure; until then it is not asked again."""
 _COUNTS_LATE: Final = 1
 """Seconds: slurmctld begins to count with the second that follows its reading, nodes have been notified by then."""
+_DAY: Final = 86400
+_MIDNIGHT: Final = 10
+"""Seconds of a day in which slurmctld, which may be busy, surely has restarted its counters because of the date."""
 _SHOWN: Final = 200
 
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
@@ -83,13 +87,15 @@ def advance(known: Progress, seen: Delivery) -> Progress:
     progress = known if known.revision == seen.revision else Progress(seen.revision, seen.began)
     if since is None:
         return progress
+    began = seen.began if progress.began is None else progress.began
+    if seen.began is not None and seen.began % _DAY < _MIDNIGHT:
+        return msgspec.structs.replace(progress, began=began)
     # What was read in the very second of the change is mostly what was there before.
     again = since > int(seen.changed_at) or progress.began not in {None, seen.began}
     taken = progress.taken or (again and not _is_answer(seen, since))
     read_at = progress.read_at
     if read_at is None and taken and since >= int(seen.due):
         read_at = since
-    began = seen.began if progress.began is None else progress.began
     return Progress(seen.revision, began, taken, read_at)
 
 

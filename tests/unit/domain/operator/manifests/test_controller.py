@@ -158,6 +158,22 @@ def test_zero_values_of_the_user_count() -> None:
     assert made["terminationGracePeriodSeconds"] == 0
 
 
+def test_a_probe_by_http_becomes_one_that_every_version_of_slurm_answers() -> None:
+    """As Soperator's chart has it. Slurm 24.11 serves no HTTP, and would be killed by it."""
+    livez = {"failureThreshold": 5, "httpGet": {"path": "/livez", "port": 6817}}
+    other = {"httpGet": {"path": "/ready", "port": 8080}}
+    probed = {"livenessProbe": livez, "readinessProbe": other}
+    for given in (
+        controller(slurmctld=probed),
+        controller(template={"spec": {"containers": [{"name": "slurmctld", **probed}]}}),
+    ):
+        slurmctld = pod(given)["containers"][0]
+        assert slurmctld["livenessProbe"]["tcpSocket"] == {"port": 6817}
+        assert slurmctld["livenessProbe"]["failureThreshold"] == 5
+        assert "httpGet" not in slurmctld["livenessProbe"]
+        assert slurmctld["readinessProbe"]["httpGet"] == other["httpGet"], "somebody else's port is left alone"
+
+
 @pytest.mark.parametrize("asks", [False, True])
 def test_it_stays_off_the_control_plane_unless_it_asks_for_it(asks: bool) -> None:  # noqa: FBT001 - a parameter
     wish = {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
