@@ -17,7 +17,7 @@ from isthmus.domain.health import manualruns
 from isthmus.domain.health.actions import RunTest
 from isthmus.domain.health.view import ClusterView
 from isthmus.health.passivetests import PassiveTest, PassiveTests
-from isthmus.health.slurm_actions import reservation_name
+from isthmus.health.reservations import reservation_name
 from isthmus.health.world import HealthWorld
 from isthmus.kube import errors
 from isthmus.kube.client import path

@@ -42,6 +42,7 @@ from isthmus.health.metrics import HealthMetrics
 from isthmus.health.nodetests import NodeTests
 from isthmus.health.notifications import Notice, Notifications
 from isthmus.health.receivers import Receivers
+from isthmus.health.reservations import Run
 from isthmus.health.slurm_actions import SlurmActions
 from isthmus.health.world import HealthWorld, record_name
 from isthmus.kube import errors
@@ -69,7 +70,9 @@ _FIELDS: Final = tuple(NodeHealthStatus.__struct_encode_fields__)
 class Batch:
     """One decision that is being carried out."""
 
-    def __init__(self, view: ClusterView, slurm: Slurm | None, memory: Memory, policy: HealthPolicy | None) -> None:
+    def __init__(
+        self, view: ClusterView, slurm: Slurm | None, memory: Memory, policy: HealthPolicy | None, run: Run
+    ) -> None:
         self.view = view
         self.slurm = slurm
         self.memory = memory
@@ -80,7 +83,7 @@ class Batch:
         self.failed: dict[str, IsthmusError | TimeoutError] = {}
         """Nodes for which an action failed; a condition of a machine is about none, and stands by its name."""
         seen = {name: it.slurm for name, it in view.nodes.items()}
-        self.in_slurm = SlurmActions(slurm.client, seen) if slurm else None
+        self.in_slurm = SlurmActions(slurm.client, seen, run) if slurm else None
         self.slurm_trouble: IsthmusError | TimeoutError | None = None
         """Why Slurm did not do something: it is not asked again for this decision."""
 

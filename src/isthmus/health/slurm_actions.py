@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from isthmus import names
 from isthmus.domain.languages.hostlist import expand
 from isthmus.domain.operator.nodeset.drains import is_shut
+from isthmus.health.reservations import Run, reservation_name, reservations
 from isthmus.model.slurm import Job, Node, NodeChange, Number, ReservationRequest
 from isthmus.slurm.client import Client
 from isthmus.slurm.errors import AlreadyDone, ControllerAway, NotFound, NotNow, Refused
@@ -33,25 +33,14 @@ _INFINITE: Final = Number.of(math.inf)
 _CLOCK_SKEW_S: Final = 60
 
 
-def reservation_name(node: str) -> str:
-    """The reservation that keeps a node for its test."""
-    return f"{names.HEALTH_RESERVATION_PREFIX}{node}"
-
-
-async def reserved_nodes(client: Client) -> frozenset[str]:
-    """Nodes that our reservations hold now."""
-    ours = (it for it in await client.reservations() if it.name.startswith(names.HEALTH_RESERVATION_PREFIX))
-    found = ((it.name.removeprefix(names.HEALTH_RESERVATION_PREFIX), it.node_list) for it in ours)
-    return frozenset(node for node, held in found if node in expand(held))
-
-
 class SlurmActions:
     """Carries out actions in one Slurm, for one decision; `seen` are the nodes as the decision saw them."""
 
     def __init__(
-        self, client: Client, seen: Mapping[str, Node | None], *, now: Callable[[], float] = time.time
+        self, client: Client, seen: Mapping[str, Node | None], run: Run, *, now: Callable[[], float] = time.time
     ) -> None:
         self._client = client
+        self._run = run
         self._now = now
         self._seen = seen
         self._ours: set[str] = set()
@@ -85,12 +74,13 @@ class SlurmActions:
         if not there:
             await self._save(name, node, users)
         elif node not in expand(there[0].node_list):
-            await self._client.save_reservation(ReservationRequest(name=name, node_list=(node,)))
+            made = await reservations(self._client, self._run)
+            await made.save(ReservationRequest(name=name, node_list=(node,)), new=False)
         await self.release((node,), "")
 
     async def unreserve(self, node: str) -> None:
         with suppress(NotFound):
-            await self._client.delete_reservation(reservation_name(node))
+            await (await reservations(self._client, self._run)).delete(reservation_name(node))
 
     async def requeue(self, node: str) -> str:
         """Put the jobs of a node back into the queue; return what became of them.
@@ -131,14 +121,15 @@ class SlurmActions:
                 duration=_INFINITE,
             )
 
+        made = await reservations(self._client, self._run)
         try:
-            await self._client.save_reservation(request(users))
+            await made.save(request(users), new=True)
         except (Refused, ControllerAway):
             if not users:
                 raise
             # One of them may be unknown to Slurm, which it calls an unspecified error; whose check that is hears of
             # it when its job is refused.
-            await self._client.save_reservation(request(()))
+            await made.save(request(()), new=True)
 
     async def _unchanged(self, nodes: Sequence[str]) -> dict[str, Node]:
         """Ask Slurm once more; keep nodes that are as the decision saw them, or as we have made them since."""

@@ -32,8 +32,8 @@ from isthmus.health.nodetests import NodeTests
 from isthmus.health.notifications import Notifications
 from isthmus.health.passivetests import Execute, PassiveTest, PassiveTests, in_pods
 from isthmus.health.receivers import Receivers
+from isthmus.health.reservations import in_workers, reserved_nodes
 from isthmus.health.runner import ActionRunner, Batch
-from isthmus.health.slurm_actions import reserved_nodes
 from isthmus.health.waker import Waker
 from isthmus.health.world import HealthWorld
 from isthmus.kube.recorder import Recorder
@@ -93,7 +93,7 @@ class HealthSync:
         )
         waker = Waker(world, self.controller.queue.add)
         self._wake = waker.wake
-        execute = execute or in_pods(world.kube)
+        self._execute = execute = execute or in_pods(world.kube)
         self._passive = PassiveTests(execute, self._tested)
         self._gatherer = Gatherer(world, settings, replacement, self._passive, now=now, clock=clock)
         receivers = Receivers(world.operator.references, waker.wake)
@@ -133,7 +133,7 @@ class HealthSync:
             log.info("acting", actions=len(actions), first=type(actions[0]).__name__)
         policy = self._gatherer.governing(cluster)
         self._notices.tell(cluster, policy, self._world.checks.by("cluster", cluster))
-        batch = Batch(view, slurm, memory, policy)
+        batch = Batch(view, slurm, memory, policy, in_workers(self._world, self._execute, cluster))
         try:
             await self.runner.run(batch, actions)
         finally:
@@ -149,7 +149,8 @@ class HealthSync:
         if slurm is not None and slurm.in_touch:
             with suppress(IsthmusError, TimeoutError):
                 async with asyncio.timeout(_SLURM_TIMEOUT_S):
-                    memory.can_reserve = (await slurm.client.server()).has(Feature.RESERVATIONS)
+                    by_rest = (await slurm.client.server()).has(Feature.RESERVATIONS)
+                    memory.can_reserve = by_rest or bool(self._world.operator.nodesets_of(cluster))
                     memory.reserved = await reserved_nodes(slurm.client) if memory.can_reserve else frozenset()
 
     def _claim(self, actions: list[Action]) -> None:

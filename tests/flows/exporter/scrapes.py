@@ -16,6 +16,7 @@ from isthmus.exporter.settings import Settings
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from tests.bed.slurm import SlurmBed
+from tests.bed.waiting import PATIENCE
 
 Labels = tuple[str, ...]
 
@@ -64,9 +65,9 @@ async def exporting(
                 await task
 
 
-async def until(exporter: Exporter, good: Callable[[Scrape], object], *, within: float = 60) -> Scrape:
-    """Scrape until what is shown is good; an assertion that fails is a "not yet"."""
-    failure: AssertionError | None = None
+async def until(exporter: Exporter, good: Callable[[Scrape], object], *, within: float = PATIENCE) -> Scrape:
+    """Scrape until what is shown is good; an assertion or a command of Slurm's that fails is a "not yet"."""
+    failure: AssertionError | RuntimeError | None = None
     try:
         async with asyncio.timeout(within):
             while True:
@@ -75,7 +76,7 @@ async def until(exporter: Exporter, good: Callable[[Scrape], object], *, within:
                     # Commands of Slurm take a while, and the exporter has to go on meanwhile.
                     if await asyncio.to_thread(good, scrape):
                         return scrape
-                except AssertionError as error:
+                except (AssertionError, RuntimeError) as error:
                     failure = error
                 await asyncio.sleep(0.05)
     except TimeoutError:

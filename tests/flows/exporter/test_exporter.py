@@ -3,10 +3,9 @@
 import asyncio
 import re
 import socket
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from isthmus.processes import exporter as process
 from tests.bed.faults import Faults
 from tests.bed.promtool import promtool
 from tests.bed.slurm import VERSIONS, SlurmBed
+from tests.bed.waiting import PATIENCE, eventually
 from tests.flows.exporter.scrapes import Scrape, exporting, until
 
 _SETTINGS = {
@@ -29,7 +29,6 @@ _SETTINGS = {
 }
 _NEWEST_SETTINGS = {"MetricsType": "metrics/openmetrics"}
 _HOSTILE = 'a "quoted" \\ name\nwith a line, 漢字 and {braces}' + "x" * 10_000
-_SOON = 5.0
 # slurmctld counts records of a partition, user or account where we count tasks, and a node that jobs of a user
 # share once. It writes megabytes where it says bytes, has a maximum under `min`, and its jobs that wait for a limit
 # on nodes are not those to which it gives that reason.
@@ -87,16 +86,16 @@ def _fill(bed: SlurmBed) -> None:
         bed.command("sacctmgr", "-i", "add", "user", user, "account=physics", "FairShare=3")
     failed = _sbatch(bed, script="exit 3")
     done = _sbatch(bed, script="true")
-    _until(lambda: {_state(bed, failed), _state(bed, done)} == {"FAILED", "COMPLETED"})
+    eventually(lambda: {_state(bed, failed), _state(bed, done)} == {"FAILED", "COMPLETED"}, "Slurm to get there")
     running = _sbatch(bed, "--licenses=matlab:2", "--nodelist=n1")
     suspended = _sbatch(bed, "--nodelist=n1")
     lost = _sbatch(bed, "--no-requeue", "--nodelist=n2")
-    _until(lambda: all(_state(bed, it) == "RUNNING" for it in (running, suspended, lost)))
+    eventually(lambda: all(_state(bed, it) == "RUNNING" for it in (running, suspended, lost)), "Slurm to get there")
     bed.scontrol("suspend", suspended)
     bed.scontrol("update", "NodeName=n2", "State=DOWN", "Reason=the fan, says Bob")
-    _until(lambda: _state(bed, lost) == "NODE_FAIL")
+    eventually(lambda: _state(bed, lost) == "NODE_FAIL", "Slurm to get there")
     bed.scontrol("update", "NodeName=n2", "State=RESUME")
-    _until(lambda: "idle" in bed.command("sinfo", "-hN", "-n", "n2", "-o%T"))
+    eventually(lambda: "idle" in bed.command("sinfo", "-hN", "-n", "n2", "-o%T"), "Slurm to get there")
     bed.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=slurm-operator: rollout")
     _sbatch(bed, "--hold")
     _sbatch(bed, f"--dependency=afterok:{running}")
@@ -105,9 +104,9 @@ def _fill(bed: SlurmBed) -> None:
     cancelled = _sbatch(bed, "--hold")
     bed.command("scancel", cancelled)
     array = _sbatch(bed, "--array=1-5%1", "--nodelist=n1")
-    _until(lambda: "RUNNING" in bed.command("squeue", "-hr", "-j", array, "-o%T"))
+    eventually(lambda: "RUNNING" in bed.command("squeue", "-hr", "-j", array, "-o%T"), "Slurm to get there")
     requeued = _sbatch(bed, "--nodelist=n1")
-    _until(lambda: _state(bed, requeued) == "RUNNING")
+    eventually(lambda: _state(bed, requeued) == "RUNNING", "Slurm to get there")
     bed.scontrol("requeuehold", requeued)
     bed.scontrol(
         "create",
@@ -122,13 +121,6 @@ def _fill(bed: SlurmBed) -> None:
 
 def _state(bed: SlurmBed, job_id: str) -> str:
     return bed.command("squeue", "-h", "-t", "all", "-j", job_id, "-o%T").strip()
-
-
-def _until(good: Callable[[], bool], *, within: float = 60) -> None:
-    deadline = time.monotonic() + within
-    while not good():
-        assert time.monotonic() < deadline, "Slurm does not get there"
-        time.sleep(0.1)
 
 
 def _queue(bed: SlurmBed) -> list[list[str]]:
@@ -242,17 +234,17 @@ async def test_other_names_have_the_values_of_slurmctlds_own_metrics(busy: Slurm
 
 
 @newest
-async def test_a_change_is_shown_within_two_seconds(busy: SlurmBed, exporter: Exporter) -> None:
-    await until(exporter, lambda it: _agrees(busy, it))
-    job_id = _sbatch(busy, "--hold")
-    began = time.monotonic()
-    await until(exporter, lambda it: it.value("slurm_job_info", job_id=job_id))
-    submitted = time.monotonic() - began
-    await asyncio.to_thread(busy.command, "scancel", job_id)
-    began = time.monotonic()
-    await until(exporter, lambda it: it.value("slurm_job_info", job_id=job_id, job_state="CANCELLED"))
-    # A busy machine may need longer than Slurm and we do; the benchmark holds it against the bar.
-    assert max(submitted, time.monotonic() - began) < _SOON
+async def test_a_change_is_shown_because_slurmctld_counts_it(
+    busy: SlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How soon, the benchmark holds against the bar; without counters, nobody would list jobs again here."""
+    monkeypatch.setattr("isthmus.exporter.exporter._STATES_IDLE", 3600.0)
+    async with exporting(busy) as exporter:
+        await until(exporter, lambda it: _agrees(busy, it))
+        job_id = _sbatch(busy, "--hold")
+        await until(exporter, lambda it: it.value("slurm_job_info", job_id=job_id))
+        await asyncio.to_thread(busy.command, "scancel", job_id)
+        await until(exporter, lambda it: it.value("slurm_job_info", job_id=job_id, job_state="CANCELLED"))
 
 
 @newest
@@ -328,7 +320,7 @@ async def test_the_process_serves_metrics_and_health(busy: SlurmBed, tmp_path: P
             except OSError:
                 return b""
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await get(f"{monitoring}/readyz"):  # noqa: ASYNC110 - a server sends no events
                 await asyncio.sleep(0.1)
         page = Scrape(await get(f"{scrape}/metrics"))

@@ -21,6 +21,7 @@ from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import connect
 from isthmus.slurm.poller import Poller
 from tests.bed.slurm import VERSIONS, SlurmBed
+from tests.bed.waiting import PATIENCE
 from tests.flows.kube.waiting import eventually as until
 
 _SETTINGS = {"JobAcctGatherFrequency": "task=1", "MessageTimeout": "5"}
@@ -113,7 +114,7 @@ async def test_counters_and_waits_are_those_of_sacct_across_restarts_of_both(bed
     bed.restart("slurmctld")
     async with watching(bed, tmp_path) as history:
         # A run that is requeued before its record was read is counted from the accounts, but only minutes later.
-        await until(lambda: history._jobs._runs[again].started)
+        await until(lambda: (it := history._jobs._runs.get(again)) and it.started)
         # Held, so that it is not just being started again when it is cancelled.
         bed.scontrol("requeuehold", again)
         await until(lambda: totals(history)["requeued"] == 1)
@@ -153,7 +154,7 @@ async def test_what_jobs_used_is_reported_as_sacct_has_it(bed: SlurmBed, tmp_pat
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while (found := await reports.from_exporter(url, _OF_ALICE)).total.memory_efficiency is None:  # noqa: ASYNC110 - the exporter sends no events
                 await asyncio.sleep(0.2)
         with pytest.raises(Retry, match=r"400.*there is no parameter"):
@@ -192,7 +193,7 @@ async def test_jobs_that_nobody_saw_are_counted_from_the_accounts(
         await until(lambda: totals(history)["started"] == 1)
     others = [sbatch(bed) for _ in range(4)]
     done = {*others, running}
-    await until(lambda: done <= {row["jobidraw"] for row in sacct(bed) if row["state"] == "COMPLETED"}, within=60)
+    await until(lambda: done <= {row["jobidraw"] for row in sacct(bed) if row["state"] == "COMPLETED"})
     bed.kill("slurmctld")
     for file in bed.state_directory.glob("job_state*"):
         file.unlink()

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from isthmus.domain.operator.manifests.common import Settings as OperatorSetting
 from isthmus.health.metrics import HealthMetrics
 from isthmus.health.nodetests import CRONJOBS
 from isthmus.health.notifications import Notifications
+from isthmus.health.reservations import Run
 from isthmus.health.sync import HealthSync
 from isthmus.health.world import HealthWorld, record_name
 from isthmus.kube.client import Client
@@ -39,11 +41,24 @@ from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
+from tests.bed.waiting import PATIENCE
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER, PLACES, make_controller
 
 CHECK = "gpu-check"
 PREFIX = "[node_problem]"
+
+
+def commands_in(bed: SlurmBed) -> Run:
+    """Run commands in the bed, as root."""
+
+    async def run(command: Sequence[str]) -> tuple[int, str]:
+        try:
+            return 0, await asyncio.to_thread(bed.command, *command)
+        except RuntimeError as error:
+            return 1, str(error)
+
+    return run
 
 
 class Execution:
@@ -54,8 +69,14 @@ class Execution:
         """Pods and checks."""
         self.codes: dict[str, int] = {}
         self.said = b""
+        self.slurm: SlurmBed | None = None
+        """Where commands of Slurm are run, as a worker pod has them, too."""
 
     async def __call__(self, pod: Key, command: Sequence[str], hear: Callable[[bytes], object]) -> int:
+        if "scontrol" in command and self.slurm:
+            code, said = await commands_in(self.slurm)(command)
+            hear(said.encode())
+            return code
         check = command[command.index("--check") + 1] if "--check" in command else command[0]
         self.ran.append((pod.name, check))
         hear(self.said)
@@ -101,7 +122,7 @@ class HealthBed:
         found = self.health(node)
         return found.status if found else NodeHealthStatus()
 
-    async def phase(self, node: str, *phases: str, within: float = 60) -> NodeHealthStatus:
+    async def phase(self, node: str, *phases: str, within: float = PATIENCE) -> NodeHealthStatus:
         """Wait until a node is in one of these phases."""
         try:
             await eventually(lambda: self.status(node).phase in phases, within=within)
@@ -168,6 +189,7 @@ class HealthBed:
             }
             await self.kube.create(PODS, {"metadata": metadata, "spec": spec})
             await self.ready(node)
+            await eventually(partial(self.uid, node))
 
     async def ready(self, node: str) -> None:
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -187,7 +209,6 @@ class HealthBed:
             await self.kube.delete(PODS, self.key(f"pod-{node}"), grace=0, uid=before)
         await eventually(lambda: self.key(f"pod-{node}") not in self.world.operator.pods)
         await self.worker(node)
-        await eventually(lambda: self.uid(node))
 
     # Checks and policies
 
@@ -263,14 +284,14 @@ class HealthBed:
         found = self.record(node)
         return found.reason if found and "DRAIN" in found.state else ""
 
-    async def drained(self, node: str, reason: str, *, within: float = 60) -> None:
+    async def drained(self, node: str, reason: str, *, within: float = PATIENCE) -> None:
         """Wait until a node is drained with this reason."""
         try:
             await eventually(lambda: self.reason(node) == reason, within=within)
         except AssertionError:
             raise AssertionError(f"{node}: {self.record(node)}; {self.status(node)}") from None
 
-    async def opened(self, node: str, *, within: float = 60) -> None:
+    async def opened(self, node: str, *, within: float = PATIENCE) -> None:
         """Wait until a node takes jobs, of everybody."""
 
         def found() -> bool:
@@ -284,7 +305,7 @@ class HealthBed:
 
     async def settled(self, *, seconds: float = 1.5) -> None:
         """Wait until the loop writes nothing for a while."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             before = -1
             while before != len(self.requests):
                 before = len(self.requests)
@@ -323,6 +344,7 @@ async def running(
         counts.follow([world])
         recorder = Recorder(for_events, controller="soperatorchecks", instance="test")
         ran = execution or Execution()
+        ran.slurm = slurm if isinstance(slurm, SlurmBed) else None
         sync = HealthSync(
             world,
             # No kubelet answers for the machines of the bed.

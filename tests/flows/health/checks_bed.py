@@ -31,10 +31,11 @@ from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
+from tests.bed.waiting import PATIENCE
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER, PLACES, make_controller
 
-LIMIT = 90.0
+LIMIT = PATIENCE
 ON_FAILURE = {"drainSlurmNode": {"drainReasonPrefix": "[node_problem]"}}
 
 

@@ -9,6 +9,7 @@ from isthmus.kube.client import Client
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
+from tests.bed.waiting import PATIENCE
 from tests.flows.health.bed import HealthBed, make_cluster, running
 from tests.flows.operator.conftest import kube, namespace, served
 
@@ -32,9 +33,9 @@ def clean(bed: SlurmBed) -> None:
     for line in bed.scontrol("--oneliner", "show", "reservations").splitlines():
         if line.startswith("ReservationName="):
             bed.scontrol("delete", line.split()[0])
-    for name in NODES:
+    for name in bed.nodes:
         bed.scontrol("update", f"nodename={name}", "comment=")
-    wait_until(lambda: _is_idle(bed), what="all nodes are idle", within=60)
+    wait_until(lambda: _is_idle(bed), what="all nodes are idle", within=PATIENCE)
 
 
 def _is_idle(bed: SlurmBed) -> bool:

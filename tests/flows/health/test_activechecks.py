@@ -15,6 +15,7 @@ from isthmus.model.workload import CHECK_JOBS, CRON_JOBS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.health.checks_bed import ChecksBed, available, make_cluster, working
+from tests.flows.health.conftest import clean
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER
 
@@ -29,10 +30,7 @@ def four(slurm_version: str, shared_slurm: Callable[..., SlurmBed]) -> Iterator[
     """A Slurm with four nodes, which is left as it was found."""
     bed = shared_slurm(slurm_version, nodes=4, accounting=False)
     yield bed
-    bed.command("scancel", "--user=alice")
-    bed.command("scancel", "--user=root")
-    for name in bed.command("sinfo", "--noheader", "--Node", "--states=drain", "--format=%N").split():
-        bed.scontrol("update", f"nodename={name}", "state=resume")
+    clean(bed)
 
 
 @pytest.fixture
@@ -148,7 +146,9 @@ async def test_a_run_over_its_deadline_is_cancelled_and_proves_nothing(checks: C
     await checks.ends("hangs", "Error")
     assert checks.job("hangs-initial-run").failure is not None
     assert getattr(checks.job("hangs-initial-run").failure, "reason", "") == "DeadlineExceeded"
-    assert checks.results("hangs") == dict.fromkeys(ALL - {"n1"}, "Error")
+    found = checks.results("hangs")
+    assert found.keys() >= ALL - {"n1"}, "on a busy machine, n1 is not done in time either"
+    assert set(found.values()) == {"Error"}
     await eventually(lambda: not queued(four, "hangs"))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from isthmus import names
 from isthmus.domain.health.actions import Action
+from isthmus.health.reservations import reserved_nodes
 from isthmus.health.runner import Batch
-from isthmus.health.slurm_actions import reserved_nodes
 from isthmus.kube.client import Client
 from isthmus.model.health import HEALTH_POLICIES
 from isthmus.model.meta import condition
@@ -17,6 +17,7 @@ from isthmus.model.objects import SECRETS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
+from tests.bed.waiting import PATIENCE
 from tests.flows.health.bed import CHECK, HealthBed, make_cluster, running
 from tests.flows.health.conftest import NODES as ALL
 from tests.flows.health.test_notifications import Hook, hook
@@ -40,11 +41,11 @@ def job_on(slurm: SlurmBed, node: str, *more: str) -> str:
 async def started(bed: HealthBed, node: str) -> None:
     bed.slurm.hurry()
     await eventually(
-        lambda: (it := bed.record(node)) and not {"ALLOCATED", "MIXED"}.isdisjoint(it.state), within=60
+        lambda: (it := bed.record(node)) and not {"ALLOCATED", "MIXED"}.isdisjoint(it.state), within=PATIENCE
     )
 
 
-async def test_a_bad_node_is_drained_repaired_tested_and_returned(bed: HealthBed, slurm_version: str) -> None:
+async def test_a_bad_node_is_drained_repaired_tested_and_returned(bed: HealthBed) -> None:
     await bed.check()
     pod = bed.uid("n1")
     await bed.fails("n1")
@@ -55,10 +56,7 @@ async def test_a_bad_node_is_drained_repaired_tested_and_returned(bed: HealthBed
     assert status.reason == REASON
     assert [(it.rung, it.outcome) for it in status.steps] == [("restartPod", "done")]
     reservation = await bed.tested("n1")
-    if slurm_version == "24.11":
-        assert reservation == ""
-    else:
-        assert reservation == "health-n1"
+    assert reservation == "health-n1"
     await bed.opened("n1")
     status = await bed.phase("n1", "Recovered")
     await eventually(lambda: bed.status("n1").reason == "")
@@ -144,7 +142,7 @@ async def test_jobs_finish_or_are_requeued_after_a_deadline(bed: HealthBed, node
     await bed.fails("n1")
     await bed.drained("n1", REASON)
     await bed.phase("n1", "Repairing")
-    assert "Restarts=1" in nodes.scontrol("show", "job", job)
+    await eventually(lambda: "Restarts=1" in nodes.scontrol("show", "job", job))
 
 
 @newest
@@ -315,7 +313,7 @@ def _strike(bed: HealthBed, struck: asyncio.Event, begun: set[str], done: list[s
 
 async def _play_along(bed: HealthBed, struck: asyncio.Event, uid: str) -> None:
     """Do what a NodeSet and a check do, until the loop has struck or everything is over."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not struck.is_set():
             status = bed.status("n1")
             if status.phase == "Recovered" and not status.reason and not bed.reason("n1"):
@@ -336,10 +334,8 @@ async def test_no_writes_at_rest(bed: HealthBed) -> None:
     await bed.fails("n1", "n2")
     # One waits for its new pod, which nobody makes here, and the other for the first.
     await eventually(lambda: {bed.status(it).phase for it in ("n1", "n2")} == {"Repairing", "Waiting"})
-    await bed.settled(seconds=3.0)
-    before = len(bed.requests)
-    await asyncio.sleep(4.0)
-    assert len(bed.requests) == before
+    # A server that is slow to answer delays what was begun; who writes all the time is never quiet for so long.
+    await bed.settled(seconds=5.0)
 
 
 @newest

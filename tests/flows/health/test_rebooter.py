@@ -26,11 +26,12 @@ from isthmus.model.objects import BUDGETS
 from isthmus.model.pod import PODS
 from isthmus.processes import rebooter
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.waiting import PATIENCE
 from tests.flows.kube.conftest import make_namespace, pod
 from tests.unit.health.test_boots import show
 
 DRAIN, REBOOT = names.NODE_DRAIN_CONDITION, names.NODE_REBOOT_CONDITION
-LIMIT = 90.0
+LIMIT = PATIENCE
 
 
 @pytest.fixture

@@ -66,13 +66,13 @@ def slurm() -> Iterator[SlurmBed]:
 
 @pytest.fixture
 async def server(slurm: SlurmBed, tmp_path: Path) -> AsyncIterator[Prometheus]:
-    """A Prometheus with our rules, which scrapes an exporter twice a second."""
+    """A Prometheus with our rules, which scrapes an exporter every second."""
     token = tmp_path / "token"
     token.write_text(slurm.token())
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
     (tmp_path / "impatient.yaml").write_text(yaml.safe_dump({"groups": [{"name": "soon", "rules": _impatient()}]}))
     config: dict[str, Any] = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml", "impatient.yaml"],
     }
     with loopback_address() as address:
@@ -120,7 +120,8 @@ async def test_every_query_has_data_or_a_known_reason_why_not(
     rules = [rule for rule in server.rules() if not rule["name"].startswith(SOON)]
     assert len(rules) == len(expressions.rules())
     assert not {rule["name"]: rule["lastError"] for rule in rules if rule["health"] == "err"}
-    assert not [rule["name"] for rule in rules if rule.get("alerts")]
+    # A scrape that a busy machine missed is the beginning of an alert.
+    await asyncio.to_thread(eventually, lambda: _alerts(server), "no alert", holds=lambda it: not it)
 
 
 async def test_alerts_fire_from_their_causes_and_end_with_them(slurm: SlurmBed, server: Prometheus) -> None:
@@ -155,6 +156,10 @@ async def test_alerts_fire_from_their_causes_and_end_with_them(slurm: SlurmBed, 
         is_over()
 
     await asyncio.to_thread(play)
+
+
+def _alerts(server: Prometheus) -> list[str]:
+    return [it["name"] for it in server.rules() if it.get("alerts") and not it["name"].startswith(SOON)]
 
 
 def _draw(server: Prometheus, directory: Path) -> dict[str, str]:

@@ -358,6 +358,12 @@ def test_a_shared_root_that_hangs(node: Node) -> None:
     assert passes(node, "python3 -IS checks/shared_root.py 5"), "there is none"
 
 
+def test_a_shared_root_that_is_looked_at_slowly_does_not_hang(node: Node) -> None:
+    (node.directory / "jail" / "usr").mkdir(parents=True)
+    node.program("isthmus-enter", "#!/bin/sh\ni=0\nwhile [ $i -lt 1000000 ]; do i=$((i + 1)); done\n")
+    assert passes(node, "python3 -IS checks/shared_root.py 0.05", CHECKS_JAIL=str(node.directory / "jail"))
+
+
 def test_scripts_are_sound_shell(node: Node) -> None:
     files = [*node.scripts.glob("*.sh"), *node.scripts.glob("checks/*.sh")]
     assert len(files) == 5

@@ -24,7 +24,8 @@ from isthmus.model.health import Finding
 
 AGAIN_AFTER_ERROR: Final = 60.0
 AGAIN_AFTER_FAILURE: Final = 300.0
-"""Seconds until a test is repeated; after a failure only where there is nothing to repair."""
+"""Seconds until a test is repeated the first time; after a failure only where there is nothing to repair."""
+_MAX_AGAIN_S: Final = 3600.0
 
 _MAX_WORDS_CHARS: Final = 40
 
@@ -145,7 +146,7 @@ def _failed(case: Case, rule: Rule, why: str, age: float) -> None:
     if rule.action == "repair":
         _shut_again(case)
         ladder.failed(case, why)
-    elif age < AGAIN_AFTER_FAILURE:
+    elif age < _pause(case, AGAIN_AFTER_FAILURE):
         _shut_again(case)
         case.say(f"{why}; it is repeated")
     else:
@@ -156,10 +157,17 @@ def _not_carried_out(case: Case, finding: Finding, detail: str, age: float) -> N
     if is_over(case.turn, case.status.since, case.turn.policy.test_timeout):
         _shut_again(case)
         case.enter("OutOfService", f"the test {finding.check} could not be carried out: {detail}; a human decides")
-    elif age < AGAIN_AFTER_ERROR:
+    elif age < _pause(case, AGAIN_AFTER_ERROR):
         case.say(f"the test {finding.check} could not be carried out and is repeated: {detail}")
     else:
         _repeat(case)
+
+
+def _pause(case: Case, shortest: float) -> float:
+    """How long after its start a test is repeated: each time twice as long, for each costs a dozen writes."""
+    since = case.status.since
+    before = (_started(case.status.test) - since).total_seconds() if since else 0.0
+    return min(max(shortest, before), _MAX_AGAIN_S)
 
 
 def _repeat(case: Case) -> None:

@@ -83,6 +83,6 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     slurm_in_touch: bool
     """Whether what is said of Slurm holds now: it answers, and has answered since we last wrote to it."""
     can_reserve: bool = True
-    """Whether this Slurm lets us make reservations (25.05 and later)."""
+    """Whether we can make reservations: by Slurm's API (25.05 and later), or by a command in a worker pod."""
     rebooting: frozenset[str] = frozenset()
     """Machines of all clusters that are being rebooted."""

@@ -244,6 +244,9 @@ def _incomplete_claims(templates: Iterable[Mapping[str, Any]], found: Findings) 
             )
 
 
+# slurmctld does not ask resumed nodes to register in a second in which it begins health checks, nor before it has
+# counted their answers, which it does every two seconds.
+_MIN_HEALTH_CHECK_S: Final = 5
 _BEST_EFFORT: Final = (
     "is not set: workers are BestEffort, so Kubernetes may put several onto one node, each of which offers all of"
     " it to Slurm, and they are the first to be killed when its memory is short"
@@ -309,6 +312,12 @@ def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
     workers = cluster.spec.slurm_nodes.worker
     if parts.workers and not (workers.resources or workers.slurmd.resources):
         found.warnings.append(f"spec.slurmNodes.worker.resources {_BEST_EFFORT}")
+    health = cluster.spec.health_check_config
+    if health and 0 < health.health_check_interval < _MIN_HEALTH_CHECK_S:
+        found.warnings.append(
+            "spec.healthCheckConfig.healthCheckInterval: with less than "
+            f"{_MIN_HEALTH_CHECK_S} s, nodes that are resumed may take no job for minutes"
+        )
 
 
 def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:

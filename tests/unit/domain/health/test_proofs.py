@@ -127,6 +127,19 @@ def test_an_error_is_neither_a_pass_nor_a_failure() -> None:
     assert "could not be carried out: why" in status(decided).message
 
 
+def test_a_test_is_repeated_ever_more_seldom() -> None:
+    policy = {"rules": [{"action": "drain"}], "testTimeout": "100h"}
+    for result, first in (("error", 60), ("failed", 300)):
+        for before in (0, 60, 1000, 3600, 90_000):
+            pause = min(max(first, before), 3600)
+            since = ago(seconds=before + pause)
+            early = decide(
+                look(in_test(result, begun=pause - 1, since=ago(seconds=before + pause - 1)), policy=policy)
+            )
+            assert not only(early, RunTest), (result, before)
+            assert only(decide(look(in_test(result, begun=pause, since=since), policy=policy)), RunTest)
+
+
 def test_what_is_only_drained_is_tested_again_until_it_passes() -> None:
     policy = {"rules": [{"action": "drain"}]}
     soon = decide(look(in_test("failed", begun=299), policy=policy))

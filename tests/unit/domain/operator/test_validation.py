@@ -81,6 +81,17 @@ def test_workers_that_ask_for_nothing_are_warned_of(manifest: Manifest, field: s
     assert told.partition(" ")[0] == field
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(0, 0), (1, 1), (4, 1), (5, 0), (120, 0)])
+def test_health_checks_that_keep_slurmctld_from_registering_nodes_are_warned_of(seconds: int, told: int) -> None:
+    config = {
+        "healthCheckInterval": seconds,
+        "healthCheckProgram": "/usr/bin/true",
+        "healthCheckNodeState": [{"state": "ANY"}],
+    }
+    found = look(cluster(healthCheckConfig=config))
+    assert len([it for it in found.warnings if "healthCheckInterval" in it]) == told
+
+
 WHOLE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 

@@ -9,6 +9,29 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+STEP_S = 0.01
+
+
+def ends(child: "subprocess.Popen[str]", seconds: float) -> bool:
+    """Wait for the end of a process that says little, and give up when it has waited in the kernel for so long.
+
+    While it could run and is not let, or we are not, as on a busy machine, that says nothing of the volume.
+    """
+    blocked = 0.0
+    while child.poll() is None:
+        if blocked >= seconds:
+            return False
+        began = time.monotonic()
+        time.sleep(STEP_S)
+        try:
+            state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        blocked += min(time.monotonic() - began, 2 * STEP_S) if state in {"D", "S"} else 0.0
+    return True
 
 
 def main(seconds: float) -> int:
@@ -19,14 +42,13 @@ def main(seconds: float) -> int:
     child = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    try:
-        _, said = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
+    if not ends(child, seconds):
         child.send_signal(signal.SIGKILL)
         tell(f"{root} does not answer within {seconds:g} s")
         # Without waiting for the child: it may never end.
         sys.stderr.flush()
         os._exit(1)
+    said = child.stderr.read() if child.stderr else ""
     if child.returncode == 0:
         return 0
     if child.returncode < 0 or child.returncode in {126, 127}:
