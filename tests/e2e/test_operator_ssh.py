@@ -112,6 +112,7 @@ def test_who_has_one_is_inside_the_shared_root_and_part_of_the_job(people: Peopl
     with people.job() as job:
         found = people.ssh(f"{SSH} worker-0 'hostname; echo $SLURM_JOB_ID; pwd; {look}'").split()
         assert found == ["worker-0", job, "/home/alice", *people.ssh(look).split()]
+        assert people.ssh(f"{SSH} worker-0 grep ^Seccomp: /proc/self/status").split() == ["Seccomp:", "2"]
         # What is on the node outside the shared root is not seen, nor does the job let anybody else in.
         assert "No such file" in people.attempt(f"{SSH} worker-0 ls /mnt/jail/etc").stderr
         assert REFUSED in people.attempt(f"{SSH} worker-0 true", user="bob").stderr

@@ -237,6 +237,8 @@ def test_root_on_a_login_node_has_no_way_to_the_machine(ssh: Ssh) -> None:
         assert re.search("permission denied|must be superuser", refused, re.IGNORECASE), f"{forbidden}: {refused}"
     for place in ("/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper"):
         assert ssh.attempt(f"sudo test -w {place}").returncode != 0, place
+    look = "grep ^Seccomp: /proc/self/status"
+    assert ssh.run(f"{look}; sudo {look}; srun {look}").split() == ["Seccomp:", "2"] * 3
     found = ssh.run("sudo find / -xdev -name 'slurm.jwks' -o -xdev -name 'slurm.key'; sudo ls /run/secrets")
     assert found.split() == ["ssh"]
 

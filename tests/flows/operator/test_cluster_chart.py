@@ -255,6 +255,7 @@ OWN = {
             "jail",
         ),
         "soperatorchecks",
+        "node-configurator",
     )
 }
 PART_OF = {"app.kubernetes.io/part-of": "isthmus"}
@@ -285,6 +286,8 @@ MAY: dict[tuple[str, int | str], set[str]] = {
     ("exporter", 22): set(),
     ("sconfigcontroller", "metrics"): {"prometheus"},
     ("sconfigcontroller", "health"): set(),
+    ("node-configurator", 8080): {"prometheus"},
+    ("soperatorchecks", 60001): {*OWN},
     ("jail", 22): set(),
 }
 
