@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from isthmus import names
 from isthmus.clock import utc_now
@@ -46,6 +46,8 @@ class Memory:
     def __init__(self) -> None:
         self.wrote_slurm_at = float("-inf")
         """When we changed something in Slurm last: what was read before says nothing of it."""
+        self.first = True
+        """Whether this process has not carried out a decision yet."""
         self.can_reserve = True
         self.reserved: frozenset[str] | None = None
         """Nodes that our reservations hold, as read for this look; None if that is not known. Slurm shows it on the
@@ -58,7 +60,7 @@ class Memory:
         """In how many seconds a kubelet will have been away for long enough to count; Kubernetes tells us once."""
 
 
-class _Checked:
+class Checked:
     """What active checks say of one node."""
 
     def __init__(self) -> None:
@@ -68,26 +70,34 @@ class _Checked:
 
     def add(self, result: CheckResult, *, in_slurm: bool) -> None:
         self.checks.add(result.check)
-        if result.result == "Passed":
+        if result.result == "Passed" and result.wants in {"drain", "comment"}:
+            # A check whose success is the finding. To run it again could not show that it is over.
+            self.found.append(_observed(result, wants=result.wants, test=False, in_slurm=in_slurm))
+        elif result.result == "Passed":
             self.passed[result.check] = result.at
             if result.wants == "undrain" and result.reason:
                 self.passed[result.reason] = result.at  # the beginning of the reasons that it lifts
         elif result.result == "Failed":
             wants = result.wants if result.wants != "undrain" else ""
-            seen = Observation(
-                source="check",
-                check=result.check,
-                evidence=result.evidence,
-                at=result.at,
-                wants=wants,
-                reason=result.reason,
-                test=result.test,
-                in_slurm=in_slurm,
-            )
-            self.found.append(seen)
+            self.found.append(_observed(result, wants=wants, test=result.test, in_slurm=in_slurm))
 
 
-_NOTHING: Final = _Checked()
+def _observed(
+    result: CheckResult, *, wants: Literal["", "comment", "drain"], test: bool, in_slurm: bool
+) -> Observation:
+    return Observation(
+        source="check",
+        check=result.check,
+        evidence=result.evidence,
+        at=result.at,
+        wants=wants,
+        reason=result.reason,
+        test=test,
+        in_slurm=in_slurm,
+    )
+
+
+_NOTHING: Final = Checked()
 
 
 @dataclass(eq=False)
@@ -148,6 +158,7 @@ class Gatherer:
             and memory.reserved is not None,
             can_reserve=memory.can_reserve,
             rebooting=self._rebooting(),
+            first=memory.first,
         )
 
     def governing(self, cluster: Key) -> HealthPolicy | None:
@@ -162,13 +173,13 @@ class Gatherer:
         """Count a machine among those that reboot, from the decision on: another cluster may decide meanwhile."""
         self._claims[machine] = self.clock() + _CLAIM_S
 
-    def _said(self, cluster: Key) -> Mapping[str, "_Checked"]:
+    def _said(self, cluster: Key) -> Mapping[str, Checked]:
         """What active checks say of nodes."""
-        said: dict[str, _Checked] = {}
+        said: dict[str, Checked] = {}
         for check in self.world.checks.by("cluster", cluster):
             in_slurm = check.spec.check_type == "slurmJob"
             for result in results(check):
-                said.setdefault(result.node, _Checked()).add(result, in_slurm=in_slurm)
+                said.setdefault(result.node, Checked()).add(result, in_slurm=in_slurm)
         return said
 
     def _away(self, machine: Node | None, now: datetime) -> tuple[Observation, ...]:

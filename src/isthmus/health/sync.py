@@ -136,6 +136,7 @@ class HealthSync:
         batch = Batch(view, slurm, memory, policy, in_workers(self._world, self._execute, cluster))
         try:
             await self.runner.run(batch, actions)
+            memory.first = False
         finally:
             self._look_again(view, slurm, memory)
         await self._report(view)

@@ -15,6 +15,7 @@ and our drain no cordon.
 `decide` is a function of the state alone: once its actions are done it has nothing more to say.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -36,6 +37,13 @@ _RELEASED: Final = "uncordoned by hand, while "
 _BY_PROGRAMS: Final = ("slurm-operator:", "Not responding")
 """In reasons of programs. The operator drains because of what Kubernetes says, so that a cordon would feed itself;
 and a slurmd in a pod could not come back to a cordoned node."""
+
+_OF_CHECKS: Final = re.compile(
+    r"\[(node_problem|user_problem|hardware_problem|compute_maintenance)\]"
+    r"|\[(slurm_job|k8s_job|prolog|epilog|hc_program)\]$|Kill task failed|^(Prolog|Epilog) error$"
+)
+"""Reasons of node health and of checks. Who repairs a slurmd in a pod makes that pod anew, and on a cordoned
+machine it would find no place."""
 
 COMPLAINT_PAUSE: Final = 60.0
 """Seconds after which a reported problem is checked again."""
@@ -375,6 +383,8 @@ def _grace_left(kube: Node, rules: Rules, now: datetime) -> float | None:
 def _their_word(slurm: SlurmNode) -> str | None:
     """What others decided about the node in Slurm; None if it is open, or we shut it."""
     if not is_out(slurm) or _is_ours(slurm.reason) or any(it in slurm.reason for it in _BY_PROGRAMS):
+        return None
+    if "EXTERNAL" not in slurm.state and _OF_CHECKS.search(slurm.reason):
         return None
     state = "drained" if "DRAIN" in slurm.state else "down" if "DOWN" in slurm.state else "failing"
     who = f" by {slurm.reason_set_by_user}" if slurm.reason_set_by_user else ""

@@ -21,6 +21,9 @@ from isthmus.model.slurm import Node as SlurmNode
 _QUIET: Final = frozenset({"Recovered", "Testing", "Repairing"})
 """Phases that are no reason to worry."""
 
+TOLD_AGAIN_S: Final = 120.0
+"""Within so many seconds another process takes over."""
+
 Wanted = tuple[Finding, Rule]
 
 
@@ -32,6 +35,8 @@ class Acts:
         self._drains: dict[str, list[str]] = {}
         self._releases: dict[str, list[str]] = {}
         self.others: list[Action] = []
+        self.again: list[Action] = []
+        """What people may have been told already."""
         self.afterwards: list[Action] = []
         """Records of what has been done when all before it has."""
 
@@ -50,6 +55,7 @@ class Acts:
             *self.others,
             *(Release(tuple(nodes), reason) for reason, nodes in self._releases.items()),
             *self.afterwards,
+            *self.again,
         ]
 
 
@@ -172,6 +178,14 @@ class Case:
                 notice = Notify(self.name, phase, message, warning=phase not in _QUIET)
                 self.turn.acts.notices.append(notice)
         self.say(message)
+
+    def tell_again(self) -> None:
+        """Tell people of a phase that has just begun: who recorded it may have ended before it told them."""
+        status = self.status
+        recorded = bool(status.phase) and status.phase == self.before.phase and status.since is not None
+        if recorded and not is_over(self.turn, status.since, TOLD_AGAIN_S):
+            notice = Notify(self.name, str(status.phase), status.message, warning=status.phase not in _QUIET)
+            self.turn.acts.again.append(notice)
 
     def act(self, action: Action) -> None:
         self.turn.acts.others.append(action)

@@ -30,6 +30,8 @@ def decide(view: ClusterView) -> list[Action]:
     turn.storms = limits.storms(turn.policy, found, total=len(view.nodes), now=view.now)
     for case in sorted(cases, key=_age):
         _advance(case)
+        if view.first and view.policy.mode != "shadow":
+            case.tell_again()
     if view.slurm_in_touch and view.policy.mode != "shadow":
         turn.acts.others.extend(machines.shown(cases))
     return turn.acts.ordered(Record(it.name, it.status) for it in cases if it.status != it.before)

@@ -86,3 +86,5 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether we can make reservations: by Slurm's API (25.05 and later), or by a command in a worker pod."""
     rebooting: frozenset[str] = frozenset()
     """Machines of all clusters that are being rebooted."""
+    first: bool = False
+    """Whether nothing has been decided by this process: the one before may have ended before it told people."""

@@ -28,6 +28,7 @@ from isthmus.domain.bridge.noderules import (
     Update,
     decide,
 )
+from isthmus.domain.health import reasons as health_reasons
 from isthmus.errors import Terminal
 from isthmus.model.meta import Condition, ConditionStatus, ObjectMeta
 from isthmus.model.node import Node, NodeAddress, NodeSpec, NodeStatus, Taint
@@ -443,6 +444,30 @@ def test_the_reasons_of_programs_are_not_mirrored(reason: str) -> None:
     assert actions(kube(external=False, shut=True), hybrid(("DOWN", "NOT_RESPONDING"), reason)) == ()
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "[node_problem] gpu: job 7 [slurm_job]",
+        "[mine] disk: full [hc_program]",
+        "[node_problem] KernelDeadlock: DockerHung",
+        "[user_problem] leftovers",
+        health_reasons.REPLACEMENT,
+        "Kill task failed",
+        "Prolog error",
+    ],
+)
+def test_what_node_health_repairs_stays_open_for_new_pods_of_slurmd(reason: str) -> None:
+    assert health_reasons.owner(reason) == "program"
+    shut = ("IDLE", "DRAIN")
+    assert actions(kube(external=False), hybrid(shut, reason)) == ()
+    mark = f"drained in Slurm: {reason}"
+    assert actions(kube(external=False, shut=True, mark=mark), hybrid(shut, reason)) == (Uncordon(),)
+    # Without a slurmd there is no pod to be made anew, and pods of others are kept away from the bad machine.
+    assert any(isinstance(it, Cordon) for it in actions(kube(), slurm(drained(), reason)))
+    assert health_reasons.owner("[see ticket 4] disk") == "human"
+    assert any(isinstance(it, Cordon) for it in actions(kube(external=False), hybrid(shut, "[see ticket 4] disk")))
+
+
 def test_a_node_that_is_not_ready_is_drained_after_the_grace_and_taken_back() -> None:
     early = decided(kube(ready="Unknown", since=4), slurm())
     assert (early.actions, early.look_again) == ((), 6)
@@ -573,6 +598,7 @@ reasons = st.sampled_from(
         "slurm-bridge: registered by Kubernetes cluster c1",
         "slurm-bridge: registered by Kubernetes cluster c2",
         "slurm-operator: Pod is terminating",
+        "[node_problem] gpu: job 7 [slurm_job]",
         "Not responding",
     ]
 )

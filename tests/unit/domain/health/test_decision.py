@@ -142,3 +142,16 @@ def test_maintenance_drains_and_nothing_more() -> None:
     assert status(decided).message == "drained until Upkeep is over"
     shown = {it.type: it.reason for it in only(decided, SetCondition)}
     assert shown["SoperatorChecksNodeMaintenance"] == "NodeDraining"
+
+
+def test_what_the_process_before_may_not_have_told_is_told_again() -> None:
+    fresh = held(since=ago(seconds=119), message="drained; waits for its jobs to end")
+    view = node(status=fresh, slurm=drained(jobs=True), observations=[failed()])
+    assert decide(look(view)) == decide(look(view, first=False))
+    told = only(decide(look(view, first=True)), Notify)
+    assert told == [Notify("n1", "Draining", "drained; waits for its jobs to end")]
+    old = node(status=held(since=ago(seconds=120)), slurm=drained(jobs=True), observations=[failed()])
+    assert not only(decide(look(old, first=True)), Notify)
+    new = decide(look(node(observations=[failed()]), first=True))
+    assert [it.phase for it in only(new, Notify)] == ["Draining"], "once"
+    assert not only(decide(look(view, first=True, policy={"mode": "shadow"})), Notify)
