@@ -539,6 +539,12 @@ class NodeSetSpec(Data, frozen=True):
     """When a node is to go while jobs run on it (ours)."""
     registration: Literal["Dynamic", "Static"] = "Dynamic"
     """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
+    ephemeral_nodes: bool = False
+    """Slurm starts nodes when it gives them to jobs, and stops idle ones; `replicas` is how many there can be (ours)."""
+    initial_number_ephemeral_nodes: Annotated[int, Meta(ge=0, le=65533)] = 0
+    """How many of these are started with the NodeSet (ours)."""
+    suspend_time: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    """Seconds that such a node may be idle before Slurm stops it; absent: five minutes (ours)."""
     shared_root: SharedRoot | None = None
     """What jobs have as their root; plugstack.conf names it, too (ours)."""
 
@@ -574,6 +580,11 @@ class NodeSet(Data, frozen=True):
         rules(
             _SAME_CONTROLLER,
             SAME_CLAIMS,
+            Rule(
+                "!has(self.ephemeralNodes) || !self.ephemeralNodes"
+                " || !has(self.scalingMode) || self.scalingMode == 'StatefulSet'",
+                "ephemeralNodes needs scalingMode StatefulSet: Slurm starts and stops nodes by their numbers",
+            ),
         ),
     ]
     metadata: ObjectMeta = ObjectMeta()
