@@ -154,4 +154,6 @@ ELSEWHERE = {"clusterName", "updateStrategy"}
 def test_a_field_of_a_nodeset_has_an_effect_or_is_named(path: str) -> None:
     value = sample(NODESET_FIELDS[path])
     base: dict[str, Any] = {"slurmd": {"image": {"repository": "x"}}}
+    if path.startswith("autoscale."):
+        base |= {"ephemeralNodes": True, "autoscale": {"budget": {"nodeHoursPerDay": 24}}}
     assert nodeset_outcome(placed(base, path, value)) != nodeset_outcome(base)
