@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
+from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import Condition, ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Rule, keyed_by, nullable, rules
 
@@ -547,6 +548,8 @@ class NodeSetSpec(Data, frozen=True):
     """Seconds that such a node may be idle before Slurm stops it; absent: five minutes (ours)."""
     shared_root: SharedRoot | None = None
     """What jobs have as their root; plugstack.conf names it, too (ours)."""
+    autoscale: Autoscale | None = None
+    """Where it is set, Slurm starts and releases nodes within these limits, and replicas is how many it knows."""
 
 
 class NodeSetStatus(Data, frozen=True):

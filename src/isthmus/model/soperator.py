@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
+from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, rules
 from isthmus.model.slinky import (
@@ -710,6 +711,8 @@ class NodeSetSpec(Data, frozen=True):
     """Both drain a node before they replace it."""
     drain: DrainPolicy = Draining()
     """When a node is to go while jobs run on it (ours)."""
+    autoscale: Autoscale | None = None
+    """Within which limits Slurm starts and releases nodes, where ephemeralNodes is true (ours)."""
 
 
 class NodeSetStatus(Data, frozen=True):

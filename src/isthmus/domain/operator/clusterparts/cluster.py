@@ -124,6 +124,8 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
     notes = Notes()
     meta = nodeset.metadata
     notes.ignored += files.fields_set(nodeset.spec, INERT_IN_NODESET)
+    if nodeset.spec.autoscale and not nodeset.spec.ephemeral_nodes:
+        notes.ignored.append("autoscale (ephemeralNodes is false)")
     if nodeset.spec.slurmd.port != partnames.SLURMD_PORT:
         notes.ignored.append(f"slurmd.port (it is {partnames.SLURMD_PORT})")
     if meta.name == f"{prefix}worker" and worker_count(cluster, (nodeset,)) > 0:

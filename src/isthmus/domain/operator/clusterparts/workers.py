@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import ConfigError, Directive
 from isthmus.domain.operator.clusterparts import pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
 from isthmus.domain.operator.clusterparts.pods import Fields
+from isthmus.model.elastic import Autoscale
 from isthmus.model.slinky import Draining
 from isthmus.model.soperator import NodeSet, SetVolumeMount, SlurmClusterSpec
 
@@ -108,6 +111,7 @@ def nodeset_workers(
     retention = slurmd.volumes.persistent_volume_claim_retention_policy
     made: Fields = {
         **_common(controller, replicas, spec.drain),
+        **({"autoscale": msgspec.to_builtins(spec.autoscale or Autoscale())} if spec.ephemeral_nodes else {}),
         "slurmd": container,
         "template": {"metadata": metadata, "spec": pod},
         "persistentVolumeClaimRetentionPolicy": {
