@@ -1,20 +1,20 @@
 """NodeSetPowerState: which nodes of an elastic NodeSet have a pod. The names of kind and fields are Soperator's.
 
-    spec.activeNodes     written by the operator, from what Slurm says of the nodes; people may add and remove ordinals
-    annotation           which ordinals the operator wrote last: the difference is what people ask for
-    status               what became of them; `hold` and the times of `nodeStates` are ours
+    spec.activeNodes   written by the operator, from what Slurm says of the nodes; people may add and remove ordinals
+    annotation         which ordinals the operator wrote last: the difference is what people ask for
+
+What became of them is in the status, where `hold`, the times of `nodeStates` and node-hours are ours.
 """
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from msgspec import Meta
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import Conditions, ObjectMeta
+from isthmus.model.meta import ObjectMeta
+from isthmus.model.slinky import Conditions
 from isthmus.model.soperator import GROUP
-
-ACTIVE_ANNOTATION: Final = "isthmus.dev/active-nodes"
 
 _Ordinal = Annotated[int, Meta(ge=0, le=65533)]
 

@@ -540,16 +540,19 @@ class NodeSetSpec(Data, frozen=True):
     """When a node is to go while jobs run on it (ours)."""
     registration: Literal["Dynamic", "Static"] = "Dynamic"
     """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
-    ephemeral_nodes: bool = False
-    """Slurm starts nodes when it gives them to jobs, and stops idle ones; `replicas` is how many there can be (ours)."""
-    initial_number_ephemeral_nodes: Annotated[int, Meta(ge=0, le=65533)] = 0
-    """How many of these are started with the NodeSet (ours)."""
-    suspend_time: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
-    """Seconds that such a node may be idle before Slurm stops it; absent: five minutes (ours)."""
     shared_root: SharedRoot | None = None
     """What jobs have as their root; plugstack.conf names it, too (ours)."""
     autoscale: Autoscale | None = None
     """Where it is set, Slurm starts and releases nodes within these limits, and replicas is how many it knows."""
+    initial_number_ephemeral_nodes: Annotated[int, Meta(ge=0, le=65533)] = 0
+    """With autoscale: how many nodes are started with the NodeSet (ours)."""
+    suspend_time: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    """With autoscale: seconds that a node may be idle where autoscale.idleTime does not say it (ours)."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether Slurm starts and stops the nodes."""
+        return self.autoscale is not None and self.scaling_mode == "StatefulSet"
 
 
 class NodeSetStatus(Data, frozen=True):
@@ -584,9 +587,8 @@ class NodeSet(Data, frozen=True):
             _SAME_CONTROLLER,
             SAME_CLAIMS,
             Rule(
-                "!has(self.ephemeralNodes) || !self.ephemeralNodes"
-                " || !has(self.scalingMode) || self.scalingMode == 'StatefulSet'",
-                "ephemeralNodes needs scalingMode StatefulSet: Slurm starts and stops nodes by their numbers",
+                "!has(self.autoscale) || !has(self.scalingMode) || self.scalingMode == 'StatefulSet'",
+                "autoscale needs scalingMode StatefulSet: Slurm starts and stops nodes by their numbers",
             ),
         ),
     ]

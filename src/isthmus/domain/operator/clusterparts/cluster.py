@@ -146,6 +146,7 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
             jail=jail_source(cluster, prefix, notes),
             shared=root.shares(cluster),
             notes=notes,
+            suspend_time=cluster.spec.slurm_config.suspend_time,
         ),
     }
     told = Parts((), (), problems=tuple(notes.problems), ignored=tuple(sorted(notes.ignored)))

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from isthmus import names
+from isthmus.domain.elastic.decision import is_off, phase_of
 from isthmus.domain.operator.nodeset.actions import Drain, DrainCause, Undrain
 from isthmus.domain.operator.nodeset.view import BUSY_STATES, PodView, View
 from isthmus.model.meta import condition
@@ -38,6 +39,9 @@ OURS: Final = names.DRAIN_REASON_PREFIX
 
 UNREGISTERED_GRACE: Final = 60.0
 """A ready pod that Slurm does not know may be about to register, for so many seconds after its start."""
+
+LEFT_BEHIND_GRACE: Final = 30.0
+"""Slurm's last answer is never older than so many seconds, where it is in touch."""
 
 _LEAVING: Final = "pending termination for "
 _TERMINATING: Final = "terminating"
@@ -74,8 +78,8 @@ def is_occupied(node: SlurmNode) -> bool:
 
 
 def is_free(node: SlurmNode) -> bool:
-    """Whether the node has no job and gets none."""
-    return is_shut(node) and not is_occupied(node)
+    """Whether the node has no job and gets none; of one that Slurm has stopped, that the pod it has gets none."""
+    return (is_shut(node) or is_off(node)) and not is_occupied(node)
 
 
 def may_go(view: View, pod: PodView) -> bool:
@@ -86,7 +90,19 @@ def may_go(view: View, pod: PodView) -> bool:
         return False
     if pod.slurm is None:
         return not pod.ready or seconds_since_start(view, pod) >= UNREGISTERED_GRACE
-    return is_free(pod.slurm)
+    return is_free(pod.slurm) or is_left_behind(view, pod)
+
+
+def is_left_behind(view: View, pod: PodView) -> bool:
+    """Whether Slurm starts a node anew, and its pod is from before: Slurm never accepts the slurmd in it.
+
+    A pod that starts with its node is ready only when the node is up; Slurm's answer may be older than that.
+    """
+    if pod.slurm is None or not pod.ready or phase_of(pod.slurm) != "starting":
+        return False
+    held = condition(pod.pod.status.conditions, "Ready")
+    since = held.last_transition_time if held else None
+    return since is not None and (view.now - since).total_seconds() >= LEFT_BEHIND_GRACE
 
 
 def seconds_since_start(view: View, pod: PodView) -> float:
@@ -170,7 +186,7 @@ def _has_to_be_told(node: SlurmNode) -> bool:
     """Whether a node to remove is open, or drained with a reason of ours that says less."""
     if "DRAIN" in node.state and "UNDRAIN" not in node.state:
         return is_ours(node.reason) and not says_leaving(node.reason)
-    return not is_shut(node)
+    return not is_shut(node) and not is_off(node)
 
 
 def _wants_reason(node: SlurmNode, reason: str) -> bool:

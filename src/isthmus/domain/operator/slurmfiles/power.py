@@ -1,0 +1,121 @@
+"""Power saving in slurm.conf: what Slurm is told of nodes that exist only while jobs need them.
+
+Such nodes stand in the file with all that they will have, so that jobs can be given nodes that are off. Slurm takes
+their address from each registration: no name has to be known before there is a pod. The programs that Slurm calls
+leave a record for people; what is to be done is read from the states of nodes, which no crash loses.
+
+Only elastic nodes have a SuspendTime: no other node is ever powered down.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from isthmus.domain.elastic.policy import IDLE_S
+from isthmus.domain.languages.gotime import parse_duration
+from isthmus.domain.languages.slurmconf import Directive, Value
+from isthmus.domain.operator.slurmfiles.nodes import Workers
+from isthmus.model.slinky import NodeSet
+
+RECORD: Final = "/var/spool/slurmctld/power.jsonl"
+"""What Slurm asked for, one JSON object a line; the oldest lines are dropped."""
+
+RESUME_TIMEOUT_S: Final = 1800
+FIRST_WITH_TIME_PER_NODE: Final = (26, 5)
+"""The release from which on a node can have a SuspendTime of its own."""
+
+WAIT_FOR_NODES: Final = ("salloc_wait_nodes", "sbatch_wait_nodes", "requeue_on_resume_failure")
+"""For SchedulerParameters: a job begins when all its nodes are up, and is requeued if one of them does not come."""
+
+PARAMETERS: Final = ("idle_on_node_suspend", "power_save_interval=1", "power_save_min_interval=0")
+"""For SlurmctldParameters."""
+
+_GRACE_S: Final = 30
+"""What Kubernetes gives a pod to end, where its template does not say it."""
+
+_SLACK_S: Final = 30
+
+_PROGRAM: Final = r"""#!/bin/bash
+# Slurm calls this when it starts and stops nodes. It writes that down and does nothing else: what is to be done, the
+# operator reads from the states of nodes.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+record=@RECORD@
+verb=${0##*/power-} nodes=${1-} jobs=null
+[[ $nodes =~ ^[][A-Za-z0-9_.,-]+$ ]] || exit 0
+if [[ -s ${SLURM_RESUME_FILE-} ]] && (( $(stat -Lc %s "$SLURM_RESUME_FILE") <= 65536 )); then
+    jobs=$(tr -d '\n' < "$SLURM_RESUME_FILE")
+fi
+umask 027
+exec 9>> "$record.lock"
+flock -w 5 9 || exit 0
+line='{"time":"%s","verb":"%s","nodes":"%s","resume":%s}\n'
+printf "$line" "$(date -u +%FT%TZ)" "$verb" "$nodes" "$jobs" >> "$record"
+if (( $(stat -c %s "$record") > 524288 )); then
+    tail -c 262144 "$record" | tail -n +2 > "$record.new" && mv "$record.new" "$record"
+fi
+""".replace("@RECORD@", RECORD)
+
+_PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ResumeProgram": "power-resume",
+        "SuspendProgram": "power-suspend",
+        "ResumeFailProgram": "power-resume-failed",
+    }
+)
+
+
+def files(workers: Iterable[Workers]) -> dict[str, str]:
+    """The programs that Slurm calls; none where no node is elastic."""
+    return dict.fromkeys(_PROGRAMS.values(), _PROGRAM) if any(it.elastic for it in workers) else {}
+
+
+def settings(workers: Iterable[Workers], *, directory: str) -> dict[str, Value]:
+    """The settings of the whole cluster; none where no node is elastic."""
+    elastic = [it for it in workers if it.elastic]
+    if not elastic:
+        return {}
+    made: dict[str, Value] = {key: f"{directory}/{file}" for key, file in _PROGRAMS.items()}
+    made |= {
+        "ResumeTimeout": RESUME_TIMEOUT_S,
+        "SuspendTimeout": max(_grace(it.nodeset) for it in elastic) + _SLACK_S,
+        "ResumeRate": 0,
+        "SuspendRate": 0,
+        # Powering down takes these states away, and with them what somebody has to look at.
+        "SuspendExcStates": ("DOWN", "DRAIN", "FAIL"),
+    }
+    if kept := [f"{it.range}:{floor}" for it in elastic if it.nodes and (floor := min(_floor(it), len(it.nodes)))]:
+        made["SuspendExcNodes"] = tuple(kept)
+    return made
+
+
+def partition(each: Workers) -> Directive:
+    """A partition that nobody uses, for what a release that knows no SuspendTime of nodes takes from partitions."""
+    settings: dict[str, Value] = {
+        "PartitionName": f"{each.name}-power",
+        "Nodes": each.name,
+        "Hidden": True,
+        "State": "INACTIVE",
+        "SuspendTime": idle_seconds(each.nodeset),
+    }
+    return Directive.of(settings)
+
+
+def idle_seconds(nodeset: NodeSet) -> int:
+    """For how long a node may be idle, whatever the hour: a schedule is kept by the operator."""
+    policy = nodeset.spec.autoscale
+    told = parse_duration(policy.idle_time) if policy and policy.idle_time else 0.0
+    return max(1, round(told or nodeset.spec.suspend_time or IDLE_S))
+
+
+def _floor(each: Workers) -> int:
+    """How many nodes are on at any hour, as far as Slurm itself keeps them."""
+    policy = each.nodeset.spec.autoscale
+    if policy is None or policy.dry_run:
+        return 0
+    return min((policy.min, *(it.min for it in policy.schedule if it.min is not None)))
+
+
+def _grace(nodeset: NodeSet) -> int:
+    given = nodeset.spec.template.spec.get("terminationGracePeriodSeconds")
+    return given if isinstance(given, int) else _GRACE_S
