@@ -1,6 +1,6 @@
 """NodeSetPowerState: which nodes of an elastic NodeSet have a pod. The names of kind and fields are Soperator's.
 
-    spec.activeNodes   written by the operator, from what Slurm says of the nodes; people may add and remove ordinals
+    spec.activeNodes   written by the operator, from what Slurm says of nodes; people may add and remove ordinals
     annotation         which ordinals the operator wrote last: the difference is what people ask for
 
 What became of them is in the status, where `hold`, the times of `nodeStates` and node-hours are ours.

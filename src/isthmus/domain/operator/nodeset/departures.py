@@ -94,7 +94,7 @@ def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
             *late.actions,
             *plan.actions,
             *(it for it in protected if isinstance(it, Unprotect) and it.name not in gone),
-            *(_delete(view, pod, departing[pod.name], reasons[pod.name]) for pod in going),
+            *(_delete(pod, departing[pod.name], reasons[pod.name]) for pod in going),
             *patience.marks(view, departing),
         ),
         victims=tuple(departing),
@@ -134,7 +134,7 @@ def _soonest(*pauses: float | None) -> float | None:
     return min((it for it in pauses if it is not None), default=None)
 
 
-def _delete(view: View, pod: PodView, cause: Cause, why: str) -> DeletePod:
+def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
     if why == _POWERED_DOWN:
         event = "PoweredDown"
     elif cause == "restart":
@@ -147,7 +147,7 @@ def _delete(view: View, pod: PodView, cause: Cause, why: str) -> DeletePod:
         why,
         event=event,
         cause=_COMING_BACK.get(cause),
-        left_behind=is_left_behind(view, pod),
+        left_behind=is_left_behind(pod),
         version="" if pod.node_name else pod.pod.metadata.resource_version,
     )
 

@@ -40,9 +40,6 @@ OURS: Final = names.DRAIN_REASON_PREFIX
 UNREGISTERED_GRACE: Final = 60.0
 """A ready pod that Slurm does not know may be about to register, for so many seconds after its start."""
 
-LEFT_BEHIND_GRACE: Final = 30.0
-"""Slurm's last answer is never older than so many seconds, where it is in touch."""
-
 _LEAVING: Final = "pending termination for "
 _TERMINATING: Final = "terminating"
 _MAX_REASON_CHARS: Final = 256
@@ -90,19 +87,16 @@ def may_go(view: View, pod: PodView) -> bool:
         return False
     if pod.slurm is None:
         return not pod.ready or seconds_since_start(view, pod) >= UNREGISTERED_GRACE
-    return is_free(pod.slurm) or is_left_behind(view, pod)
+    return is_free(pod.slurm) or is_left_behind(pod)
 
 
-def is_left_behind(view: View, pod: PodView) -> bool:
+def is_left_behind(pod: PodView) -> bool:
     """Whether Slurm starts a node anew, and its pod is from before: Slurm never accepts the slurmd in it.
 
-    A pod that starts with its node is ready only when the node is up; Slurm's answer may be older than that.
+    A pod that starts with its node is ready only when the node is up. What Slurm said may be from before that, so
+    it is asked once more before the pod is deleted.
     """
-    if pod.slurm is None or not pod.ready or phase_of(pod.slurm) != "starting":
-        return False
-    held = condition(pod.pod.status.conditions, "Ready")
-    since = held.last_transition_time if held else None
-    return since is not None and (view.now - since).total_seconds() >= LEFT_BEHIND_GRACE
+    return pod.ready and pod.slurm is not None and phase_of(pod.slurm) == "starting"
 
 
 def seconds_since_start(view: View, pod: PodView) -> float:
@@ -125,7 +119,7 @@ def drains(
             continue
         cause = departing.get(pod.name)
         if cause is not None or pod.leaving:
-            if _has_to_be_told(pod.slurm):
+            if _has_to_be_told(pod.slurm) and not is_left_behind(pod):
                 going.setdefault(cause, []).append(pod)
         elif reason := _resting_reason(pod, propagated):
             if _wants_reason(pod.slurm, reason):

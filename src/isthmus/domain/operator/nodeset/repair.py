@@ -92,7 +92,7 @@ def _what_is_wrong(view: View, pod: PodView) -> str:
     """What a new pod would fix; empty if nothing is wrong, or a new pod would not help."""
     if pod.slurm is None:
         return "Slurm does not know its node, though its slurmd runs" if pod.ready else ""
-    if is_left_behind(view, pod):
+    if is_left_behind(pod):
         return "Slurm starts its node anew, and its slurmd is from before"
     if is_occupied(pod.slurm) or is_off(pod.slurm):
         return ""

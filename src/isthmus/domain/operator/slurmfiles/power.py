@@ -36,7 +36,7 @@ _GRACE_S: Final = 30
 _SLACK_S: Final = 30
 
 _PROGRAM: Final = r"""#!/bin/bash
-# Slurm calls this when it starts and stops nodes. It writes that down and does nothing else: what is to be done, the
+# Slurm calls this when it starts and stops nodes. It writes that down and no more: what is to be done, the
 # operator reads from the states of nodes.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
@@ -84,7 +84,7 @@ def settings(workers: Iterable[Workers], *, directory: str) -> dict[str, Value]:
         # Powering down takes these states away, and with them what somebody has to look at.
         "SuspendExcStates": ("DOWN", "DRAIN", "FAIL"),
     }
-    if kept := [f"{it.range}:{floor}" for it in elastic if it.nodes and (floor := min(_floor(it), len(it.nodes)))]:
+    if kept := [f"{it.range}:{least}" for it in elastic if it.nodes and (least := floor(it.nodeset))]:
         made["SuspendExcNodes"] = tuple(kept)
     return made
 
@@ -108,12 +108,14 @@ def idle_seconds(nodeset: NodeSet) -> int:
     return max(1, round(told or nodeset.spec.suspend_time or IDLE_S))
 
 
-def _floor(each: Workers) -> int:
-    """How many nodes are on at any hour, as far as Slurm itself keeps them."""
-    policy = each.nodeset.spec.autoscale
-    if policy is None or policy.dry_run:
+def floor(nodeset: NodeSet) -> int:
+    """How many nodes are on at any hour: those that Slurm itself keeps."""
+    policy = nodeset.spec.autoscale
+    if policy is None or policy.dry_run or policy.budget:
         return 0
-    return min((policy.min, *(it.min for it in policy.schedule if it.min is not None)))
+    given = (policy.min, *(it.min for it in policy.schedule if it.min is not None))
+    most = (nodeset.spec.replicas, *(it.max for it in (policy, *policy.schedule) if it.max is not None))
+    return min(*given, *most)
 
 
 def _grace(nodeset: NodeSet) -> int:
