@@ -114,8 +114,8 @@ def floor(nodeset: NodeSet) -> int:
     if policy is None or policy.dry_run or policy.budget:
         return 0
     given = (policy.min, *(it.min for it in policy.schedule if it.min is not None))
-    most = (nodeset.spec.replicas, *(it.max for it in (policy, *policy.schedule) if it.max is not None))
-    return min(*given, *most)
+    most = (policy.max, *(it.max for it in policy.schedule))
+    return min(*given, nodeset.spec.replicas, *(it for it in most if it is not None))
 
 
 def _grace(nodeset: NodeSet) -> int:
