@@ -176,7 +176,7 @@ def decide(view: PowerView) -> PowerDecision:
             states=view.states,
             hold=view.hold,
         )
-    late = list(_late(view))
+    late = [*_late(view), *_given_up(view)]
     hold = _hold(view, late)
     holding = hold is not None and hold.until is not None and hold.until > view.now
     wished, refused = _wished(view, holding=holding)
@@ -238,7 +238,7 @@ def _requested_by_people(view: PowerView, wished: Collection[Slot]) -> Iterator[
 
 
 def _late(view: PowerView) -> Iterator[Slot]:
-    """Nodes whose pod has not come in time, and those that Slurm gave up."""
+    """Nodes whose pod has not come in time."""
     since = {it.ordinal: it.since for it in view.states if it.state == "PoweringUp"}
     for slot in view.slots:
         begun = since.get(slot.ordinal)
@@ -247,17 +247,21 @@ def _late(view: PowerView) -> Iterator[Slot]:
             yield slot
 
 
+def _given_up(view: PowerView) -> list[Slot]:
+    """Nodes that Slurm itself has set down, because they did not come in its time."""
+    return [it for it in view.slots if it.phase == "failed" and it.reason.startswith(RESUME_TIMEOUT)]
+
+
 def _hold(view: PowerView, late: Collection[Slot]) -> CapacityHold | None:
     """Hold the NodeSet if nodes did not come: twice as long each time in a row."""
-    gave_up = [it for it in view.slots if it.phase == "failed" and it.reason.startswith(RESUME_TIMEOUT)]
     before = view.hold
     if before and before.until and before.until > view.now:
         return before
-    if late or gave_up:
+    if late:
         failures = (before.failures if before else 0) + 1
         pause = min(_MAX_HOLD_S, _FIRST_HOLD_S * 2 ** min(failures - 1, 10))
-        causes = [it.trouble for it in (*late, *gave_up) if it.trouble]
-        cause = causes[0] if causes else "pods did not run in time" if late else RESUME_TIMEOUT
+        causes = [it.trouble for it in late if it.trouble]
+        cause = causes[0] if causes else "nodes did not come in time"
         return CapacityHold(failures, view.now + timedelta(seconds=pause), cause)
     # One that came shows that there is capacity again.
     came = any(it.phase == "on" and it.pod == "ready" for it in view.slots)
@@ -274,9 +278,8 @@ def _returned(view: PowerView, *, holding: bool) -> Iterator[Request]:
     """Nodes that are down for us or for Slurm's time-out become off again, when the hold is over."""
     if holding:
         return
-    down = (it for it in view.slots if it.phase in {"held", "failed"} and not it.has("POWER_DOWN"))
-    ours = (it for it in down if it.phase == "held" or it.reason.startswith((RESUME_TIMEOUT, OURS.strip())))
-    yield from _together("PowerDown", "tried again", ours)
+    held = (it for it in view.slots if it.phase == "held" and not it.has("POWER_DOWN"))
+    yield from _together("PowerDown", "tried again", held)
 
 
 # Limits
