@@ -193,8 +193,7 @@ class PowerSync:
 
     async def _ask(self, nodeset: NodeSet, slurm: Slurm, requests: Iterable[Request], memory: Memory) -> None:
         for request in requests:
-            reason = request.why if request.verb in {"SetDown", "Fence"} else None
-            change = NodeChange(state=(_CHANGES[request.verb],), reason=reason)
+            change = change_of(request.verb, request.why)
             try:
                 async with asyncio.timeout(_SLURM_TIMEOUT_S):
                     for start in range(0, len(request.names), _MAX_NODES_PER_REQUEST):
@@ -269,6 +268,11 @@ class PowerSync:
             "usedNodeHours": round(before.node_hours, 4),
             "usedAt": msgspec.to_builtins(before.at.astimezone(UTC)),
         }
+
+
+def change_of(verb: Verb, why: str) -> NodeChange:
+    """What a request is in the language of slurmrestd."""
+    return NodeChange(state=(_CHANGES[verb],), reason=why if verb in {"SetDown", "Fence"} else None)
 
 
 def _usage(state: NodeSetPowerState) -> policy.Usage | None:

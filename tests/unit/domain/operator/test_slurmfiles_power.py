@@ -131,7 +131,7 @@ def test_the_program_records_what_slurm_asks_for_and_keeps_the_record_short(tmp_
     resume.write_text('{"all_nodes_resume": "w-[0-1]",\n "jobs": [{"job_id": 7}]}\n')
 
     def call(nodes: str) -> None:
-        subprocess.run([program, nodes], check=True, env={"SLURM_RESUME_FILE": str(resume)})  # noqa: S603
+        subprocess.run([program, nodes], check=True, env={"SLURM_RESUME_FILE": str(resume)})
 
     call("w-[0-1]")
     call("$(touch /tmp/x)\n")
