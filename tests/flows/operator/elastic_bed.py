@@ -23,7 +23,7 @@ from tests.bed.slurm_box import Daemon, _claim
 from tests.flows.slurm.helpers import eventually
 
 SETS = ("a", "b")
-KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend")
+KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend", "PrologSlurmctld")
 """Lines of our slurm.conf that the bed takes over."""
 
 
@@ -147,6 +147,7 @@ async def elastic_site(slurm_bed: Callable[..., SlurmBed], release: str) -> Asyn
         nodesets = [elastic_nodeset(name, port, idleTime="2s") for name, port in zip(SETS, ports, strict=True)]
         configure(bed, nodesets, SuspendTimeout="600")
         pods = {f"{it.metadata.name}-0": Pod(bed, it) for it in nodesets}
-        claims.callback(lambda: [pod.end() for pod in pods.values()])
+        for pod in pods.values():
+            claims.callback(pod.end)
         async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
             yield Site(bed, client, pods)

@@ -105,10 +105,10 @@ async def test_people_ask_for_nodes_by_their_ordinals(elastic: Elastic) -> None:
     await eventually(lambda: not elastic.active("a"))
 
 
-async def test_a_minimum_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> None:
+async def test_a_warm_node_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> None:
     nodesets = elastic.nodesets
     await elastic.make("a")
-    await nodesets.change("a", autoscale={**POLICY, "min": 1})
+    await nodesets.change("a", autoscale={**POLICY, "warm": 1})
     await elastic.bring_up("a")
     await eventually(lambda: elastic.phase("a-0") == "on")
     began = nodesets.record("a-0").last_busy.value or 0  # type: ignore[union-attr]
@@ -117,8 +117,8 @@ async def test_a_minimum_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> No
         nodesets.slurm.hurry()
         return (nodesets.record("a-0").last_busy.value or 0) >= began + 4  # type: ignore[union-attr]
 
-    # The bed's Slurm does not know of the minimum: the controller keeps the node awake.
+    # Slurm itself can only keep a number of nodes on, with or without jobs: the controller keeps this one awake.
     await eventually(outlasted)
     assert elastic.phase("a-0") == "on"
-    await nodesets.change("a", autoscale={**POLICY, "min": 0})
+    await nodesets.change("a", autoscale={**POLICY, "warm": 0})
     await elastic.take_down("a")

@@ -71,6 +71,7 @@ def test_settings_of_the_whole_cluster(version: str) -> None:
     assert found["ResumeProgram"] == "/etc/slurm/power-resume"
     assert found["SuspendProgram"] == "/etc/slurm/power-suspend"
     assert found["ResumeFailProgram"] == "/etc/slurm/power-resume-failed"
+    assert found["PrologSlurmctld"] == "/etc/slurm/power-wait"
     assert (found["ResumeTimeout"], found["SuspendTimeout"]) == ("1800", "120")
     assert (found["ResumeRate"], found["SuspendRate"]) == ("0", "0")
     assert found["SuspendExcStates"] == "DOWN,DRAIN,FAIL"

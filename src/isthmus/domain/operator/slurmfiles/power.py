@@ -20,6 +20,9 @@ from isthmus.model.slinky import NodeSet
 RECORD: Final = "/var/spool/slurmctld/power.jsonl"
 """What Slurm asked for, one JSON object a line; the oldest lines are dropped."""
 
+WAIT_FILE: Final = "power-wait"
+"""What runs, as PrologSlurmctld, while the nodes of a job start."""
+
 RESUME_TIMEOUT_S: Final = 1800
 FIRST_WITH_TIME_PER_NODE: Final = (26, 5)
 """The release from which on a node can have a SuspendTime of its own."""
@@ -56,6 +59,33 @@ if (( $(stat -c %s "$record") > 524288 )); then
 fi
 """.replace("@RECORD@", RECORD)
 
+_WAIT: Final = r"""#!/bin/bash
+# Slurm calls this when it has given nodes to a job. By itself it looks every 30 seconds whether they have come up, and
+# at the end of this: so this ends when they have. A few of these watch; other jobs wait for Slurm's next look.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+nodes=${SLURM_JOB_NODELIST-} job=${SLURM_JOB_ID-}
+[[ $nodes =~ ^[][A-Za-z0-9_.,-]+$ && $job =~ ^[0-9]+$ ]] || exit 0
+starting() {
+    local states
+    states=$(scontrol --oneliner show node "$nodes" 2> /dev/null) || exit 0
+    [[ $states =~ \ State=[^\ ]*(POWERED_DOWN|POWERING_|POWER_UP) ]]
+}
+starting || exit 0
+for slot in {1..8} none; do
+    [[ $slot != none ]] || exit 0
+    exec 9> "/run/slurmctld/power-wait.$slot"
+    ! flock -n 9 || break
+done
+for (( tries = 1; tries <= 240; tries++ )); do
+    sleep "$(( tries > 40 ? 2 : 0 )).5"
+    starting || exit 0
+    if (( tries % 10 == 0 )); then
+        [[ $(squeue --noheader --job "$job" --format %T 2> /dev/null) == CONFIGURING ]] || exit 0
+    fi
+done
+"""
+
 _PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ResumeProgram": "power-resume",
@@ -67,7 +97,9 @@ _PROGRAMS: Final[Mapping[str, str]] = MappingProxyType(
 
 def files(workers: Iterable[Workers]) -> dict[str, str]:
     """The programs that Slurm calls; none where no node is elastic."""
-    return dict.fromkeys(_PROGRAMS.values(), _PROGRAM) if any(it.elastic for it in workers) else {}
+    if not any(it.elastic for it in workers):
+        return {}
+    return {**dict.fromkeys(_PROGRAMS.values(), _PROGRAM), WAIT_FILE: _WAIT}
 
 
 def settings(workers: Iterable[Workers], *, directory: str) -> dict[str, Value]:
@@ -81,6 +113,7 @@ def settings(workers: Iterable[Workers], *, directory: str) -> dict[str, Value]:
         "SuspendTimeout": max(_grace(it.nodeset) for it in elastic) + _SLACK_S,
         "ResumeRate": 0,
         "SuspendRate": 0,
+        "PrologSlurmctld": f"{directory}/{WAIT_FILE}",
         # Powering down takes these states away, and with them what somebody has to look at.
         "SuspendExcStates": ("DOWN", "DRAIN", "FAIL"),
     }
