@@ -60,7 +60,7 @@ fi
 """.replace("@RECORD@", RECORD)
 
 _WAIT: Final = r"""#!/bin/bash
-# Slurm calls this when it has given nodes to a job. By itself it looks every 30 seconds whether they have come up, and
+# Slurm calls this when it has given nodes to a job. By itself it looks every 30 seconds whether they are up, and
 # at the end of this: so this ends when they have. A few of these watch; other jobs wait for Slurm's next look.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
