@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
+from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, rules
 from isthmus.model.slinky import (
@@ -681,7 +682,9 @@ class NodeSetSpec(Data, frozen=True):
     replicas: _Size = 1
     max_unavailable: IntOrString = 500
     ephemeral_nodes: bool = False
+    """Slurm starts nodes when it gives them to jobs, and stops idle ones; `replicas` is how many there can be."""
     initial_number_ephemeral_nodes: _Size = 1
+    """How many of these are started with the NodeSet."""
     ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] = 180
     enable_host_user_namespace: bool = False
     worker_init_random_delay_seconds: Annotated[int, Meta(ge=0, le=86400)] = 0
@@ -708,6 +711,8 @@ class NodeSetSpec(Data, frozen=True):
     """Both drain a node before they replace it."""
     drain: DrainPolicy = Draining()
     """When a node is to go while jobs run on it (ours)."""
+    autoscale: Autoscale | None = None
+    """Within which limits Slurm starts and releases nodes, where ephemeralNodes is true (ours)."""
 
 
 class NodeSetStatus(Data, frozen=True):
@@ -754,8 +759,6 @@ INERT: Final = frozenset(
         "sConfigController.runAsGid",
         "sConfigController.runAsUid",
         "sConfigController.serviceAccountName",
-        "slurmConfig.resumeTimeout",
-        "slurmConfig.suspendTime",
         "slurmConfig.topologyParam",
         "slurmConfig.topologyPlugin",
         "slurmNodes.accounting.mariadbOperator.metrics",
@@ -800,8 +803,6 @@ INERT: Final = frozenset(
 
 INERT_IN_NODESET: Final = frozenset(
     (
-        "ephemeralNodes",
-        "initialNumberEphemeralNodes",
         "ephemeralTopologyWaitTimeout",
         "workerInitRandomDelaySeconds",
         *_SSSD,

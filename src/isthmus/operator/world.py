@@ -37,6 +37,7 @@ from isthmus.model.objects import (
     Service,
 )
 from isthmus.model.pod import PODS, Pod
+from isthmus.model.powerstate import POWER_STATES
 from isthmus.model.slinky import (
     ACCOUNTINGS,
     CONTROLLERS,
@@ -191,6 +192,7 @@ class World(ClusterCaches):
         self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
         self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
         self.node_configurators = self._follow(NODE_CONFIGURATORS)
+        self.power_states = self._follow(POWER_STATES)
 
         # Everybody has exporters, some on each node.
         exporters = f"{names.MANAGED_BY_LABEL}={MANAGER},{names.COMPONENT_LABEL}=exporter"

@@ -37,6 +37,11 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     # By the end of the path; the longest that fits counts.
     "accessModes": ["ReadWriteOnce"],
     "affinity": _AFFINITY,
+    "autoscale": {"max": 1},
+    "autoscale.budget": {"nodeHoursPerDay": 24},
+    "autoscale.schedule": [{"from": "08:00", "to": "18:00", "max": 1}],
+    "autoscale.budget.timeZone": "Europe/Berlin",
+    "autoscale.schedule[].timeZone": "Europe/Berlin",
     "appArmorProfile": "unconfined",
     "args": ["--verbose"],
     "clusterName": "one",

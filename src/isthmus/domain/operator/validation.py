@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from isthmus import names
+from isthmus.domain.elastic import policy as elastic
 from isthmus.domain.languages import slurmconf
 from isthmus.domain.operator import clusterparts, podoutline
 from isthmus.domain.operator.clusterparts import Parts
@@ -22,6 +23,7 @@ from isthmus.domain.operator.slurmfiles.nodes import Workers, node_lines, nodese
 from isthmus.errors import Terminal
 from isthmus.model import slinky, soperator
 from isthmus.model.base import Kind
+from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.slinky import PodTemplate, ServiceTemplate, User
 
@@ -224,6 +226,20 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
             found.refuse(f"spec.volumeClaimTemplates[{place}].metadata.name", "is a name, and each has its own")
         seen.add(str(name))
     _incomplete_claims(spec.volume_claim_templates, found)
+    _autoscale(spec.autoscale, spec.replicas, found)
+    if spec.autoscale and spec.scaling_mode == "DaemonSet":
+        found.refuse(
+            "spec.autoscale",
+            "needs scalingMode StatefulSet: as a DaemonSet, workers are on every machine",
+        )
+
+
+def _autoscale(policy: Autoscale | None, size: int, found: Findings) -> None:
+    if policy is None:
+        return
+    for where, why in elastic.problems(policy):
+        found.refuse(f"spec.autoscale.{where}", why)
+    found.warnings += [f"spec.autoscale.{where}: {what}" for where, what in elastic.remarks(policy, size=size)]
 
 
 def _incomplete_claims(templates: Iterable[Mapping[str, Any]], found: Findings) -> None:
@@ -322,6 +338,7 @@ def _cluster(cluster: soperator.SlurmCluster, found: Findings) -> None:
 
 def _nebius_nodeset(nodeset: soperator.NodeSet, found: Findings) -> None:
     _made(_nodeset_parts(nodeset), found)
+    _autoscale(nodeset.spec.autoscale, nodeset.spec.replicas, found)
     if not nodeset.spec.slurmd.resources and nodeset.spec.replicas:
         found.warnings.append(f"spec.slurmd.resources {_BEST_EFFORT}")
 
@@ -388,8 +405,8 @@ def _made(parts: Parts, found: Findings) -> None:
             except msgspec.ValidationError as error:
                 inner.refuse("", str(error))
             made = f"the {part.kind.name} {part.key.name} that is made from this"
-            # These are the cluster's own, and were looked at there.
-            own = ("spec.users", "spec.service.nodePort")
+            # These are the object's own, and were looked at there.
+            own = ("spec.users", "spec.service.nodePort", "spec.autoscale.")
             found.problems += [f"{made}: {it}" for it in inner.problems if not it.startswith(own)]
         if part.kind is slinky.NODESETS:
             _incomplete_claims(part.manifest["spec"].get("volumeClaimTemplates") or (), found)

@@ -149,9 +149,16 @@ NODESET_FIELDS = dict(leaves(inspect.type_info(NodeSetSpec)))
 ELSEWHERE = {"clusterName", "updateStrategy"}
 """The first says which cluster; of the second, both values mean the same, and the reference says so."""
 
+NODESET_SAMPLES: dict[str, Any] = {
+    "autoscale.budget.nodeHoursPerDay": 25,
+    "autoscale.schedule": [{"from": "08:00", "to": "18:00"}],
+}
+
 
 @pytest.mark.parametrize("path", [path for path in NODESET_FIELDS if path not in ELSEWHERE])
 def test_a_field_of_a_nodeset_has_an_effect_or_is_named(path: str) -> None:
-    value = sample(NODESET_FIELDS[path])
+    value = NODESET_SAMPLES.get(path, sample(NODESET_FIELDS[path]))
     base: dict[str, Any] = {"slurmd": {"image": {"repository": "x"}}}
+    if path.startswith("autoscale."):
+        base |= {"ephemeralNodes": True, "autoscale": {"budget": {"nodeHoursPerDay": 24}}}
     assert nodeset_outcome(placed(base, path, value)) != nodeset_outcome(base)

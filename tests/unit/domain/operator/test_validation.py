@@ -37,6 +37,18 @@ FINE = {
     "a NodeSet with nulls, as Helm writes them": slinky(
         "NodeSet", slurmd={"env": None, "resources": None}, template={"spec": {"tolerations": None}}
     ),
+    "an elastic NodeSet": slinky(
+        "NodeSet",
+        replicas=20,
+        autoscale={
+            "min": 1,
+            "max": 10,
+            "warm": 2,
+            "idleTime": "10m",
+            "budget": {"nodeHoursPerDay": 100},
+            "schedule": [{"from": "18:00", "to": "08:00", "days": ["Sat", "Sun"], "timeZone": "UTC", "min": 0}],
+        },
+    ),
     "settings of nodes": slinky("NodeSet", extraConf="Weight=10 Feature=fast,new\n"),
     "a partition": slinky("NodeSet", partition={"enabled": True, "config": "State=UP MaxTime=UNLIMITED"}),
     "a hostname prefix": slinky("NodeSet", "slurm-worker-slinky", template={"spec": {"hostname": "slinky-"}}),
@@ -243,6 +255,20 @@ REFUSED = {
     "root as a user of a cluster": (cluster(users=[user("root")]), r"^spec\.users\[root\]"),
     "half a CPU in a NodeSet": (nebius_nodeset(slurmd={"resources": {"cpu": "100m"}}), "less than one"),
     "settings that are none": (nebius_nodeset(nodeConfig={"static": "Weight"}), "nodeConfig.static"),
+    "more nodes at least than at most": (
+        slinky("NodeSet", replicas=9, autoscale={"min": 5, "max": 3}),
+        r"^spec\.autoscale\.min: 5 is more than max, 3",
+    ),
+    "a time zone that is none": (
+        nebius_nodeset(
+            ephemeralNodes=True, autoscale={"budget": {"nodeHoursPerDay": 9, "timeZone": "Europe/Atlantis"}}
+        ),
+        r"^spec\.autoscale\.budget\.timeZone: time zone 'Europe/Atlantis' is not known \(write a name",
+    ),
+    "an elastic DaemonSet": (
+        slinky("NodeSet", scalingMode="DaemonSet", autoscale={}),
+        r"^spec\.autoscale: needs scalingMode StatefulSet",
+    ),
     "shell in a feature": (nebius_nodeset(nodeConfig={"features": ["$(id)"]}), "features"),
 }
 
@@ -301,7 +327,15 @@ WARNED = {
         r"alice can become root on login",
     ),
     "somebody who may, of a cluster": (cluster(users=[user(sudo=True)]), r"alice can become root on login"),
-    "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
+    "a policy for more nodes than there are": (
+        slinky("NodeSet", replicas=2, autoscale={"max": 3}),
+        r"spec\.autoscale\.max: 3 is more than replicas, 2",
+    ),
+    "a policy for nodes that are always there": (nebius_nodeset(autoscale={"max": 1}), "ephemeralNodes is false"),
+    "fields of a NodeSet without effect": (
+        nebius_nodeset(ephemeralTopologyWaitTimeout=60),
+        r"spec\.ephemeralTopologyWaitTimeout",
+    ),
 }
 
 

@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from isthmus.domain.languages import slurmconf
 from isthmus.domain.languages.slurmconf import ConfigError, Directive
 from isthmus.domain.operator.clusterparts import pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
 from isthmus.domain.operator.clusterparts.pods import Fields
+from isthmus.model.elastic import Autoscale
 from isthmus.model.slinky import Draining
 from isthmus.model.soperator import NodeSet, SetVolumeMount, SlurmClusterSpec
 
@@ -71,7 +74,14 @@ def own_workers(
 
 
 def nodeset_workers(
-    nodeset: NodeSet, *, controller: str, replicas: int, jail: Fields, shared: bool, notes: Notes
+    nodeset: NodeSet,
+    *,
+    controller: str,
+    replicas: int,
+    jail: Fields,
+    shared: bool,
+    notes: Notes,
+    suspend_time: int | None = None,
 ) -> Fields:
     """Make the specification of the NodeSet (of slinky.slurm.net) for one of slurm.nebius.ai."""
     spec = nodeset.spec
@@ -108,6 +118,7 @@ def nodeset_workers(
     retention = slurmd.volumes.persistent_volume_claim_retention_policy
     made: Fields = {
         **_common(controller, replicas, spec.drain),
+        **(_elastic(nodeset, suspend_time) if spec.ephemeral_nodes else {}),
         "slurmd": container,
         "template": {"metadata": metadata, "spec": pod},
         "persistentVolumeClaimRetentionPolicy": {
@@ -137,6 +148,16 @@ def _common(controller: str, replicas: int, drain: Draining) -> Fields:
     if drain != Draining():
         made["drain"] = {"onTimeout": drain.on_timeout, **({"timeout": drain.timeout} if drain.timeout else {})}
     return made
+
+
+def _elastic(nodeset: NodeSet, suspend_time: int | None) -> Fields:
+    """Make the fields of a NodeSet whose nodes Slurm starts and stops."""
+    spec = nodeset.spec
+    return {
+        "autoscale": msgspec.to_builtins(spec.autoscale or Autoscale()),
+        "initialNumberEphemeralNodes": min(spec.initial_number_ephemeral_nodes, spec.replicas),
+        **({"suspendTime": suspend_time} if suspend_time else {}),
+    }
 
 
 def _rolling(max_unavailable: int | str) -> Fields:
