@@ -46,10 +46,10 @@ def make(seed: int, *, jobs: int = JOBS, nodes: int = NODES) -> Trace:
         elif kind < 0.80:
             made.append(_job(chance, at, 1, 10 * 60.0, spread=1.2))
         elif kind < 0.98:
-            made.append(_job(chance, at, chance.choice((2, 2, 4, 4, 8)), 15 * 60.0, spread=1.0))
+            made.append(_job(chance, at, chance.choice((2, 2, 4, 4, 8)), 12 * 60.0, spread=1.0))
         else:  # handed in before people go home
             evening = at - at % _DAY + chance.uniform(16, 20) * _HOUR
-            made.append(_job(chance, evening, chance.choice((16, 16, 24, 32)), 1.5 * _HOUR, spread=0.5))
+            made.append(_job(chance, evening, chance.choice((16, 16, 24, 32)), 1.0 * _HOUR, spread=0.5))
     chosen = sorted(made[:jobs], key=lambda it: it.submit)
     named = [Job(str(place), it.submit, it.nodes, it.runtime, it.limit) for place, it in enumerate(chosen, 1)]
     return Trace(tuple(named), nodes=nodes)

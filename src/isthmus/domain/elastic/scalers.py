@@ -1,9 +1,9 @@
 """Ways of starting and releasing nodes, to be compared by `domain.elastic.simulation`.
 
-    Static       all nodes are on, always
-    Keda         slinky's recipe: a ScaledObject on the number of waiting jobs; Slurm knows the nodes that are on
-    PowerSaving  Slurm's own: nodes start for the jobs that get them, and go after one SuspendTime for all
-    Elastic      ours: the same, within what `domain.elastic.policy` says of `spec.autoscale`, moment by moment
+Static       all nodes are on, always
+Keda         slinky's recipe: a ScaledObject on the number of waiting jobs; Slurm knows the nodes that are on
+PowerSaving  Slurm's own: nodes start for the jobs that get them, and go after one SuspendTime for all
+Elastic      ours: the same, within what `domain.elastic.policy` says of `spec.autoscale`, moment by moment
 """
 
 import math
@@ -88,9 +88,14 @@ class Elastic:
         ready = len(cluster.idle) + len(cluster.starting)
         if ready < keep:
             cluster.start(min(keep - ready, limits.room(cluster.on).nodes))
-        due = release_idle(cluster, keep=max(0, keep - len(cluster.starting)), idle=limits.idle.seconds)
+        keep = max(0, keep - len(cluster.starting))
+        planned = min(cluster.wanted(), len(cluster.idle))
+        due = [
+            release_idle(cluster, keep=keep, idle=limits.patience(planned=planned > 0).seconds),
+            release_idle(cluster, keep=max(keep, planned), idle=limits.idle.seconds),
+        ]
         self._on = cluster.on
-        wakes = [it for it in (due, self._until, self._budget_ends(cluster)) if it is not None and it < math.inf]
+        wakes = [it for it in (*due, self._until, self._budget_ends(cluster)) if it is not None and it < math.inf]
         return min(wakes, default=None)
 
     def _now(self, cluster: Cluster) -> Effective:

@@ -15,7 +15,6 @@ Who starts and releases nodes is a `Scaler` (`domain.elastic.scalers`).
 import heapq
 import math
 from bisect import insort
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -35,7 +34,7 @@ _STUCK_S: Final = 8 * 86400.0
 class Machine(msgspec.Struct, frozen=True):
     """How long nodes take to come and go."""
 
-    boots: tuple[float, ...] = (60.0, 70.0, 75.0, 80.0, 90.0, 90.0, 100.0, 120.0, 150.0, 240.0)
+    boots: tuple[float, ...] = (20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0, 60.0, 90.0, 180.0)
     """Times from the request to a node that takes jobs, in seconds, each as likely as the others."""
     stop: float = 30.0
     """From the release of a node until it costs nothing."""
@@ -218,7 +217,16 @@ class Cluster:
                 self._push(job.submit, _Event.SUBMIT, job)
                 self._left += 1
 
-    # What scalers do
+    # What scalers see and do
+
+    def wanted(self) -> int:
+        """Nodes of all jobs that wait; no more than there are."""
+        found = 0
+        for waiting in self.queue:
+            found += waiting[3].nodes
+            if found >= self.size:
+                break
+        return min(found, self.size)
 
     def start(self, count: int) -> int:
         """Start nodes that are off, for whoever comes; return how many there were."""
@@ -472,10 +480,3 @@ class Cluster:
 def simulate(trace: Trace, *, size: int, scaler: Scaler, machine: Machine | None = None) -> Outcome:
     """Play a trace on so many nodes."""
     return Cluster(trace, size, machine or Machine(), scaler).run()
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that so large a share of all does not exceed."""
-    if not values:
-        return 0.0
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -1,7 +1,7 @@
 """Traces of jobs to play against a policy: the Standard Workload Format, and what `sacct` prints.
 
     SWF     lines of 18 numbers, comments after `;` (MaxNodes, MaxProcs and UnixStartTime are read)
-    sacct   sacct --allusers --parsable2 --format=JobID,Submit,Eligible,Start,End,NNodes,ElapsedRaw,Timelimit,Priority
+    sacct   sacct --allusers --parsable2 --format=JobID,Submit,Eligible,NNodes,ElapsedRaw,Timelimit,Priority
 
 Of sacct, more columns do no harm and the order is free; JobID, Submit, NNodes and either ElapsedRaw or Elapsed are
 needed. Times are read as UTC (`TZ=UTC sacct …`). Jobs that never ran, steps and lines that cannot be read are left
@@ -71,7 +71,7 @@ def read(text: str, *, cpus_per_node: int | None = None) -> Trace:
         raise TraceError(
             "the trace has no job that ran",
             remedy="give a file in the Standard Workload Format, or the output of `TZ=UTC sacct --allusers"
-            " --parsable2 --format=JobID,Submit,Start,End,NNodes,ElapsedRaw,Timelimit`",
+            " --parsable2 --format=JobID,Submit,Eligible,NNodes,ElapsedRaw,Timelimit`",
         )
     return found
 
@@ -143,7 +143,7 @@ def _read_sacct(lines: Iterable[str]) -> Trace:
         raise TraceError(
             f"the output of sacct has no column {', '.join(missing)}",
             remedy="call `TZ=UTC sacct --allusers --parsable2"
-            " --format=JobID,Submit,Eligible,Start,End,NNodes,ElapsedRaw,Timelimit` and keep its first line",
+            " --format=JobID,Submit,Eligible,NNodes,ElapsedRaw,Timelimit` and keep its first line",
         )
     jobs = []
     skipped = 0
