@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.domain.elastic.scalers import Elastic, Keda, PowerSaving, Static
@@ -38,13 +38,6 @@ def traces(draw: st.DrawFn, *, widest: int = SIZE) -> Trace:
         for place, (submit, nodes, runtime, limit, priority) in enumerate(sorted(jobs))
     ]
     return Trace(tuple(made))
-
-
-_LIMITS: dict[str, Any] = {
-    "min": st.integers(0, SIZE),
-    "max": st.none() | st.integers(0, SIZE),
-    "warm": st.none() | st.integers(0, SIZE),
-}
 
 
 @st.composite
@@ -121,6 +114,7 @@ def test_a_policy_is_kept(trace: Trace, machine: Machine, policy: Autoscale) -> 
         assert {it.name for it in found.unstarted} == {it.name for it in trace.jobs if it.nodes > most}
 
 
+@settings(max_examples=30)
 @given(trace=traces(widest=1), machine=machines, policy=policies())
 def test_nobody_waits_less_than_on_a_static_cluster_where_jobs_are_alike(
     trace: Trace, machine: Machine, policy: Autoscale

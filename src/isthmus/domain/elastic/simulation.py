@@ -28,7 +28,7 @@ BACKFILL_DEPTH: Final = 500
 """How many waiting jobs backfill looks at: Slurm's bf_max_job_test."""
 
 _STUCK_S: Final = 8 * 86400.0
-"""When nothing has happened for longer than any schedule repeats, no job will start any more."""
+"""When no job has come or ended for longer than any schedule repeats, none will start any more."""
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -203,7 +203,8 @@ class Cluster:
         self._begin = self.now
         self._events: list[tuple[float, int, int, _What]] = []
         self._sequence = 0
-        self._backfill_at = 0.0
+        self._backfill_at = self._passed = 0.0
+        self._free_then = -1
         self._wake_at = -1.0
         self._records: list[Record] = []
         self._spent = Spent()
@@ -211,7 +212,7 @@ class Cluster:
         self._levels: list[tuple[float, int, int]] = []
         self._unstarted = [job for job in trace.jobs if job.nodes > size]
         self._left = 0
-        self._active = self.now
+        self._active = self._progressed = self.now
         for job in trace.jobs:
             if job.nodes <= size:
                 self._push(job.submit, _Event.SUBMIT, job)
@@ -273,13 +274,15 @@ class Cluster:
             self._start_in_order()
             self._settle()
             self._note()
-            if self.now > self._active + _STUCK_S:
+            if self.now > self._progressed + _STUCK_S and not self._running:
                 break
         return self._outcome()
 
     def _handle(self, kind: int, what: _What) -> None:
         if kind <= _Event.SUBMIT:
             self._active = self.now
+        if kind in {_Event.SUBMIT, _Event.END}:
+            self._progressed = self.now
         match what:
             case Job():
                 self._sequence += 1
@@ -344,15 +347,20 @@ class Cluster:
         return len(self.idle) + len(self.starting) + min(len(self.off), self._scaler.room(self))
 
     def _start_in_order(self) -> None:
-        while self.queue and self.queue[0][3].nodes <= self.free():
+        free = self.free()
+        while self.queue and self.queue[0][3].nodes <= free:
             self._allocate(self.queue.pop(0)[3])
-        if self.queue and self._backfill_at <= self.now:
+            free = self.free()
+        # A pass that started nothing would start nothing again, unless something has changed.
+        fresh = self._active >= self._passed or free != self._free_then
+        if self.queue and fresh and self._backfill_at <= self.now:
             self._backfill_at = (self.now // BACKFILL_S + 1) * BACKFILL_S
             self._push(self._backfill_at, _Event.BACKFILL, None)
 
     def _backfill(self) -> None:
         """Start jobs that do not delay the first one."""
-        free = self.free()
+        free = self._free_then = self.free()
+        self._passed = self.now + 1e-6
         if len(self.queue) < 2 or not free:  # noqa: PLR2004 - the first one, and another
             return
         shadow, spare = self._reservation(self.queue[0][3].nodes, free)
