@@ -210,6 +210,9 @@ TRIED_AT_ANNOTATION = "isthmus.dev/tried-at"
 DRAIN_REASON_PREFIX = "slurm-operator: "
 """How the reason of every drain begins that is the operator's own; others are never touched."""
 
+ACTIVE_NODES_ANNOTATION = "isthmus.dev/active-nodes"
+"""On a NodeSetPowerState: the ordinals that the operator wrote last, so that it sees which ones others changed."""
+
 CHECK_NODE_ANNOTATION = "isthmus.dev/check-node"
 CHECK_RESERVATION_ANNOTATION = "isthmus.dev/check-reservation"
 """On a Job of an ActiveCheck that tests one node: its name in Slurm, and the reservation in which it is tested."""

@@ -544,6 +544,15 @@ class NodeSetSpec(Data, frozen=True):
     """What jobs have as their root; plugstack.conf names it, too (ours)."""
     autoscale: Autoscale | None = None
     """Where it is set, Slurm starts and releases nodes within these limits, and replicas is how many it knows."""
+    initial_number_ephemeral_nodes: Annotated[int, Meta(ge=0, le=65533)] = 0
+    """With autoscale: how many nodes are started with the NodeSet (ours)."""
+    suspend_time: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    """With autoscale: seconds that a node may be idle where autoscale.idleTime does not say it (ours)."""
+
+    @property
+    def elastic(self) -> bool:
+        """Whether Slurm starts and stops the nodes."""
+        return self.autoscale is not None and self.scaling_mode == "StatefulSet"
 
 
 class NodeSetStatus(Data, frozen=True):
@@ -577,6 +586,10 @@ class NodeSet(Data, frozen=True):
         rules(
             _SAME_CONTROLLER,
             SAME_CLAIMS,
+            Rule(
+                "!has(self.autoscale) || !has(self.scalingMode) || self.scalingMode == 'StatefulSet'",
+                "autoscale needs scalingMode StatefulSet: Slurm starts and stops nodes by their numbers",
+            ),
         ),
     ]
     metadata: ObjectMeta = ObjectMeta()

@@ -682,7 +682,9 @@ class NodeSetSpec(Data, frozen=True):
     replicas: _Size = 1
     max_unavailable: IntOrString = 500
     ephemeral_nodes: bool = False
+    """Slurm starts nodes when it gives them to jobs, and stops idle ones; `replicas` is how many there can be."""
     initial_number_ephemeral_nodes: _Size = 1
+    """How many of these are started with the NodeSet."""
     ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] = 180
     enable_host_user_namespace: bool = False
     worker_init_random_delay_seconds: Annotated[int, Meta(ge=0, le=86400)] = 0
@@ -757,8 +759,6 @@ INERT: Final = frozenset(
         "sConfigController.runAsGid",
         "sConfigController.runAsUid",
         "sConfigController.serviceAccountName",
-        "slurmConfig.resumeTimeout",
-        "slurmConfig.suspendTime",
         "slurmConfig.topologyParam",
         "slurmConfig.topologyPlugin",
         "slurmNodes.accounting.mariadbOperator.metrics",
@@ -803,8 +803,6 @@ INERT: Final = frozenset(
 
 INERT_IN_NODESET: Final = frozenset(
     (
-        "ephemeralNodes",
-        "initialNumberEphemeralNodes",
         "ephemeralTopologyWaitTimeout",
         "workerInitRandomDelaySeconds",
         *_SSSD,

@@ -17,6 +17,7 @@ from isthmus.model import (
     health,
     jailedconfig,
     nodeconfigurator,
+    powerstate,
     slinky,
     slinkyalpha,
     soperator,
@@ -110,6 +111,13 @@ _NEBIUS_NODESET = (
     _AGE,
     _WHY,
 )
+_POWER_STATE = (
+    Column("Active", ".status.activeCount", type="integer", description="Nodes that are on and ready"),
+    _condition("Scaling", "ScalingInProgress", "Whether nodes are starting or stopping"),
+    Column("Held until", ".status.hold.until", type="date", description="No node is started before", priority=1),
+    _AGE,
+    _WHY,
+)
 _JAILED_CONFIG = (
     Column("ConfigMap", ".spec.configMap.name", description="ConfigMap of the files"),
     _condition("Written", "FilesWritten", "Whether the files are on the shared root"),
@@ -185,6 +193,7 @@ def definitions(*, conversion: Conversion | None = None) -> list[dict[str, Any]]
             name=_named(50),
             scale=ScalePaths(selector=".status.labelSelector"),
         ),
+        _definition(powerstate.POWER_STATES, _POWER_STATE, short=("nsps",)),
         _definition(jailedconfig.JAILED_CONFIGS, _JAILED_CONFIG),
         _definition(activecheck.ACTIVE_CHECKS, _ACTIVE_CHECK),
         _definition(nodeconfigurator.NODE_CONFIGURATORS, _NODE_CONFIGURATOR),

@@ -37,6 +37,7 @@ from isthmus.model.objects import (
     Service,
 )
 from isthmus.model.pod import PODS, Pod
+from isthmus.model.powerstate import POWER_STATES
 from isthmus.model.slinky import (
     ACCOUNTINGS,
     CONTROLLERS,
@@ -119,6 +120,7 @@ class World:
         self.nebius_nodesets = self._follow(NEBIUS_NODESETS)
         self.jailed_configs = self._follow(JAILED_CONFIGS, indexes={"cluster": _instances})
         self.node_configurators = self._follow(NODE_CONFIGURATORS)
+        self.power_states = self._follow(POWER_STATES)
 
         self.pods: Store[Pod] = self._follow(
             PODS, labels=_PODS, indexes={**owned, "slurm-node": _slurm_nodes, "node": _nodes, "part": _parts}

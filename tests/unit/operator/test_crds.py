@@ -9,6 +9,7 @@ from isthmus.model.activecheck import ACTIVE_CHECKS
 from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS
 from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
+from isthmus.model.powerstate import POWER_STATES
 from isthmus.operator import crds
 from isthmus.operator.webhook import KINDS
 
@@ -21,7 +22,8 @@ def by_name(**options: Any) -> dict[str, dict[str, Any]]:
 
 def test_every_kind_has_a_definition() -> None:
     # The webhook has nothing to add to what the definitions of these refuse by themselves.
-    kinds = (*KINDS, JAILED_CONFIGS, ACTIVE_CHECKS, NODE_CONFIGURATORS, HEALTH_POLICIES, NODE_HEALTHS)
+    checks = (ACTIVE_CHECKS, NODE_CONFIGURATORS, HEALTH_POLICIES, NODE_HEALTHS)
+    kinds = (*KINDS, JAILED_CONFIGS, POWER_STATES, *checks)
     assert set(by_name()) == {f"{kind.plural}.{kind.group}" for kind in kinds}
 
 

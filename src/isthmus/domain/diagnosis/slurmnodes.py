@@ -10,6 +10,7 @@ from isthmus.domain.diagnosis.known import Known, about_pod
 from isthmus.domain.diagnosis.sharedroot import refused_by_plugin, waits_for_root
 from isthmus.domain.languages.hostlist import fold
 from isthmus.domain.languages.prose import some
+from isthmus.domain.operator.nodeset.drains import is_ours
 
 _STARTING: Final = 60.0
 """Seconds for which a worker may be on its way into Slurm."""
@@ -98,6 +99,8 @@ def _trouble(node: SlurmNodeFact, pod: PodFact | None) -> str:
         return ""
     if "DOWN" in states and not states & {"POWERED_DOWN", "POWERING_UP"}:
         return "down"
-    if "NOT_RESPONDING" in states:
+    if "NOT_RESPONDING" in states and "POWERING_UP" not in states:
         return "silent"
+    if states & {"POWERED_DOWN", "POWERING_DOWN"} and is_ours(node.reason):
+        return ""  # its NodeSet says why it is not started
     return "drained" if states & {"DRAIN", "DRAINED", "DRAINING", "FAIL"} else ""

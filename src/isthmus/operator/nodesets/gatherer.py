@@ -19,7 +19,7 @@ from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.domain.operator.nodeset.decision import Need
 from isthmus.domain.operator.nodeset.identity import mode_of, ordinal_of, slurm_name
 from isthmus.domain.operator.nodeset.placement import demand_of
-from isthmus.domain.operator.nodeset.plan import Plan, plan
+from isthmus.domain.operator.nodeset.plan import Active, Plan, plan
 from isthmus.domain.operator.nodeset.repair import registration
 from isthmus.domain.operator.nodeset.view import PodView, Registration, View
 from isthmus.errors import Wait
@@ -82,10 +82,12 @@ class Gatherer:
         memory: Memory,
         reading: Reading,
         wrong: tuple[str, ...] = (),
+        active: Active | None = None,
     ) -> tuple[View, Plan]:
         """Read the caches, and compare the pods that are there with those that should be.
 
-        `reading` goes before what the last poll of Slurm said; `wrong` is what was found wrong before this.
+        `reading` goes before what the last poll of Slurm said; `wrong` is what was found wrong before this, and
+        `active` are the nodes of an elastic NodeSet that are on.
         """
         now, tick, meta = self.now(), self.clock(), nodeset.metadata
         nodes = self._nodes()
@@ -94,7 +96,7 @@ class Gatherer:
         unseen = memory.unseen(owned, now=tick)
         pods = self._pods(nodeset, owned, memory, slurm_nodes=slurm_nodes, now=now)
         demand = template.demand if template else demand_of({})
-        planned = plan(nodeset, pods, nodes=nodes, demand=demand, now=now, made=unseen)
+        planned = plan(nodeset, pods, nodes=nodes, demand=demand, now=now, made=unseen, active=active)
         answers = slurm is not None and slurm.in_touch
         as_of = (slurm.as_of if slurm else None) or 0.0
         in_touch = answers and (reading.nodes is not None or as_of > memory.wrote_slurm_at)

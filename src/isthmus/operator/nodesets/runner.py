@@ -120,8 +120,9 @@ async def _still_free(view: View, slurm: Slurm | None, going: Sequence[Parting])
     if not going or slurm is None:
         return []
     nodes = {pod.uid: pod.slurm_name for pod in view.pods}
+    behind = [nodes[it.uid] for it in going if isinstance(it, DeletePod) and it.left_behind]
     async with asyncio.timeout(_SLURM_TIMEOUT_S):
-        free = await slurm_actions.free_nodes(slurm.client, [nodes[it.uid] for it in going])
+        free = await slurm_actions.free_nodes(slurm.client, [nodes[it.uid] for it in going], left_behind=behind)
     for it in going:
         if nodes[it.uid] not in free:
             log.info("pod stays: its node is in use in Slurm", pod=it.name, node=nodes[it.uid])

@@ -4,7 +4,7 @@ Before a node is shut or opened, Slurm is asked once more: an administrator may 
 that reason stays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from isthmus import names
+from isthmus.domain.elastic.decision import phase_of
 from isthmus.domain.languages.hostlist import expand, fold
 from isthmus.domain.operator.nodeset.actions import (
     Action,
@@ -72,11 +73,15 @@ async def _not_for_others(client: Client, actions: Sequence[Action]) -> list[Act
     return kept
 
 
-async def free_nodes(client: Client, wanted: Sequence[str]) -> frozenset[str]:
-    """Ask Slurm which of these nodes have no job and get none, or are unknown to it."""
+async def free_nodes(client: Client, wanted: Sequence[str], *, left_behind: Collection[str] = ()) -> frozenset[str]:
+    """Ask Slurm which of these nodes have no job and get none, or are unknown to it.
+
+    One that is started anew and whose pod was `left_behind` may have a job, which has not begun.
+    """
     listing = await client.nodes()
     records = {node.name: node for node in listing.nodes} if listing else {}
-    free = {name for name in wanted if name not in records or is_free(records[name])}
+    anew = {name for name in left_behind if name in records and phase_of(records[name]) == "starting"}
+    free = anew | {name for name in wanted if name not in records or is_free(records[name])}
     held = await _held_by_suspended_jobs(client) if free else frozenset()
     return frozenset(free - held)
 

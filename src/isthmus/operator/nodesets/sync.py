@@ -1,5 +1,6 @@
 """The NodeSet controller: as many worker pods as there should be, each of them a Slurm node.
 
+    power    which nodes of an elastic NodeSet are on                             (power)
     gather   the NodeSet, its pods, their nodes in Kubernetes and in Slurm        (gatherer)
     decide   one list of actions, in order                                        (domain.operator.nodeset.decision)
     act      carry the list out, in Kubernetes and in Slurm                       (runner)
@@ -34,6 +35,7 @@ from isthmus.operator.nodesets.gatherer import Gatherer, Reading
 from isthmus.operator.nodesets.memory import Memory
 from isthmus.operator.nodesets.node_state import NodeStateConditions
 from isthmus.operator.nodesets.pod_actions import PodActions
+from isthmus.operator.nodesets.power import PowerSync
 from isthmus.operator.nodesets.report import Report
 from isthmus.operator.nodesets.runner import ActionRunner
 from isthmus.operator.nodesets.waker import Waker
@@ -71,6 +73,15 @@ class NodeSetSync:
         self._report = Report(
             world.nodesets, reporter=reporter, recorder=recorder, metrics=metrics.nodesets(), clock=clock
         )
+        self._power = PowerSync(
+            world.kube,
+            states=world.power_states,
+            pods=world.pods,
+            report=self._report,
+            reporter=reporter,
+            now=now,
+            clock=clock,
+        )
         self._pod_actions = PodActions(world.kube, self._report, clock=clock)
         self._runner = ActionRunner(self._pod_actions, self._report, clock=clock)
         self._memories: dict[str, Memory] = {}
@@ -89,6 +100,7 @@ class NodeSetSync:
         nodeset = self._world.nodesets.get(key)
         if nodeset is None:
             self._forget_absent()
+            self._power.forget(key)
             return
         controller = self._world.controller_of(nodeset)
         deleting = nodeset.metadata.deletion_timestamp is not None
@@ -119,8 +131,18 @@ class NodeSetSync:
         """Gather, decide, act; again with what had to be read for it; then report."""
         slurm = self._world.slurms.of(controller.metadata.key)
         memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
+        power = None
+        if nodeset.spec.elastic and nodeset.metadata.deletion_timestamp is None:
+            power = await self._power.settle(nodeset, slurm, memory)
         look = partial(
-            self._gatherer.look, nodeset, controller, template=template, slurm=slurm, memory=memory, wrong=wrong
+            self._gatherer.look,
+            nodeset,
+            controller,
+            template=template,
+            slurm=slurm,
+            memory=memory,
+            wrong=(*wrong, *power.wrong) if power else wrong,
+            active=power.active if power else None,
         )
         reading, complete = Reading(), True
         while True:
@@ -138,7 +160,8 @@ class NodeSetSync:
         unwritten = await self._report.write(view, decided, memory)
         uncreated = None if complete else view.create_after
         unseen = memory.unseen_until(now=self._clock())
-        for pause in (unwritten, uncreated, unseen, decided.look_again, until_settled(view)):
+        powered = power.look_again if power else None
+        for pause in (unwritten, uncreated, unseen, powered, decided.look_again, until_settled(view)):
             if pause is not None:
                 self.controller.queue.add(nodeset.metadata.key, after=pause)
 

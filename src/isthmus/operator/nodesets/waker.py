@@ -13,6 +13,7 @@ from isthmus.domain.operator.manifests.worker import COMPONENT
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod
+from isthmus.model.powerstate import NodeSetPowerState
 from isthmus.model.slinky import Controller, NodeSet
 from isthmus.operator.world import World
 
@@ -35,6 +36,7 @@ class Waker:
         self._world = world
         self._add = add
         world.nodesets.on_change(self._nodeset_changed)
+        world.power_states.on_change(self._power_changed)
         world.controllers.on_change(self._controller_changed)
         world.pods.on_change(self._pod_changed)
         world.claims.on_change(self._labelled_changed)
@@ -58,6 +60,10 @@ class Waker:
         controller = self._world.controller_key(other) if other else None
         if controller and (old is None or new is None):
             self._all_of(controller, after=_POD_DELAY_S)  # it shares objects with them
+
+    def _power_changed(self, key: Key, old: NodeSetPowerState | None, new: NodeSetPowerState | None) -> None:
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            self._add(key)
 
     def _controller_changed(self, key: Key, old: Controller | None, new: Controller | None) -> None:
         if old is None or new is None or old.metadata.generation != new.metadata.generation:

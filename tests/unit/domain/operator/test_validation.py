@@ -321,7 +321,10 @@ WARNED = {
         r"spec\.autoscale\.max: 3 is more than replicas, 2",
     ),
     "a policy for nodes that are always there": (nebius_nodeset(autoscale={"max": 1}), "ephemeralNodes is false"),
-    "fields of a NodeSet without effect": (nebius_nodeset(ephemeralNodes=True), r"spec\.ephemeralNodes"),
+    "fields of a NodeSet without effect": (
+        nebius_nodeset(ephemeralTopologyWaitTimeout=60),
+        r"spec\.ephemeralTopologyWaitTimeout",
+    ),
 }
 
 

@@ -100,6 +100,8 @@ def parts_of(
     without_effect = files.fields_set(cluster.spec, INERT)
     if not cluster.spec.slurm_nodes.exporter.enabled:
         without_effect = [path for path in without_effect if not path.startswith("slurmNodes.exporter.")]
+    if cluster.spec.slurm_config.suspend_time is not None and not any(it.spec.ephemeral_nodes for it in sets):
+        without_effect.append("slurmConfig.suspendTime (no NodeSet has ephemeralNodes)")
     notes.ignored += without_effect
     nodes = cluster.spec.slurm_nodes
     ports = (nodes.controller.slurmctld, nodes.worker.slurmd, nodes.accounting.slurmdbd, nodes.rest.rest)
@@ -124,8 +126,9 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
     notes = Notes()
     meta = nodeset.metadata
     notes.ignored += files.fields_set(nodeset.spec, INERT_IN_NODESET)
-    if nodeset.spec.autoscale and not nodeset.spec.ephemeral_nodes:
-        notes.ignored.append("autoscale (ephemeralNodes is false)")
+    if not nodeset.spec.ephemeral_nodes:
+        unused = files.fields_set(nodeset.spec, {"autoscale", "initialNumberEphemeralNodes"})
+        notes.ignored += [f"{it} (ephemeralNodes is false)" for it in unused]
     if nodeset.spec.slurmd.port != partnames.SLURMD_PORT:
         notes.ignored.append(f"slurmd.port (it is {partnames.SLURMD_PORT})")
     if meta.name == f"{prefix}worker" and worker_count(cluster, (nodeset,)) > 0:
@@ -146,6 +149,7 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
             jail=jail_source(cluster, prefix, notes),
             shared=root.shares(cluster),
             notes=notes,
+            suspend_time=cluster.spec.slurm_config.suspend_time,
         ),
     }
     told = Parts((), (), problems=tuple(notes.problems), ignored=tuple(sorted(notes.ignored)))

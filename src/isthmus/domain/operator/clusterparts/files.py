@@ -34,6 +34,7 @@ _SLURM_KEYS: Final[Mapping[str, str]] = {
     "max_job_count": "MaxJobCount",
     "min_job_age": "MinJobAge",
     "message_timeout": "MessageTimeout",
+    "resume_timeout": "ResumeTimeout",
 }
 _SCRIPTS: Final[Mapping[str, str]] = {"epilog": "epilog", "prolog": "prolog", "task_prolog": "taskProlog"}
 

@@ -74,7 +74,14 @@ def own_workers(
 
 
 def nodeset_workers(
-    nodeset: NodeSet, *, controller: str, replicas: int, jail: Fields, shared: bool, notes: Notes
+    nodeset: NodeSet,
+    *,
+    controller: str,
+    replicas: int,
+    jail: Fields,
+    shared: bool,
+    notes: Notes,
+    suspend_time: int | None = None,
 ) -> Fields:
     """Make the specification of the NodeSet (of slinky.slurm.net) for one of slurm.nebius.ai."""
     spec = nodeset.spec
@@ -111,7 +118,7 @@ def nodeset_workers(
     retention = slurmd.volumes.persistent_volume_claim_retention_policy
     made: Fields = {
         **_common(controller, replicas, spec.drain),
-        **({"autoscale": msgspec.to_builtins(spec.autoscale or Autoscale())} if spec.ephemeral_nodes else {}),
+        **(_elastic(nodeset, suspend_time) if spec.ephemeral_nodes else {}),
         "slurmd": container,
         "template": {"metadata": metadata, "spec": pod},
         "persistentVolumeClaimRetentionPolicy": {
@@ -141,6 +148,16 @@ def _common(controller: str, replicas: int, drain: Draining) -> Fields:
     if drain != Draining():
         made["drain"] = {"onTimeout": drain.on_timeout, **({"timeout": drain.timeout} if drain.timeout else {})}
     return made
+
+
+def _elastic(nodeset: NodeSet, suspend_time: int | None) -> Fields:
+    """Make the fields of a NodeSet whose nodes Slurm starts and stops."""
+    spec = nodeset.spec
+    return {
+        "autoscale": msgspec.to_builtins(spec.autoscale or Autoscale()),
+        "initialNumberEphemeralNodes": min(spec.initial_number_ephemeral_nodes, spec.replicas),
+        **({"suspendTime": suspend_time} if suspend_time else {}),
+    }
 
 
 def _rolling(max_unavailable: int | str) -> Fields:

@@ -112,7 +112,7 @@ if ! node=$(scontrol --oneliner show node "$ISTHMUS_NODE" 2>&1); then
 fi
 rm -f $unknown
 [[ $node =~ \ State=([A-Z_+*]+) ]]
-[[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|INVALID|FUTURE|ERROR|\* ]]
+[[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|POWERING_UP|INVALID|FUTURE|ERROR|\* ]]
 """
 """A node that is drained is in service, too: somebody has shut it, and that is not for a probe to judge.
 
@@ -132,6 +132,8 @@ node=$(tell --oneliner show node "$ISTHMUS_NODE")
 state=${BASH_REMATCH[1]}
 # Nothing runs on a node that is drained: no job has to hear of its end.
 if [[ $state =~ DRAIN && $state =~ ^IDLE && ! $state =~ COMPLETING ]]; then exit 0; fi
+# Slurm itself has stopped it, or starts it anew.
+if [[ $state =~ POWERED_DOWN|POWERING_ ]]; then exit 0; fi
 reason='slurm-operator: Pod is terminating'
 if [[ $node =~ \ Reason=(.*)\ \[[^]]*@[^]]*\] ]]; then reason=${BASH_REMATCH[1]}; fi
 if [[ ! $state =~ DRAIN ]]; then tell update "NodeName=$ISTHMUS_NODE" State=DRAIN "Reason=$reason"; fi
@@ -193,6 +195,8 @@ def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, st
         "external": msgspec.to_builtins(controller.spec.external_config) if controller.spec.external else None,
         "contents": dict(contents),
     }
+    if spec.elastic:
+        told["elastic"] = True
     if spec.ssh.enabled:
         told["ssh"] = True
     if spec.shared_root:
@@ -311,14 +315,12 @@ def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str) -> Manifest
 
 
 def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munged: bool) -> Manifest:
-    conf = shape_of(nodeset).conf()
-    dynamic = ["-Z", *(["--conf", conf] if conf else [])]
     node = {"fieldRef": {"fieldPath": f"metadata.labels['{names.POD_HOSTNAME_LABEL}']"}}
     return {
         "name": CONTAINER,
         "image": image,
         "command": ["bash", "-euc", _START, CONTAINER],
-        "args": dynamic if nodeset.spec.registration == "Dynamic" else [],
+        "args": _registration(nodeset),
         "env": [
             {"name": "ISTHMUS_NODE", "valueFrom": node},
             {"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)},
@@ -339,6 +341,17 @@ def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munged: boo
             users.mount(),
         ],
     }
+
+
+def _registration(nodeset: NodeSet) -> list[str]:
+    """Options of slurmd for how it registers."""
+    if nodeset.spec.elastic:
+        # It has just booted, whatever its machine says: Slurm waits for a boot after it has asked for the node.
+        return ["-b"]
+    if nodeset.spec.registration == "Static":
+        return []
+    conf = shape_of(nodeset).conf()
+    return ["-Z", *(["--conf", conf] if conf else [])]
 
 
 def _volumes(controller: Controller, *, munged: bool) -> list[Manifest]:

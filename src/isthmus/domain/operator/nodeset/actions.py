@@ -70,6 +70,8 @@ class DeletePod(msgspec.Struct, frozen=True):
     """The reason of the Event."""
     cause: ReplacementCause | None = None
     """Why another pod replaces it, so that its claims stay; None if none does."""
+    left_behind: bool = False
+    """Its Slurm node starts anew, and its slurmd is from before: jobs that Slurm gave it have not begun."""
     version: str = ""
     """Delete it only at this version: for a pod without a node, which must not get one in the same moment."""
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from isthmus.domain.elastic.decision import is_off
 from isthmus.domain.operator.nodeset import patience
 from isthmus.domain.operator.nodeset.actions import (
     Action,
@@ -23,7 +24,14 @@ from isthmus.domain.operator.nodeset.actions import (
     Undrain,
     Unprotect,
 )
-from isthmus.domain.operator.nodeset.drains import UNREGISTERED_GRACE, Cause, drains, may_go, seconds_since_start
+from isthmus.domain.operator.nodeset.drains import (
+    UNREGISTERED_GRACE,
+    Cause,
+    drains,
+    is_left_behind,
+    may_go,
+    seconds_since_start,
+)
 from isthmus.domain.operator.nodeset.protection import protection
 from isthmus.domain.operator.nodeset.repair import Repair, to_repair
 from isthmus.domain.operator.nodeset.reservation import maintenance
@@ -32,6 +40,7 @@ from isthmus.domain.operator.nodeset.victims import victims
 from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import Condition
 
+_POWERED_DOWN: Final = "Slurm has powered its node down"
 _COMING_BACK: Final[Mapping[Cause, ReplacementCause]] = {"update": "rollout", "restart": "repair"}
 
 
@@ -76,6 +85,7 @@ def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
     gone = {pod.name for pod in going}
     plan = maintenance(view)
     reasons = {name: _why(cause, repair, name) for name, cause in departing.items()}
+    reasons |= {pod.name: _POWERED_DOWN for pod in going if pod.slurm and is_off(pod.slurm)}
     return Departures(
         actions=(
             *(it for it in protected if isinstance(it, Protect)),
@@ -125,7 +135,9 @@ def _soonest(*pauses: float | None) -> float | None:
 
 
 def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
-    if cause == "restart":
+    if why == _POWERED_DOWN:
+        event = "PoweredDown"
+    elif cause == "restart":
         event = "SlurmNodeNotRegistered" if pod.slurm is None else "SlurmNodeStuck"
     else:
         event = "RollingUpdate" if cause == "update" else "ScalingDown"
@@ -135,6 +147,7 @@ def _delete(pod: PodView, cause: Cause, why: str) -> DeletePod:
         why,
         event=event,
         cause=_COMING_BACK.get(cause),
+        left_behind=is_left_behind(pod),
         version="" if pod.node_name else pod.pod.metadata.resource_version,
     )
 

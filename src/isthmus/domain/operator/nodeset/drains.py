@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from isthmus import names
+from isthmus.domain.elastic.decision import is_off, phase_of
 from isthmus.domain.operator.nodeset.actions import Drain, DrainCause, Undrain
 from isthmus.domain.operator.nodeset.view import BUSY_STATES, PodView, View
 from isthmus.model.meta import condition
@@ -74,8 +75,8 @@ def is_occupied(node: SlurmNode) -> bool:
 
 
 def is_free(node: SlurmNode) -> bool:
-    """Whether the node has no job and gets none."""
-    return is_shut(node) and not is_occupied(node)
+    """Whether the node has no job and gets none; of one that Slurm has stopped, that the pod it has gets none."""
+    return (is_shut(node) or is_off(node)) and not is_occupied(node)
 
 
 def may_go(view: View, pod: PodView) -> bool:
@@ -86,7 +87,16 @@ def may_go(view: View, pod: PodView) -> bool:
         return False
     if pod.slurm is None:
         return not pod.ready or seconds_since_start(view, pod) >= UNREGISTERED_GRACE
-    return is_free(pod.slurm)
+    return is_free(pod.slurm) or is_left_behind(pod)
+
+
+def is_left_behind(pod: PodView) -> bool:
+    """Whether Slurm starts a node anew, and its pod is from before: Slurm never accepts the slurmd in it.
+
+    A pod that starts with its node is ready only when the node is up. What Slurm said may be from before that, so
+    it is asked once more before the pod is deleted.
+    """
+    return pod.ready and pod.slurm is not None and phase_of(pod.slurm) == "starting"
 
 
 def seconds_since_start(view: View, pod: PodView) -> float:
@@ -109,7 +119,7 @@ def drains(
             continue
         cause = departing.get(pod.name)
         if cause is not None or pod.leaving:
-            if _has_to_be_told(pod.slurm):
+            if _has_to_be_told(pod.slurm) and not is_left_behind(pod):
                 going.setdefault(cause, []).append(pod)
         elif reason := _resting_reason(pod, propagated):
             if _wants_reason(pod.slurm, reason):
@@ -170,7 +180,7 @@ def _has_to_be_told(node: SlurmNode) -> bool:
     """Whether a node to remove is open, or drained with a reason of ours that says less."""
     if "DRAIN" in node.state and "UNDRAIN" not in node.state:
         return is_ours(node.reason) and not says_leaving(node.reason)
-    return not is_shut(node)
+    return not is_shut(node) and not is_off(node)
 
 
 def _wants_reason(node: SlurmNode, reason: str) -> bool:

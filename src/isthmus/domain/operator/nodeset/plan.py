@@ -1,6 +1,6 @@
 """Which worker pods should exist: what is missing, and what has no place any more.
 
-    StatefulSet mode   as many as replicas, under the lowest free ordinals
+    StatefulSet mode   as many as replicas, under the lowest free ordinals; of an elastic NodeSet, the active ones
     DaemonSet mode     one on each Kubernetes node that fits
 
 A pod that leaves keeps its name and its place until it is gone, so its successor is the same node to Slurm. Pods in
@@ -44,6 +44,15 @@ class Plan(msgspec.Struct, frozen=True):
     look_again: float | None = None
 
 
+class Active(msgspec.Struct, frozen=True):
+    """The nodes of an elastic NodeSet that are on, by ordinal."""
+
+    kept: frozenset[int]
+    """A pod that has one of these stays."""
+    startable: frozenset[int]
+    """Those of them for which a missing pod is made: Slurm has begun to start the node."""
+
+
 @dataclass(eq=False, kw_only=True)
 class _Draft:
     """A plan as it comes together, and what it is made from."""
@@ -53,6 +62,7 @@ class _Draft:
     demand: Demand
     made: Collection[str]
     now: datetime
+    active: Active | None = None
     delete: list[DeletePod] = field(default_factory=list)
     unwanted: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
@@ -102,12 +112,14 @@ def plan(
     demand: Demand,
     now: datetime,
     made: Collection[str] = (),
+    active: Active | None = None,
 ) -> Plan:
     """Compare what is there with what should be.
 
     `made` are names of pods that we have just created and that the cache does not show yet: they are there.
+    `active` are the nodes of an elastic NodeSet that are on; None for any other.
     """
-    draft = _Draft(nodeset=nodeset, nodes=nodes, demand=demand, made=made, now=now)
+    draft = _Draft(nodeset=nodeset, nodes=nodes, demand=demand, made=made, now=now, active=active)
     if nodeset.metadata.deletion_timestamp is not None:
         for pod in pods:
             draft.release(pod, "its NodeSet is being deleted")
@@ -119,7 +131,9 @@ def plan(
         elif pod.finished:
             draft.bury(pod)
     mine = [pod for pod in pods if pod.mode == mode]
-    return _by_node(mine, draft) if mode == "DaemonSet" else _by_number(mine, draft)
+    if mode == "DaemonSet":
+        return _by_node(mine, draft)
+    return _by_number(mine, draft) if active is None else _by_power(mine, draft, active)
 
 
 # StatefulSet mode
@@ -145,6 +159,25 @@ def _by_number(pods: Sequence[PodView], draft: _Draft) -> Plan:
                 yield identity
 
     return draft.done(nodeset.spec.replicas, islice(free(), max(0, missing)))
+
+
+def _by_power(pods: Sequence[PodView], draft: _Draft, active: Active) -> Plan:
+    """One pod for each node that Slurm starts or has started."""
+    nodeset = draft.nodeset
+    taken = {pod.ordinal for pod in pods}
+    there = {pod.name for pod in pods} | set(draft.made)
+    for twins in _shared(pods, key=lambda pod: pod.ordinal).values():
+        _keep_one(twins, draft, "another pod has its ordinal")
+    for pod in pods:
+        if pod.ordinal not in active.kept:
+            draft.release(pod, "its node is powered down")
+    pins = nodeset.status.ordinal_to_node if nodeset.spec.pin_to_node else {}
+    wanted = (
+        numbered(nodeset, ordinal, node=_pin(pins.get(str(ordinal), ""), draft))
+        for ordinal in sorted(active.startable - taken)
+    )
+    desired = len((active.kept & taken) | active.startable)
+    return draft.done(desired, [it for it in wanted if it.pod not in there])
 
 
 def _pin(node: str, draft: _Draft) -> str:

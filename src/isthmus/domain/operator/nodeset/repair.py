@@ -15,8 +15,10 @@ from typing import Final
 
 import msgspec
 
+from isthmus.domain.elastic.decision import is_off
 from isthmus.domain.operator.nodeset.drains import (
     UNREGISTERED_GRACE,
+    is_left_behind,
     is_occupied,
     is_ours,
     seconds_since_start,
@@ -90,7 +92,9 @@ def _what_is_wrong(view: View, pod: PodView) -> str:
     """What a new pod would fix; empty if nothing is wrong, or a new pod would not help."""
     if pod.slurm is None:
         return "Slurm does not know its node, though its slurmd runs" if pod.ready else ""
-    if is_occupied(pod.slurm):
+    if is_left_behind(pod):
+        return "Slurm starts its node anew, and its slurmd is from before"
+    if is_occupied(pod.slurm) or is_off(pod.slurm):
         return ""
     if pod.slurm_has("INVALID_REG"):
         return f"Slurm does not take its node as it is: {pod.slurm.reason or 'it does not fit its record'}"

@@ -78,8 +78,13 @@ def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ())
     missing = _missing(view)
     # What pods wait for needs somebody once it has had its time; until then it may come by itself.
     wrong = (*trouble.wrong, missing) if missing and _stuck(view) else trouble.wrong
+    summary = conditions.summary(wrong=_sentence(wrong), missing=missing, settled=_settled(view))
+    if view.nodeset.spec.elastic and missing and not wrong and not view.deleting:
+        # Nodes that come and go are what it is for: it is as ready as one that stands still.
+        ready = conditions.yes(conditions.READY, "AsExpected", missing)
+        summary = (ready, *summary[1:])
     return (
-        *conditions.summary(wrong=_sentence(wrong), missing=missing, settled=_settled(view)),
+        *summary,
         conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble.slurm)
         if trouble.slurm
         else conditions.yes(conditions.SLURM_REACHABLE, "Answers"),
@@ -177,6 +182,8 @@ def _unready(view: View) -> list[Pod]:
 
 
 def _settled(view: View) -> str:
+    if view.nodeset.spec.elastic:
+        return f"{view.desired} of {view.nodeset.spec.replicas} nodes are powered up"
     if not view.desired:
         return "no nodes are requested"
     return f"{view.desired} of {view.desired} nodes are ready"

@@ -1,7 +1,7 @@
 """NodeSets as Slurm sees them: features, partitions, nodes that stand in the file, and their GRES."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -38,9 +38,19 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
         return partnames.slurm_nodeset(self.nodeset)
 
     @property
+    def elastic(self) -> bool:
+        """Whether Slurm starts and stops its nodes."""
+        return self.nodeset.spec.elastic
+
+    @property
     def static(self) -> bool:
-        """Whether its nodes are listed in slurm.conf."""
-        return self.nodeset.spec.registration == "Static"
+        """Whether its nodes are listed in slurm.conf, with their addresses."""
+        return self.nodeset.spec.registration == "Static" and not self.elastic
+
+    @property
+    def range(self) -> str:
+        """Its nodes as a host list."""
+        return hostlist.fold(self.nodes)
 
 
 def room_for(nodes: int) -> int:
@@ -48,18 +58,19 @@ def room_for(nodes: int) -> int:
     return max(_FEWEST, 1 << (2 * nodes - 1).bit_length()) if nodes else _FEWEST
 
 
-def node_lines(workers: Iterable[Workers], *, controller: str, namespace: str) -> Iterator[Directive]:
-    """Declare nodes that do not make themselves known."""
+def node_lines(
+    workers: Iterable[Workers], *, controller: str, namespace: str, idle: Mapping[str, int] | None = None
+) -> Iterator[Directive]:
+    """Declare nodes that do not make themselves known. `idle` is the SuspendTime of elastic ones, by NodeSet."""
     domain = f"{partnames.workers_service(controller)}.{namespace}.svc"
     for each in workers:
-        if not each.static or not each.nodes:
+        if not (each.static or each.elastic) or not each.nodes:
             continue
         shape = each.shape
-        hosts = hostlist.fold(each.nodes)
-        settings: dict[str, Value] = {
-            "NodeName": hosts,
-            "NodeAddr": _BETWEEN_HOSTS.sub(f".{domain},", hosts) + f".{domain}",
-        }
+        hosts = each.range
+        settings: dict[str, Value] = {"NodeName": hosts}
+        if each.static:
+            settings["NodeAddr"] = _BETWEEN_HOSTS.sub(f".{domain},", hosts) + f".{domain}"
         if shape.cpus is not None:
             settings["CPUs"] = shape.cpus
         if shape.memory is not None:
@@ -67,7 +78,19 @@ def node_lines(workers: Iterable[Workers], *, controller: str, namespace: str) -
         if shape.gres:
             settings["Gres"] = shape.gres_text
         settings["Feature"] = shape.features
+        if each.elastic:
+            # Its address is that from which it registers.
+            settings["State"] = "CLOUD"
+            if idle and each.name in idle:
+                settings["SuspendTime"] = idle[each.name]
+            settings |= _weight(each)
         yield Directive.of(settings | dict(shape.further))
+
+
+def _weight(each: Workers) -> dict[str, Value]:
+    """Slurm takes nodes of the lowest weight first; what extraConf says goes before."""
+    policy = each.nodeset.spec.autoscale
+    return {"Weight": policy.fallback_order + 1} if policy and policy.fallback_order else {}
 
 
 def nodeset_lines(workers: Iterable[Workers]) -> Iterator[Directive]:

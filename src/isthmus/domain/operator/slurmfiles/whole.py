@@ -15,7 +15,7 @@ from isthmus.domain.languages import hostlist
 from isthmus.domain.languages.slurmconf import Config, Directive, Line, Note, Value
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.slurmfiles import nodes
+from isthmus.domain.operator.slurmfiles import nodes, power
 from isthmus.domain.operator.slurmfiles.extra import Extra
 from isthmus.domain.operator.slurmfiles.files import Scripts
 from isthmus.domain.operator.slurmfiles.nodes import Workers
@@ -33,6 +33,11 @@ TAKEOVER_SECONDS: Final = 6
 
 _MIN_NODE_COUNT: Final = 4096
 _LITTLE_MEMORY: Final = 100
+_SCHEDULER_PARAMETERS: Final = (
+    *("sched_min_interval=10000", "batch_sched_delay=0", "bf_interval=5", "bf_continue"),
+    # A job whose prolog found a bad node goes back to the queue, and is not held until a human looks at it.
+    "nohold_on_prolog_fail",
+)
 _DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType(
     {
         # Jobs share nodes, by cores and memory.
@@ -40,11 +45,7 @@ _DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType(
         "SelectTypeParameters": "CR_Core_Memory",
         # Try to start jobs 10 ms after something changed, and look for gaps every 5 s.
         "SchedulerType": "sched/backfill",
-        # A job whose prolog found a bad node goes back to the queue, and is not held until a human looks at it.
-        "SchedulerParameters": (
-            *("sched_min_interval=10000", "batch_sched_delay=0", "bf_interval=5", "bf_continue"),
-            "nohold_on_prolog_fail",
-        ),
+        "SchedulerParameters": _SCHEDULER_PARAMETERS,
         # A shell from salloc is on the first node of the job, not where one logged in.
         "LaunchParameters": "use_interactive_step",
         "MpiDefault": "pmi2",
@@ -100,7 +101,7 @@ def files(inputs: Inputs) -> dict[str, str]:
     made = {"slurm.conf": slurm_conf(inputs), "cgroup.conf": cgroup_conf(inputs.settings)}
     if gres := gres_conf(inputs.workers):
         made["gres.conf"] = gres
-    return made | dict(inputs.given)
+    return made | power.files(inputs.workers) | dict(inputs.given)
 
 
 def slurm_conf(inputs: Inputs) -> str:
@@ -114,12 +115,18 @@ def slurm_conf(inputs: Inputs) -> str:
     lines += _scripts(inputs.scripts)
     meta = inputs.controller.metadata
     workers = _in_order(inputs.workers)
-    lines += nodes.node_lines(workers, controller=meta.name, namespace=meta.namespace)
+    elastic = [it for it in workers if it.elastic]
+    by_node = _is_at_least(inputs, power.FIRST_WITH_TIME_PER_NODE)
+    idle = {it.name: power.idle_seconds(it.nodeset) for it in elastic} if by_node else {}
+    lines += nodes.node_lines(workers, controller=meta.name, namespace=meta.namespace, idle=idle)
     lines += nodes.nodeset_lines(workers)
+    lines += [power.partition(it) for it in elastic if not by_node]
     if not extra.declares("PartitionName") and not any(it.nodeset.spec.partition.enabled for it in workers):
         lines.append(Directive.of(DEFAULT_PARTITION))
     if extra.config.lines:
         lines.append(Note.of("From extraConf:"))
+    if elastic:
+        required["SchedulerParameters"] = power.WAIT_FOR_NODES
     return Config((*lines, *extra.with_required(required))).render()
 
 
@@ -185,8 +192,12 @@ def _required(inputs: Inputs) -> dict[str, tuple[str, ...]]:
     keys = [f"jwt_key={DIRECTORY}/jwt.key"]
     if spec.jwks_key_ref:
         keys.append(f"jwks={DIRECTORY}/jwks.json")
+    elastic = any(it.elastic for it in inputs.workers)
     needed: dict[str, tuple[str, ...]] = {
-        "SlurmctldParameters": ("enable_configless", "reconfig_on_restart"),
+        "SlurmctldParameters": (
+            *("enable_configless", "reconfig_on_restart"),
+            *(power.PARAMETERS if elastic else ()),
+        ),
         "AuthAltTypes": ("auth/jwt",),
         "AuthAltParameters": tuple(keys),
     }
@@ -224,6 +235,9 @@ def _choices(inputs: Inputs, extra: Extra) -> dict[str, Value]:
         **_CGROUPS[inputs.settings.cgroup],
         "MaxNodeCount": max(_MIN_NODE_COUNT, nodes.room_for(sum(len(it.nodes) for it in inputs.workers))),
     }
+    if saving := power.settings(_in_order(inputs.workers), directory=DIRECTORY):
+        chosen |= saving
+        chosen["SchedulerParameters"] = (*_SCHEDULER_PARAMETERS, *power.WAIT_FOR_NODES)
     if inputs.controller.spec.replicas > 1:
         chosen["SlurmctldTimeout"] = TAKEOVER_SECONDS
     # Slurm takes one of these settings; with two, every command complains.
@@ -236,19 +250,19 @@ def _choices(inputs: Inputs, extra: Extra) -> dict[str, Value]:
     if any(it.static for it in inputs.workers):
         # The name of a node in slurm.conf stays; the address behind it changes with its pod.
         chosen["CommunicationParameters"] = "NoAddrCache"
-    if inputs.controller.spec.metrics.enabled and _knows_metrics(inputs):
+    if inputs.controller.spec.metrics.enabled and _is_at_least(inputs, _FIRST_WITH_METRICS):
         chosen["MetricsType"] = "metrics/openmetrics"
     return chosen
 
 
-def _knows_metrics(inputs: Inputs) -> bool:
-    """Whether slurmctld can serve metrics; one that cannot would not start with a key that it does not know.
+def _is_at_least(inputs: Inputs, release: tuple[int, int]) -> bool:
+    """Whether slurmctld is of a release or newer; one that does not know a key would not start with it.
 
     Before it has told its version, the tag of its image does; with another tag, the key comes a little later.
     """
     image = str(inputs.controller.spec.slurmctld.get("image") or inputs.settings.slurm_image)
     told = _RELEASE.match(inputs.version or image.rpartition(":")[2])
-    return told is not None and (int(told[1]), int(told[2])) >= _FIRST_WITH_METRICS
+    return told is not None and (int(told[1]), int(told[2])) >= release
 
 
 def _memory_per_cpu(inputs: Inputs) -> int:

@@ -1,0 +1,153 @@
+"""A real Slurm with elastic nodes: our configuration, our programs, and the pods' scripts, run as kubelet would."""
+
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from isthmus.domain.elastic.decision import Verb, phase_of
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.nodeset.identity import numbered
+from isthmus.domain.operator.slurmfiles import Inputs, Workers, files, power, slurm_conf
+from isthmus.model.slinky import Controller, NodeSet
+from isthmus.model.slurm import Node
+from isthmus.operator.nodesets.power import change_of
+from isthmus.slurm.auth import MintedTokens
+from isthmus.slurm.client import Client, connect
+from tests.bed.slurm import SlurmBed
+from tests.bed.slurm_box import Daemon, _claim
+from tests.flows.slurm.helpers import eventually
+
+SETS = ("a", "b")
+KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend", "PrologSlurmctld")
+"""Lines of our slurm.conf that the bed takes over."""
+
+
+class Pod:
+    """A worker pod whose container is a process of the bed."""
+
+    def __init__(self, bed: SlurmBed, nodeset: NodeSet) -> None:
+        self._bed = bed
+        host = {"external": True, "externalConfig": {"host": "127.0.0.1", "port": bed.controller_port}}
+        controller = msgspec.convert({"metadata": {"name": "s", "namespace": "n"}, "spec": host}, Controller)
+        made = worker.template(nodeset, controller, settings=Settings()).fill(numbered(nodeset, 0))
+        self._container = made["spec"]["containers"][0]
+        self.node = f"{nodeset.metadata.name}-0"
+        told = {it["name"]: it["value"] for it in self._container["env"] if "value" in it}
+        self._env = {"ISTHMUS_NODE": self.node, **told}
+        self._daemon: Daemon | None = None
+
+    def start(self) -> None:
+        # Each slurmd keeps its configuration in the same place.
+        argv = [*self._container["command"], *self._container["args"]]
+        self._daemon = self._bed._box.spawn(
+            argv,
+            log=f"/var/log/slurm/{self.node}.log",
+            hostname=self.node,
+            env=self._env,
+            own_directory="/run/slurm",
+        )
+
+    def end(self) -> None:
+        """As kubelet does: the hook, then the signal."""
+        if self._daemon and self._daemon.exit_code is None:
+            hook = self._container["lifecycle"]["preStop"]["exec"]["command"]
+            self._bed._box.run(*hook, env=self._env)
+            self._daemon.end(signal.SIGTERM, grace=10)
+
+
+class Site:
+    """A Slurm with two elastic nodes, of a NodeSet each."""
+
+    def __init__(self, bed: SlurmBed, client: Client, pods: dict[str, Pod]) -> None:
+        self.bed = bed
+        self.client = client
+        self.pods = pods
+
+    async def nodes(self) -> dict[str, Node]:
+        listing = await self.client.nodes()
+        assert listing
+        return {it.name: it for it in listing.nodes}
+
+    async def all(self, phase: str, *, without: str = "") -> dict[str, Node]:
+        """Wait until all nodes are in a phase."""
+
+        def good(found: dict[str, Node]) -> bool:
+            return all(phase_of(it) == phase and without not in it.state for it in found.values())
+
+        return await eventually(self.nodes, good)
+
+    async def ask(self, verb: Verb, *nodes: str, why: str = "") -> None:
+        await self.client.update_nodes(nodes, change_of(verb, why))
+
+    def submit(self, *options: str) -> int:
+        given = ("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap=srun hostname")
+        return int(self.bed.command(*given, user="alice").strip())
+
+    async def job_is(self, job: int, state: str) -> None:
+        async def read() -> Any:
+            return (await self.client.job(job))[0].job_state
+
+        await eventually(read, lambda found: state in found)
+
+
+def elastic_nodeset(name: str, port: int, **autoscale: Any) -> NodeSet:
+    spec = {
+        "controllerRef": {"name": "s"},
+        "replicas": 1,
+        "autoscale": autoscale,
+        "extraConf": f"Port={port}",
+        "slurmd": {"resources": {"limits": {"cpu": "2", "memory": "512Mi"}}},
+    }
+    return msgspec.convert({"metadata": {"name": name, "namespace": "n"}, "spec": spec}, NodeSet)
+
+
+def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
+    """Give the bed what our slurm.conf says of power, and our programs, and start slurmctld with it."""
+    controller = msgspec.convert({"metadata": {"name": "s", "namespace": "n"}, "spec": {}}, Controller)
+    inputs = Inputs(
+        controller=controller,
+        settings=Settings(cgroup="none"),
+        workers=tuple(Workers.of(it) for it in nodesets),
+        version=bed.version,
+    )
+    lines = [it for it in slurm_conf(inputs).splitlines() if it.startswith(KEPT)]
+    lines = [it for it in lines if it.partition("=")[0] not in settings]
+    lines += [f"{key}={value}" for key, value in settings.items()]
+    conf = bed.path("/etc/slurm/slurm.conf")
+    before = [it for it in conf.read_text().splitlines() if not it.startswith("PartitionName")]
+    conf.write_text("\n".join([*before, *lines, ""]))
+    owner = conf.stat()
+    for name, content in files(inputs).items():
+        if name.startswith("power-"):
+            program = bed.path(f"/etc/slurm/{name}")
+            program.write_text(content)
+            program.chmod(0o755)
+    spool = bed.path("/var/spool/slurmctld")
+    spool.mkdir(parents=True, exist_ok=True)
+    os.chown(spool, owner.st_uid, owner.st_gid)
+    with bed.path("/etc/hosts").open("a") as hosts:
+        hosts.write("".join(f"127.0.0.1 {it}-0\n" for it in SETS))
+    bed.restart("slurmctld")
+
+
+@asynccontextmanager
+async def elastic_site(slurm_bed: Callable[..., SlurmBed], release: str) -> AsyncIterator[Site]:
+    """Start a Slurm of a release; its nodes may be idle for two seconds, and take ten minutes to stop."""
+    parameters = ",".join(("enable_configless", *power.PARAMETERS))
+    settings = {"SlurmctldParameters": parameters, "ReturnToService": "2", "MessageTimeout": "5"}
+    with ExitStack() as claims:
+        # Ports that no other bed has, and that the kernel gives to no client before slurmd listens.
+        ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
+        bed = slurm_bed(release, nodes=0, accounting=False, settings=settings)
+        nodesets = [elastic_nodeset(name, port, idleTime="2s") for name, port in zip(SETS, ports, strict=True)]
+        configure(bed, nodesets, SuspendTimeout="600")
+        pods = {f"{it.metadata.name}-0": Pod(bed, it) for it in nodesets}
+        for pod in pods.values():
+            claims.callback(pod.end)
+        async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
+            yield Site(bed, client, pods)
