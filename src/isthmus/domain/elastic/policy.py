@@ -123,6 +123,19 @@ def effective(
     )
 
 
+def longest_idle(policy: Autoscale | None, *, default: float) -> float:
+    """How long a node may be idle at any hour: what Slurm itself is told, while shorter times are kept by us.
+
+    Where a policy sets a time, it is also as long as a node may wait that Slurm plans a job on.
+    """
+    texts = (policy.idle_time, *(it.idle_time for it in policy.schedule)) if policy else ()
+    given = [parse_duration(it) for it in texts if it]
+    if not given:
+        return default
+    general = () if policy and policy.idle_time else (default,)
+    return max(*given, *general, PLANNED_IDLE_S)
+
+
 def accrue(usage: Usage | None, budget: Budget | None, *, on: int, now: datetime) -> Usage:
     """Add what nodes used since the last look, of which so many are on. A new day begins at 0.
 
