@@ -67,7 +67,8 @@ RINGS = {
             ("lint-imports",),
         )
     ),
-    "unit": Ring(pytest=("tests/unit", "tests/properties"), processes=2),
+    # Properties take longest, so they come first; who is done takes what others have before them.
+    "unit": Ring(pytest=("--dist=worksteal", "tests/properties", "tests/unit"), processes=2),
     "flows": Ring(
         pytest=("--dist=loadfile", "tests/flows"),
         processes=4,

@@ -106,26 +106,19 @@ def settings_file(directory: Path, slurm: SlurmBed, *, url: str, scheduler_name:
 
 @asynccontextmanager
 async def before_the_api_server(bed: ControlPlaneBed, kubeconfig: Path) -> AsyncIterator[Proxy]:
-    """Put a proxy that reads HTTP before the API server, and write the kubeconfig of an administrator behind it."""
+    """Put a proxy that reads HTTP before the API server, and write the administrator's kubeconfig for it."""
     authority = bed.plane.authority
     server = authority.issue("faults", "faults", hosts=("127.0.0.1",))
-    admin = authority.issue("faults-admin", "faults-admin", groups=("system:masters",))
     server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server_tls.load_cert_chain(server.certificate, server.key)
     part_tls = ssl.create_default_context(cafile=str(authority.certificate))
-    part_tls.load_cert_chain(admin.certificate, admin.key)
     async with in_front_of(bed.url, server_tls=server_tls, part_tls=part_tls) as proxy:
-        _write_kubeconfig(kubeconfig, proxy.url, authority.certificate)
+        _write_kubeconfig(kubeconfig, bed, proxy.url)
         yield proxy
 
 
-def _write_kubeconfig(file: Path, url: str, authority: Path) -> None:
-    content = {
-        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(authority)}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-        "current-context": "c",
-    }
-    file.write_text(yaml.safe_dump(content))
+def _write_kubeconfig(file: Path, bed: ControlPlaneBed, url: str) -> None:
+    file.write_text(bed.kubeconfig.read_text().replace(bed.url, url))
 
 
 class Ground:

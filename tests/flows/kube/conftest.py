@@ -9,9 +9,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from isthmus.kube.auth import Credentials, Fixed
+from isthmus.kube.auth import Credentials
 from isthmus.kube.client import Client
-from isthmus.kube.config import Config
+from isthmus.kube.config import Config, load
 from isthmus.kube.watch import watch
 from isthmus.model.base import Kind
 from isthmus.model.meta import Partial
@@ -64,7 +64,7 @@ async def namespace(client: Client) -> AsyncIterator[str]:
 def through(control_plane: ControlPlaneBed, faults: Faults) -> Through:
     """Reach the API server through a proxy that reads HTTP: `async with through() as (proxy, config)`.
 
-    Without credentials the proxy itself is known to the API server as an administrator.
+    Without credentials the client is an administrator, by token: a certificate is verified anew at each request.
     """
     authority = control_plane.plane.authority
 
@@ -74,15 +74,10 @@ def through(control_plane: ControlPlaneBed, faults: Faults) -> Through:
         server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         server_tls.load_cert_chain(pair.certificate, pair.key)
         part_tls = ssl.create_default_context(cafile=str(authority.certificate))
-        if credentials is None:
-            admin = authority.issue("faults-admin", "faults-admin", groups=("system:masters",))
-            part_tls.load_cert_chain(admin.certificate, admin.key)
         opened = faults.in_front_of(control_plane.url, server_tls=server_tls, part_tls=part_tls)
         async with opened as proxy:
-            yield (
-                proxy,
-                Config(proxy.url, credentials or Fixed(), ca=authority.certificate.read_text()),
-            )
+            config = msgspec.structs.replace(load(control_plane.kubeconfig), server=proxy.url)
+            yield proxy, msgspec.structs.replace(config, credentials=credentials or config.credentials)
 
     return open_proxy
 
