@@ -87,8 +87,11 @@ def test_a_bad_node_is_drained_repaired_tested_and_returned(site: Site) -> None:
         lambda: phases(site), "worker-1 to be returned", holds=lambda it: it.get("worker-1") == "Recovered"
     )
     site.eventually(site.states, "worker-1 to be idle", holds=lambda it: it.get("worker-1") == "idle")
-    told = [it["message"] for it in site.get("events")["items"]]
-    assert any(it.startswith("drained: ") and REASON in it for it in told), told
+    site.eventually(
+        lambda: [it["message"] for it in site.get("events")["items"]],
+        "an Event that tells of the drain",
+        holds=lambda told: any(it.startswith("drained: ") and REASON in it for it in told),
+    )
     (record,) = [it for it in site.get("nodehealths")["items"] if it["spec"]["node"] == "worker-1"]
     assert [it["rung"] for it in record["status"]["steps"]] == ["restartPod"], json.dumps(record)
     assert site.uid("worker-1") != uid

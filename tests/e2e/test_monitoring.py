@@ -130,8 +130,11 @@ def test_everything_is_scraped_and_no_rule_fails(monitored: Monitored) -> None:
         "all targets to be up",
         holds=lambda it: wanted <= it.keys() and all(it[job] == {"up"} for job in wanted),
     )
-    (nodes,) = monitored.query('count(up{job="kubelet", metrics_path="/metrics/cadvisor"} == 1)')
-    assert int(nodes["value"][1]) == len(monitored.cluster.cluster.nodes)
+    eventually(
+        lambda: monitored.query('count(up{job="kubelet", metrics_path="/metrics/cadvisor"} == 1)'),
+        "cadvisor of every node",
+        holds=lambda it: [int(one["value"][1]) for one in it] == [len(monitored.cluster.cluster.nodes)],
+    )
     groups = _read(f"{monitored.prometheus}/api/v1/rules")["data"]["groups"]
     failing = [rule["name"] for group in groups for rule in group["rules"] if rule.get("lastError")]
     assert not failing

@@ -33,8 +33,7 @@ def clean(bed: SlurmBed) -> None:
     for line in bed.scontrol("--oneliner", "show", "reservations").splitlines():
         if line.startswith("ReservationName="):
             bed.scontrol("delete", line.split()[0])
-    for name in bed.nodes:
-        bed.scontrol("update", f"nodename={name}", "comment=")
+    bed.scontrol("update", f"nodename={','.join(bed.nodes)}", "comment=")
     wait_until(lambda: _is_idle(bed), what="all nodes are idle", within=PATIENCE)
 
 

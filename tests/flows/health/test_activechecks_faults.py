@@ -1,6 +1,6 @@
 """Runs of checks while processes end, answers get lost and Slurm is away."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,6 +14,7 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.health.checks_bed import make_cluster, working
+from tests.flows.health.conftest import clean
 from tests.flows.kube.waiting import eventually
 
 NEWEST = pytest.mark.parametrize("slurm_version", ["26.05"])
@@ -22,9 +23,12 @@ WAITS = "while [[ ! -e /tmp/go ]]; do sleep 0.1; done"
 
 
 @pytest.fixture
-def pair(slurm_version: str, slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
-    """A Slurm with two nodes, of the test's own."""
-    return slurm_bed(slurm_version, nodes=2, accounting=False)
+def pair(slurm_version: str, shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+    """A Slurm with two nodes, which is left as it was found."""
+    bed = shared_slurm(slurm_version, nodes=2, accounting=False)
+    yield bed
+    bed.path("/tmp/go").unlink(missing_ok=True)  # noqa: S108 - in the bed
+    clean(bed)
 
 
 def submitted(bed: SlurmBed, name: str) -> list[str]:
