@@ -359,9 +359,9 @@ def _wrong(view: PowerView, hold: CapacityHold | None) -> tuple[str, ...]:
     if hold and hold.until:
         when = hold.until.astimezone(UTC).strftime("%H:%M:%S UTC")
         found.append(f"nodes could not be started, and are tried again at {when}: {hold.cause}")
-    unknown = [it for it in view.slots if it.phase == "unknown" and it.record is not None]
-    if unknown:
-        found.append(f"Slurm does not use {_names(unknown)}: {unknown[0].reason or 'no reason given'}")
+    unused = [it for it in view.slots if it.has("FUTURE")]
+    if unused:
+        found.append(f"Slurm does not use {_names(unused)}: {unused[0].reason or 'no reason given'}")
     return tuple(found)
 
 

@@ -1,0 +1,61 @@
+"""Elastic workers: none while nobody needs them, those of a job when it is submitted, none again after it."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bed.operator_ground import OperatorGround
+from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part
+from tests.e2e.site import Site
+
+NAMESPACE = "elastic-test"
+WORKERS = "nodeset.slinky.slurm.net/w"
+STATE = "nodesetpowerstate.slurm.nebius.ai/w"
+SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def site(operator_ground: OperatorGround) -> Iterator[Site]:
+    with operator_ground.namespace(NAMESPACE) as namespace:
+        made = Site(operator_ground, namespace)
+        elastic = {"replicas": SIZE, "autoscale": {"idleTime": "5s"}, "slurmd": {"resources": SMALL}}
+        made.apply(
+            *keys(),
+            part("Controller", "slurm", **KEYS),
+            part("RestApi", "slurm", **OF_SLURM),
+            part("NodeSet", "w", **OF_SLURM, **elastic),
+        )
+        made.ready("controller/slurm", "restapi/slurm", WORKERS)
+        yield made
+        made.kubectl("delete", WORKERS, "--ignore-not-found")
+
+
+def pods(site: Site) -> set[str]:
+    return set(site.pods("app.kubernetes.io/name=slurmd"))
+
+
+def all_off(site: Site) -> None:
+    """Wait until Slurm has all nodes, and all of them are off."""
+    off = {f"w-{it}": "idle~" for it in range(SIZE)}
+    site.eventually(site.states, "all nodes to be off", holds=lambda it: it == off)
+
+
+def test_two_nodes_come_for_a_job_and_go_after_it(site: Site) -> None:
+    all_off(site)
+    assert pods(site) == set()
+    submitted = time.time()
+    job = site.submit("srun touch /tmp/began", "--nodes=2")
+    told = site.ended(job)
+    assert told["ExitCode"] == "0:0", told
+    assert pods(site) == {"w-0", "w-1"}
+    began = float(site.exec("w-0", "stat", "--format=%Y", "/tmp/began"))  # noqa: S108 - in the pod
+    print(f"first process {began - submitted:.1f} s after submission")  # noqa: T201 - shown with -s
+    # Five idle seconds later they go, and nothing keeps Slurm from starting them again.
+    site.eventually(lambda: pods(site), "no worker to be left", holds=lambda it: not it)
+    all_off(site)
+    active = site.eventually(
+        lambda: site.get(STATE)["spec"].get("activeNodes", []), "no ordinal to be active", holds=lambda it: not it
+    )
+    assert active == []
+    site.ready(WORKERS)
