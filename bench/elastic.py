@@ -50,10 +50,9 @@ def simulation(options: Options) -> Iterator[Figure]:
         seeds = ", ".join(f"{it.wait.mean:.0f}" for it in each)
         stuck = sum(it.unstarted for it in each)
         boot = statistics.mean(it.boot.mean for it in each)
-        note(
-            f"{name}: {hours[name]:,.0f} node-hours, {costs[name]:.3f} for each hour of jobs, wait {waits[name]:.0f} s (by seed: {seeds}), of which"
-            f" {boot:.0f} s for nodes to start; {stuck} jobs never started"
-        )
+        note(f"{name}: {hours[name]:,.0f} node-hours, {costs[name]:.3f} for each hour of jobs")
+        note(f"  wait {waits[name]:.0f} s (by seed: {seeds}), of which {boot:.0f} s for nodes to start")
+        note(f"  {stuck} jobs never started")
     what = f"{jobs:,}-job trace, simulated"
     yield figure(f"{what}: mean wait beside (a) static", "≤ 110 %", 100 * waits[POLICY] / waits[STATIC])
     yield figure(f"{what}: node-hours beside (a) static", "≤ 60 %", 100 * costs[POLICY] / costs[STATIC])
