@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from isthmus.domain.elastic.comparison import Figures
     from isthmus.domain.elastic.traces import Trace
-    from isthmus.inspect.elastic import Overview
+    from isthmus.inspect.elastic import Demand, Overview
     from isthmus.model.elastic import Autoscale
 
 _EXAMPLES: Final = 3
@@ -87,7 +87,7 @@ def overview(found: "Overview", *, now: float) -> "Iterator[str]":
     heads = ("NODESET", "CLUSTER", "ANNOUNCED", "ON", "STARTING", "STOPPING", "OFF", "HELD", "LIMITS", "NEXT STEP")
     rows = [
         (
-            str(it.name),
+            it.name,
             it.cluster,
             *(str(number) for number in (it.announced, it.on, it.starting, it.stopping, it.off, it.held)),
             it.limits,
@@ -97,14 +97,14 @@ def overview(found: "Overview", *, now: float) -> "Iterator[str]":
     ]
     yield ""
     yield from columns(heads, rows)
-    told = [(str(it.name), each) for it in found.nodesets for each in it.decisions]
+    told = [(it.name, each) for it in found.nodesets for each in it.decisions]
     if told:
         yield ""
         rows = [(name, _ago(it.when, now), it.reason, it.message) for name, it in told]
         yield from columns(("NODESET", "AGO", "DECISION", "WHY"), rows)
 
 
-def _demand(cluster: "Any") -> str:
+def _demand(cluster: "Demand") -> str:
     if cluster.trouble:
         return f"Slurm does not answer: {cluster.trouble}"
     nodes = sum(it.nodes for it in cluster.waiting)
@@ -205,7 +205,7 @@ def simulated(jobs: "Trace", found: "Mapping[str, Figures]", *, size: int) -> "I
     yield from columns(heads, rows)
     yield ""
     yield from (f"{name + ':':<14}{what}" for name, what in MEANINGS.items() if name in found)
-    yield "WAIT, QUEUE and BOOT are means; IDLE, GANGS (waiting for other nodes of a job) and UNUSED are node-hours."
+    yield "WAIT, QUEUE and BOOT are means. IDLE, GANGS (waiting for other nodes of a job), UNUSED are node-hours."
     for name, each in found.items():
         if each.unstarted:
             yield f"{name}: {each.unstarted} jobs never got nodes, and do not count in its times."

@@ -108,7 +108,7 @@ def _bars(found: Mapping[str, tuple[Figures, Outcome]]) -> Iterator[str]:
         y = _BARS + 14 + _ROW * place
         color = _COLORS[name]
         hours, busy = (300 * it / most_hours for it in (each.node_hours, each.busy_hours))
-        wait, boot = (250 * it / most_wait for it in (each.wait.mean, each.boot.mean))
+        wait, boot = (220 * it / most_wait for it in (each.wait.mean, each.boot.mean))
         yield f'<text class="end" x="160" y="{y + 15}">{escape(name)}</text>'
         yield f'<rect x="170" y="{y}" width="{hours:.1f}" height="20" fill="{color}" fill-opacity="0.45"/>'
         yield f'<rect x="170" y="{y}" width="{busy:.1f}" height="20" fill="{color}"/>'
