@@ -11,6 +11,7 @@ from isthmus.cli import (
     chart,
     cluster,
     doctor,
+    elastic,
     explain,
     exporter,
     health,
@@ -72,6 +73,7 @@ app.command(cls=GoCommand)(rebooter.rebooter)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(health.app, name="health")
+app.add_typer(elastic.app, name="elastic")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(jail.app, name="jail")
 app.add_typer(bridge.app, name="bridge")

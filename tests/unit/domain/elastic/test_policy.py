@@ -13,6 +13,7 @@ from isthmus.domain.elastic.policy import (
     Usage,
     accrue,
     effective,
+    longest_idle,
     problems,
     remarks,
     used_today,
@@ -211,3 +212,28 @@ def test_an_unknown_time_zone_is_an_error_that_says_what_to_write() -> None:
 )
 def test_what_is_probably_not_meant_is_remarked(fields: dict[str, Any], where: str) -> None:
     assert [place for place, _ in remarks(policy(**fields), size=10)] == [where]
+
+
+def test_a_node_that_slurm_plans_a_job_on_stays_longer() -> None:
+    short, long = at(idleTime="1m"), at(idleTime="30m")
+    assert short.patience(planned=False).seconds == 60
+    assert short.patience(planned=True) == IdleTime(600, "Slurm plans a job on it")
+    assert long.patience(planned=True) == long.idle
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({}, 300),
+        ({"idleTime": "1m"}, 600),
+        ({"idleTime": "1h"}, 3600),
+        ({"idleTime": "1m", "schedule": [{**OFFICE, "idleTime": "20m"}]}, 1200),
+        ({"schedule": [{**OFFICE, "idleTime": "1m"}]}, 600),
+    ],
+)
+def test_slurm_is_told_the_longest_idle_time(fields: dict[str, Any], seconds: float) -> None:
+    assert longest_idle(policy(**fields), default=300.0) == seconds
+
+
+def test_slurm_is_told_the_time_of_the_cluster_where_there_is_no_policy() -> None:
+    assert longest_idle(None, default=7.0) == 7.0

@@ -111,7 +111,9 @@ def test_slurm_itself_keeps_the_nodes_that_are_on_at_any_hour() -> None:
 
 
 def test_the_idle_time_is_that_of_the_policy_then_of_the_cluster() -> None:
-    assert saving.idle_seconds(nodeset(autoscale={"idleTime": "90s"}, suspendTime=7)) == 90
+    assert saving.idle_seconds(nodeset(autoscale={"idleTime": "15m"}, suspendTime=7)) == 900
+    # The operator stops idle nodes earlier, except those that Slurm plans a job on.
+    assert saving.idle_seconds(nodeset(autoscale={"idleTime": "90s"}, suspendTime=7)) == 600
     assert saving.idle_seconds(nodeset(suspendTime=7)) == 7
     assert saving.idle_seconds(nodeset()) == 300
 

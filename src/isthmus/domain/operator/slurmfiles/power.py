@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from isthmus.domain.elastic.policy import IDLE_S
-from isthmus.domain.languages.gotime import parse_duration
+from isthmus.domain.elastic.policy import IDLE_S, longest_idle
 from isthmus.domain.languages.slurmconf import Directive, Value
 from isthmus.domain.operator.slurmfiles.nodes import Workers
 from isthmus.model.slinky import NodeSet
@@ -135,10 +134,9 @@ def partition(each: Workers) -> Directive:
 
 
 def idle_seconds(nodeset: NodeSet) -> int:
-    """For how long a node may be idle, whatever the hour: a schedule is kept by the operator."""
-    policy = nodeset.spec.autoscale
-    told = parse_duration(policy.idle_time) if policy and policy.idle_time else 0.0
-    return max(1, round(told or nodeset.spec.suspend_time or IDLE_S))
+    """For how long a node may be idle, whatever the hour: shorter times are kept by the operator."""
+    spec = nodeset.spec
+    return max(1, round(longest_idle(spec.autoscale, default=float(spec.suspend_time or IDLE_S))))
 
 
 def floor(nodeset: NodeSet) -> int:
