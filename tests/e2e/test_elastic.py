@@ -45,12 +45,17 @@ def test_two_nodes_come_for_a_job_and_go_after_it(site: Site) -> None:
     all_off(site)
     assert pods(site) == set()
     submitted = time.time()
-    job = site.submit("srun touch /tmp/began", "--nodes=2")
+    # It lasts until it is told to end, so its pods are there for as long as they are looked at.
+    job = site.submit("srun touch /tmp/began; until [ -e /tmp/end ]; do sleep 0.2; done", "--nodes=2")
+    began = site.eventually(
+        lambda: float(site.exec("w-0", "stat", "--format=%Y", "/tmp/began")),  # noqa: S108 - in the pod
+        "the job to begin on its first node",
+    )
+    print(f"first process {began - submitted:.1f} s after submission")  # noqa: T201 - shown with -s
+    assert pods(site) == {"w-0", "w-1"}
+    site.exec("w-0", "touch", "/tmp/end")  # noqa: S108 - in the pod
     told = site.ended(job)
     assert told["ExitCode"] == "0:0", told
-    assert pods(site) == {"w-0", "w-1"}
-    began = float(site.exec("w-0", "stat", "--format=%Y", "/tmp/began"))  # noqa: S108 - in the pod
-    print(f"first process {began - submitted:.1f} s after submission")  # noqa: T201 - shown with -s
     # Five idle seconds later they go, and nothing keeps Slurm from starting them again.
     site.eventually(lambda: pods(site), "no worker to be left", holds=lambda it: not it)
     all_off(site)

@@ -84,8 +84,8 @@ class Site:
     async def ask(self, verb: Verb, *nodes: str, why: str = "") -> None:
         await self.client.update_nodes(nodes, change_of(verb, why))
 
-    def submit(self, *options: str) -> int:
-        given = ("sbatch", "--parsable", "--output=/dev/null", *options, "--wrap=srun hostname")
+    def submit(self, *options: str, script: str = "srun hostname") -> int:
+        given = ("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}")
         return int(self.bed.command(*given, user="alice").strip())
 
     async def job_is(self, job: int, state: str) -> None:
@@ -136,15 +136,17 @@ def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
 
 
 @asynccontextmanager
-async def elastic_site(slurm_bed: Callable[..., SlurmBed], release: str) -> AsyncIterator[Site]:
-    """Start a Slurm of a release; its nodes may be idle for two seconds, and take ten minutes to stop."""
+async def elastic_site(
+    slurm_bed: Callable[..., SlurmBed], release: str, *, idle: str = "2s"
+) -> AsyncIterator[Site]:
+    """Start a Slurm of a release; its nodes take ten minutes to stop."""
     parameters = ",".join(("enable_configless", *power.PARAMETERS))
     settings = {"SlurmctldParameters": parameters, "ReturnToService": "2", "MessageTimeout": "5"}
     with ExitStack() as claims:
         # Ports that no other bed has, and that the kernel gives to no client before slurmd listens.
         ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
         bed = slurm_bed(release, nodes=0, accounting=False, settings=settings)
-        nodesets = [elastic_nodeset(name, port, idleTime="2s") for name, port in zip(SETS, ports, strict=True)]
+        nodesets = [elastic_nodeset(name, port, idleTime=idle) for name, port in zip(SETS, ports, strict=True)]
         configure(bed, nodesets, SuspendTimeout="600")
         pods = {f"{it.metadata.name}-0": Pod(bed, it) for it in nodesets}
         for pod in pods.values():
