@@ -1,6 +1,7 @@
 """A real Slurm with elastic nodes: our configuration, our programs, and the pods' scripts, run as kubelet would."""
 
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -23,6 +24,8 @@ from tests.bed.slurm_box import Daemon, _claim
 from tests.flows.slurm.helpers import eventually
 
 SETS = ("a", "b")
+IDLE = "2s"
+"""How long a node may be idle by its policy."""
 KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend", "PrologSlurmctld")
 """Lines of our slurm.conf that the bed takes over."""
 
@@ -106,7 +109,7 @@ def elastic_nodeset(name: str, port: int, **autoscale: Any) -> NodeSet:
     return msgspec.convert({"metadata": {"name": name, "namespace": "n"}, "spec": spec}, NodeSet)
 
 
-def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
+def configure(bed: SlurmBed, nodesets: list[NodeSet], *, idle: int | None, **settings: str) -> None:
     """Give the bed what our slurm.conf says of power, and our programs, and start slurmctld with it."""
     controller = msgspec.convert({"metadata": {"name": "s", "namespace": "n"}, "spec": {}}, Controller)
     inputs = Inputs(
@@ -118,6 +121,8 @@ def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
     lines = [it for it in slurm_conf(inputs).splitlines() if it.startswith(KEPT)]
     lines = [it for it in lines if it.partition("=")[0] not in settings]
     lines += [f"{key}={value}" for key, value in settings.items()]
+    if idle is not None:
+        lines = [re.sub(r"\bSuspendTime=\d+", f"SuspendTime={idle}", it) for it in lines]
     conf = bed.path("/etc/slurm/slurm.conf")
     before = [it for it in conf.read_text().splitlines() if not it.startswith("PartitionName")]
     conf.write_text("\n".join([*before, *lines, ""]))
@@ -137,17 +142,21 @@ def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
 
 @asynccontextmanager
 async def elastic_site(
-    slurm_bed: Callable[..., SlurmBed], release: str, *, idle: str = "2s"
+    slurm_bed: Callable[..., SlurmBed], release: str, *, idle: int | None = None
 ) -> AsyncIterator[Site]:
-    """Start a Slurm of a release; its nodes take ten minutes to stop."""
+    """Start a Slurm of a release; its nodes take ten minutes to stop.
+
+    Slurm stops them when they have been `idle` for so many seconds. Unless that is given, it is as in clusters:
+    Slurm waits for ten minutes, and the operator stops them earlier, as the policy says.
+    """
     parameters = ",".join(("enable_configless", *power.PARAMETERS))
     settings = {"SlurmctldParameters": parameters, "ReturnToService": "2", "MessageTimeout": "5"}
     with ExitStack() as claims:
         # Ports that no other bed has, and that the kernel gives to no client before slurmd listens.
         ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
         bed = slurm_bed(release, nodes=0, accounting=False, settings=settings)
-        nodesets = [elastic_nodeset(name, port, idleTime=idle) for name, port in zip(SETS, ports, strict=True)]
-        configure(bed, nodesets, SuspendTimeout="600")
+        nodesets = [elastic_nodeset(name, port, idleTime=IDLE) for name, port in zip(SETS, ports, strict=True)]
+        configure(bed, nodesets, idle=idle, SuspendTimeout="600")
         pods = {f"{it.metadata.name}-0": Pod(bed, it) for it in nodesets}
         for pod in pods.values():
             claims.callback(pod.end)

@@ -16,14 +16,14 @@ from tests.flows.slurm.helpers import eventually
 
 @pytest.fixture(params=VERSIONS)
 async def site(request: pytest.FixtureRequest, slurm_bed: Callable[..., SlurmBed]) -> AsyncIterator[Site]:
-    async with elastic_site(slurm_bed, request.param) as made:
+    async with elastic_site(slurm_bed, request.param, idle=2) as made:
         yield made
 
 
 @pytest.fixture(params=VERSIONS)
 async def patient_site(request: pytest.FixtureRequest, slurm_bed: Callable[..., SlurmBed]) -> AsyncIterator[Site]:
     """One whose nodes may be idle for longer than a busy machine holds anybody up."""
-    async with elastic_site(slurm_bed, request.param, idle="10s") as made:
+    async with elastic_site(slurm_bed, request.param, idle=10) as made:
         yield made
 
 
