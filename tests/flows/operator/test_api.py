@@ -49,6 +49,7 @@ async def test_defaults_are_filled_in(kube: Client, namespace: str) -> None:
         "oversubscribeNode": False,
         "drain": {"onTimeout": "Wait"},
         "registration": "Dynamic",
+        "initialNumberEphemeralNodes": 0,
     }
 
 
