@@ -7,7 +7,7 @@ import typer
 
 from isthmus.cli.flags import HealthAddress, Json, Kubeconfig, LeaseNamespace, MetricsAddress, Verbosity, show
 from isthmus.cli.goflags import GoCommand
-from isthmus.cli.levels import level
+from isthmus.cli.loglevels import level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def _process(*parts: "Part") -> "Callable[..., None]":
             election_id=leader_election_id,
             election_namespace=leader_election_namespace,
         )
-        settings = load(config, overrides={key: given for key, given in features.items() if given is not None})
+        settings = load(config, overrides=features)
         logs.configure(level=level(v))
         loop.run(bridge.run(frozenset(parts), settings, options))
 
@@ -96,7 +96,7 @@ _PROCESSES: "dict[str, tuple[tuple[Part, ...], str]]" = {
     "scheduler": (("scheduler",), "Run the scheduler: pods become jobs, and jobs that start become bindings."),
     "controllers": (
         ("controllers",),
-        "Run the controllers, which keep pods, jobs and nodes of both sides in sync.",
+        "Run the controllers, which keep pods, jobs and nodes in sync between Kubernetes and Slurm.",
     ),
     "admission": (("admission",), "Run the webhooks, which hand new pods to Slurm."),
     "all": (("admission", "scheduler", "controllers"), "Run everything in one process."),
@@ -121,7 +121,7 @@ def status(
     from isthmus.inspect import snapshot
     from isthmus.inspect import status as apps
 
-    settings = load(config, overrides={"slurmRestApi": slurm_rest_api} if slurm_rest_api else {})
+    settings = load(config, overrides={"slurmRestApi": slurm_rest_api})
 
     async def look() -> "Status":
         async with snapshot.look(settings, kubeconfig=kubeconfig) as found:
@@ -143,7 +143,7 @@ def _lines(found: "Status") -> "Iterator[str]":
     yield f"Scheduler: {found.scheduler}"
     for leader in found.leaders:
         when = f", renewed {ago(leader.renewed)} ago" if leader.renewed is not None else ""
-        who = f"led by {leader.holder}{when}" if leader.alive else f"✗ nobody leads{when}"
+        who = f"led by {leader.holder}{when}" if leader.alive else f"✗ no leader{when}"
         yield f"  {leader.process:<12} {who}"
     if not found.leaders and "leases" not in found.troubles:
         yield "  there is no Lease: the bridge is not installed here, or runs without leader election"

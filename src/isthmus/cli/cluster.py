@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli import reach
+from isthmus.cli import connection
 from isthmus.cli.flags import Json, Kubeconfig, show_json
 from isthmus.cli.lifecycle import Slurm
 from isthmus.errors import Terminal
@@ -94,7 +94,7 @@ def create(
         if wait:
             await clustercreation.follow(client, Key(place, name), _teller(name))
 
-    reach.with_client(make, kubeconfig)
+    connection.with_client(make, kubeconfig)
     typer.echo(f"  isthmus cluster status {name}")
     typer.echo(f"  isthmus cluster ssh {name}")
 
@@ -116,7 +116,7 @@ def list_(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
         except NotFound:
             return ()
 
-    found = reach.with_client(read, kubeconfig)
+    found = connection.with_client(read, kubeconfig)
     if not found:
         typer.echo("There is no cluster. Create one: isthmus cluster create NAME")
         return
@@ -147,7 +147,7 @@ def status(
     async def look(client: "Client") -> "tuple[Status, ...]":
         return await clusterstatus.statuses(client, name=name, namespace=namespace, now=time.time())
 
-    found = reach.with_client(look, kubeconfig)
+    found = connection.with_client(look, kubeconfig)
     if json:
         show_json(found)
     elif not found:
@@ -182,10 +182,10 @@ def ssh(
     async def find(client: "Client") -> tuple[clusteraccess.Entrance, Key, str]:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
         chosen = user or next((it.name for it in cluster.spec.users), "root")
-        ports = reach.published(client.config.server)
+        ports = connection.published(client.config.server)
         return await clusteraccess.entrance(client, cluster, published=ports), cluster.metadata.key, chosen
 
-    entrance, cluster, chosen = reach.with_client(find, kubeconfig)
+    entrance, cluster, chosen = connection.with_client(find, kubeconfig)
     words = clusteraccess.ssh_words(
         entrance,
         cluster,
@@ -209,6 +209,7 @@ def exec_(
     """Run a command on a login node, without an SSH key; without a command, a shell."""
     from isthmus.cli.terminal import run_in_pod
     from isthmus.inspect import clusterstatus
+    from isthmus.inspect.seen import PODS, main_container
     from isthmus.model.meta import Key
 
     words = tuple(command or ("bash",))
@@ -219,9 +220,10 @@ def exec_(
     async def run(client: "Client") -> int:
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
         login = Key(cluster.metadata.namespace, f"{cluster.status.name_prefix or ''}login-0")
-        return await run_in_pod(client, login, words, container="login")
+        container = main_container(await client.get(PODS, login))
+        return await run_in_pod(client, login, words, container=container)
 
-    raise typer.Exit(reach.with_client(run, kubeconfig))
+    raise typer.Exit(connection.with_client(run, kubeconfig))
 
 
 @app.command()
@@ -255,7 +257,7 @@ def refresh(
                 f' -p=\'{{"spec":{{"populateJail":{{"image":"{image}"}}}}}}\''
             )
 
-    reach.with_client(run, kubeconfig)
+    connection.with_client(run, kubeconfig)
 
 
 @app.command()
@@ -278,9 +280,9 @@ def delete(
         cluster = await clusterstatus.find_cluster(client, name, namespace=namespace)
         place = cluster.metadata.namespace
         if not yes:
-            fate = "are DELETED, too" if data else "are kept"
+            kept = "are DELETED as well" if data else "are kept"
             size = f"{cluster.status.workers} workers" if cluster.status.workers else "no workers yet"
-            typer.echo(f"Cluster {place}/{name}: {size}. Users' files, accounting and state {fate}.")
+            typer.echo(f"Cluster {place}/{name}: {size}. Users' files, accounting and state {kept}.")
             if not typer.confirm("Its workers finish their running jobs first. Delete it?"):
                 typer.echo("Nothing was changed.")
                 return
@@ -294,7 +296,7 @@ def delete(
             typer.echo(f"Kept: volume claims {kept}, and their Secrets.")
             typer.echo(f"Delete them: kubectl delete pvc,secret -n {place} -l '{selector}'")
 
-    reach.with_client(remove, kubeconfig)
+    connection.with_client(remove, kubeconfig)
 
 
 def _aloud(line: str) -> None:

@@ -2,12 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typer.core import TyperGroup
 
-from isthmus.cli import reach
+from isthmus.cli import connection
+from isthmus.cli.defaultgroup import ShowsByDefault
 from isthmus.cli.flags import Kubeconfig, show_json
 from isthmus.errors import Terminal
 
@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from isthmus.model.elastic import Autoscale
 
 _EXAMPLES: Final = 3
-
-
-class ShowsByDefault(TyperGroup):
-    """A group that shows something where no command is named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command in front, unless one is named or help is asked for."""
-        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
 
 app = typer.Typer(
     help="Show demand, supply and decisions of elastic nodes; simulate a policy. Without a command: show.",
@@ -59,7 +48,7 @@ def show(
     from isthmus.inspect import elastic
 
     now = time.time()
-    found = reach.with_client(lambda it: elastic.overview(it, namespace=namespace, now=now), kubeconfig)
+    found = connection.with_client(lambda it: elastic.overview(it, namespace=namespace, now=now), kubeconfig)
     if output is Output.JSON:
         show_json(found)
     else:
@@ -78,7 +67,8 @@ def overview(found: "Overview", *, now: float) -> "Iterator[str]":
     for cluster in found.clusters:
         yield f"{cluster.name}: {_demand(cluster)}"
         for job in cluster.waiting[:_EXAMPLES]:
-            yield f"  job {job.id} of {job.user}: {job.nodes} nodes, {job.state}, {job.reason}"
+            why = "its nodes are starting" if job.state == "CONFIGURING" else f"{job.state}, {job.reason}"
+            yield f"  job {job.id} of {job.user}: {_counted(job.nodes, 'node')}, {why}"
         if len(cluster.waiting) > _EXAMPLES:
             yield f"  and {len(cluster.waiting) - _EXAMPLES} more: isthmus elastic -o json"
     if not found.nodesets:
@@ -111,7 +101,12 @@ def _demand(cluster: "Demand") -> str:
     if not cluster.waiting:
         return "no job waits for nodes"
     starting = sum(it.state == "CONFIGURING" for it in cluster.waiting)
-    return f"{len(cluster.waiting)} jobs wait for {nodes} nodes, {starting} of them for nodes that are starting"
+    jobs = f"{_counted(len(cluster.waiting), 'job')} {'waits' if len(cluster.waiting) == 1 else 'wait'}"
+    return f"{jobs} for {_counted(nodes, 'node')}, {starting} of them for nodes that are starting"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _ago(moment: float | None, now: float) -> str:
@@ -129,7 +124,7 @@ def simulate(
     policy: Annotated[
         Path | None,
         typer.Option(
-            help="A NodeSet, or what stands in its spec.autoscale, as YAML. [default: no limits]", metavar="FILE"
+            help="A NodeSet, or the content of its spec.autoscale, as YAML. [default: no limits]", metavar="FILE"
         ),
     ] = None,
     nodes: Annotated[

@@ -46,7 +46,7 @@ def explain(
     from isthmus.model.meta import Key
 
     kind, name = _target(target)
-    settings = load(config, overrides={"slurmRestApi": slurm_rest_api} if slurm_rest_api else {})
+    settings = load(config, overrides={"slurmRestApi": slurm_rest_api})
 
     async def look() -> "Explanation":
         async with snapshot.look(settings, kubeconfig=kubeconfig, namespace=namespace) as found:
@@ -76,14 +76,15 @@ def _lines(found: "Explanation") -> "Iterator[str]":
     group = f", of {found.group}" if found.group else ""
     yield f"Pod {found.pod}{group}{job}"
     for gate in found.gates:
-        yield from _gate(gate)
+        yield from gate_lines(gate)
     if found.siblings:
         yield f"Other pods of its group: {len(found.siblings)}"
         yield from (f"  {sibling}" for sibling in found.siblings)
 
 
-def _gate(gate: "Gate") -> "Iterator[str]":
+def gate_lines(gate: "Gate", *, styled: bool = True) -> "Iterator[str]":
+    """A gate with its sign, and what to do about it on a line of its own."""
     sign, colour = _SIGNS.get(gate.mark, _AHEAD)
-    yield f"  {typer.style(sign, fg=colour)} {gate.name:<11} {gate.text}".rstrip()
+    yield f"  {typer.style(sign, fg=colour) if styled else sign} {gate.name:<11} {gate.text}".rstrip()
     if gate.remedy:
         yield f"{' ' * _INDENT}  → {gate.remedy}"

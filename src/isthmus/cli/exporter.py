@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.levels import level
+from isthmus.cli.loglevels import level
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:

@@ -1,10 +1,15 @@
 """Flags that several commands have, so that they are called and explained alike everywhere."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+from isthmus.errors import Terminal
+
+STDIN: Final = "-"
 
 Kubeconfig = Annotated[
     Path | None,
@@ -30,6 +35,14 @@ LeaseNamespace = Annotated[
 Verbosity = Annotated[
     str, typer.Option("--v", "-v", help="Log level: a number (4 logs everything) or a name.", metavar="LEVEL")
 ]
+
+
+def text_of(file: str) -> str:
+    """The content of a file that is given by name; - is standard input."""
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Terminal(f"{file} cannot be read: {getattr(error, 'strerror', '') or 'it is not text'}") from error
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """`isthmus health`: nodes with findings, what happens to them, and the switches that people have."""
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
 
-from isthmus.cli import reach
+from isthmus.cli import connection
+from isthmus.cli.defaultgroup import ShowsByDefault
 from isthmus.cli.flags import Kubeconfig, show_json
+from isthmus.cli.query import Output, OutputOption
 from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
@@ -22,30 +22,11 @@ _FAILED: Final = 1
 _ERROR: Final = 2
 _COLOURS: Final = {"OutOfService": "red", "Waiting": "yellow", "Suspect": "yellow", "Recovered": "green"}
 
-
-class ShowsByDefault(TyperGroup):
-    """A group whose first word may be the name of a node: what is not a command is what `show` is about."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command in front, unless one is named or help is asked for."""
-        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
     help="Show nodes with findings, run checks, pause and resume repair. Without a command: show.",
     cls=ShowsByDefault,
     rich_markup_mode=None,
 )
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
 
 
 _Namespace = Annotated[
@@ -62,7 +43,7 @@ def show(
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="All namespaces, which is the default.")
     ] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Format.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
 ) -> None:
     """Show what was found on nodes, what happens next, and the limits; of one node everything."""
@@ -73,14 +54,14 @@ def show(
     place = "" if everywhere else namespace
     now = time.time()
     if node:
-        line, governance = reach.with_client(lambda it: health.node(it, node, namespace=place), kubeconfig)
+        line, governance = connection.with_client(lambda it: health.node(it, node, namespace=place), kubeconfig)
         _print(line, (line,), output, lambda: details(line, governance, now=now))
         return
 
     async def look(client: "Client") -> "Overview":
         return await health.overview(client, namespace=place)
 
-    found = reach.with_client(look, kubeconfig)
+    found = connection.with_client(look, kubeconfig)
     _print(found, found.nodes, output, lambda: _tabulate(found, now=now, wide=output is Output.WIDE))
     if found.troubles:
         for what, why in found.troubles.items():
@@ -121,7 +102,7 @@ def run(
         return code
 
     try:
-        code = reach.with_client(work, kubeconfig)
+        code = connection.with_client(work, kubeconfig)
     except IsthmusError as error:
         typer.echo(f"isthmus: {error}", err=True)
         raise typer.Exit(_ERROR) from error
@@ -150,7 +131,7 @@ def _switch(namespace: str, kubeconfig: Kubeconfig, *, paused: bool) -> None:
     async def work(client: "Client") -> "tuple[Switch, ...]":
         return await healthcontrol.set_paused(client, paused=paused, namespace=namespace)
 
-    done = reach.with_client(work, kubeconfig)
+    done = connection.with_client(work, kubeconfig)
     for line in switched(done, paused=paused):
         typer.echo(line)
 
@@ -179,7 +160,7 @@ def release(
     yes: _Yes = False,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Take a node back without a test: resumes it in Slurm and clears its findings until they are seen anew."""
+    """Return a node to service without a test: resume it in Slurm and clear its findings until seen again."""
     import time
 
     from isthmus.inspect import health, healthcontrol
@@ -188,13 +169,15 @@ def release(
         line, _ = await health.node(client, node, namespace=namespace)
         found = ", ".join(line.checks)
         typer.echo(f"{line.cluster} {line.health.spec.node}: {line.phase} because of {found}")
-        if not yes and not typer.confirm("It has not passed the check that condemned it. Use it again?"):
+        if not yes and not typer.confirm("It has not passed the check that failed. Return it to service anyway?"):
             typer.echo("Nothing was changed.")
             return
         await healthcontrol.release(client, line.health, now=time.time())
-        typer.echo(f"{line.health.spec.node} is in use again. Findings count again when they are newly seen.")
+        typer.echo(
+            f"{line.health.spec.node} is back in service. A finding counts again only when it is seen again."
+        )
 
-    reach.with_client(work, kubeconfig)
+    connection.with_client(work, kubeconfig)
 
 
 def _print(found: object, nodes: "tuple[NodeLine, ...]", output: Output, people: "Any") -> None:

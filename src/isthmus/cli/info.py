@@ -1,7 +1,6 @@
-"""`isthmus status`, `kubeconfig` and `logs`: looking at a cluster without changing it."""
+"""`isthmus status`, `kubeconfig` and the logs of components: looking at a cluster without changing it."""
 
 import os
-from typing import Annotated
 
 import typer
 
@@ -12,8 +11,8 @@ from isthmus.errors import Terminal
 def status(name: Name = None) -> None:
     """Show the clusters of this machine, their nodes, and what does not run."""
     from isthmus.cli.render import table
+    from isthmus.local import monitoring, web
     from isthmus.local.cluster import Cluster
-    from isthmus.local.monitoring import addresses
 
     names = [chosen(name)] if name else every()
     if not names:
@@ -32,7 +31,10 @@ def status(name: Name = None) -> None:
             f"Slurm {settings.slurm}",
             f"API {cluster.plane.url}",
             *(f"localhost:{port.host} → node port {port.node}" for port in settings.publish),
-            *(f"{part} {address}" for part, address in addresses(cluster).items()),
+            *(
+                f"{part} {address}"
+                for part, address in {**monitoring.addresses(cluster), **web.addresses(cluster)}.items()
+            ),
         ]
         typer.echo(f"Cluster {each}: {', '.join(about)}")
         table(("NODE", "ROLE", "ADDRESS", "MACHINE", "KUBERNETES", "NOT RUNNING"), rows)
@@ -51,15 +53,7 @@ def kubeconfig(name: Name = None) -> None:
     typer.echo(Cluster.load(chosen(name)).plane.admin)
 
 
-def logs(
-    component: Annotated[
-        str | None, typer.Argument(help="kubelet, etcd, kube-apiserver …", metavar="COMPONENT")
-    ] = None,
-    name: Name = None,
-    node: Annotated[str | None, typer.Option(help="Only show the log of this node.", metavar="NODE")] = None,
-    *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log.")] = False,
-) -> None:
+def logs(component: str | None, name: str | None, node: str | None, *, follow: bool, tail: int | None) -> None:
     """Show the log of a component, of all nodes that have one; without a name, which logs there are."""
     from isthmus.local.cluster import Cluster
 
@@ -74,5 +68,6 @@ def logs(
     if not files:
         raise Terminal(f"there is no log for {component!r}", remedy=f"choose one of: {', '.join(components)}")
     # tail names each file when there are several, and can follow them all.
-    words = ("--follow", "--lines=20") if follow else ("--lines=+1",)
+    lines = f"--lines={tail}" if tail is not None else "--lines=20" if follow else "--lines=+1"
+    words = ("--follow", lines) if follow else (lines,)
     os.execvp("tail", ("tail", *words, *files))  # noqa: S606 - no shell in between, as it should be

@@ -41,11 +41,13 @@ def up(
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="Add Prometheus, Alertmanager and metrics-server.")
     ] = False,
+    web: Annotated[bool, typer.Option("--web", help="Add the web page of Slurm and Kubernetes.")] = False,
 ) -> None:
     """Make a cluster on this machine, or repair the one that is there."""
     from isthmus.cli.render import progress
     from isthmus.local import lifecycle
-    from isthmus.local.monitoring import addresses
+    from isthmus.local import monitoring as prometheus
+    from isthmus.local import web as page
     from isthmus.local.state import PublishedPort
 
     ports = None if publish is None else [PublishedPort(*_port_pair(text)) for text in publish]
@@ -57,14 +59,17 @@ def up(
             publish=ports,
             given=binaries,
             monitored=monitoring or None,
+            page=web or None,
             progress=shown,
         )
     workers = f"{made.settings.workers} worker{'s' if made.settings.workers != 1 else ''}"
     typer.echo(f"Cluster {made.settings.name} is up: {workers}, Slurm {made.settings.slurm}.")
     typer.echo("  isthmus kubectl get nodes")
     typer.echo("  export KUBECONFIG=$(isthmus kubeconfig)")
-    for part, address in addresses(made).items():
+    for part, address in {**prometheus.addresses(made), **page.addresses(made)}.items():
         typer.echo(f"  {part}: {address}")
+    if made.settings.web:
+        typer.echo(f"  {page.LOGIN}   # prints a token to log in with")
 
 
 def down(

@@ -1,6 +1,4 @@
-"""The command tree, and the one place where an error becomes a message and an exit code."""
-
-import sys
+"""The command tree."""
 
 import typer
 
@@ -10,7 +8,9 @@ from isthmus.cli import (
     bridge,
     chart,
     cluster,
+    completion,
     doctor,
+    drain,
     elastic,
     explain,
     exporter,
@@ -18,18 +18,26 @@ from isthmus.cli import (
     images,
     info,
     jail,
+    jobs,
     lifecycle,
+    logs,
     node,
+    nodes,
     operator,
     passthrough,
+    plan,
     rebooter,
     report,
     sconfig,
     soperatorchecks,
+    submit,
+    top,
     version,
+    web,
+    why,
 )
+from isthmus.cli.entry import run
 from isthmus.cli.goflags import GoCommand
-from isthmus.errors import IsthmusError
 
 app = typer.Typer(
     name="isthmus",
@@ -60,16 +68,26 @@ app.command()(lifecycle.up)
 app.command()(lifecycle.down)
 app.command()(info.status)
 app.command()(info.kubeconfig)
-app.command()(info.logs)
+app.command()(logs.logs)
+app.command()(submit.submit)
 app.command()(version.version)
+app.command()(completion.completion)
+app.command()(top.top)
+app.command()(jobs.jobs)
+app.command()(nodes.nodes)
+app.command()(drain.drain)
+app.command()(drain.resume)
+app.command()(why.why)
 app.command()(explain.explain)
 app.command()(doctor.doctor)
+app.command()(plan.plan)
 app.command()(report.report)
 app.command(cls=GoCommand)(operator.operator)
 app.command(cls=GoCommand)(sconfig.sconfig)
 app.command(cls=GoCommand)(exporter.exporter)
 app.command(cls=GoCommand)(soperatorchecks.soperatorchecks)
 app.command(cls=GoCommand)(rebooter.rebooter)
+app.command(cls=GoCommand)(web.web)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
 app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
 app.add_typer(health.app, name="health")
@@ -85,8 +103,4 @@ app.add_typer(chart.app, name="chart")
 
 def main() -> None:
     """Run the command that the arguments name."""
-    try:
-        app()
-    except IsthmusError as error:
-        print(f"isthmus: {error}", file=sys.stderr)
-        sys.exit(1)
+    run(app, "isthmus")

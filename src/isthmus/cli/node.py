@@ -1,5 +1,6 @@
-"""`isthmus node stop|start|reboot|cut|heal NAME`: failures of machines, on purpose."""
+"""`isthmus node exec|stop|start|reboot|cut|heal NAME`: a look into machines, and their failures, on purpose."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -7,11 +8,30 @@ import typer
 from isthmus.cli.options import Name, chosen
 
 app = typer.Typer(
-    help="Stop, start, reboot, disconnect and reconnect nodes.", no_args_is_help=True, rich_markup_mode=None
+    help="Look into, stop, start, reboot, disconnect and reconnect nodes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 _Node = Annotated[
     str, typer.Argument(help="The node, such as isthmus-worker2, or worker2 for short.", metavar="NODE")
 ]
+
+
+@app.command("exec")
+def execute(
+    node: _Node,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="Command and arguments. [default: bash]", metavar="[--] COMMAND...")
+    ] = None,
+    name: Name = None,
+) -> None:
+    """Run a command on a node, such as `crictl ps`; without a command, a shell."""
+    from isthmus.cli.render import progress
+    from isthmus.local import lifecycle
+
+    with progress() as shown:
+        words, environment = lifecycle.command_on_node(chosen(name), node, command or ["bash"], shown)
+    os.execvpe(words[0], words, {**os.environ, **environment})  # noqa: S606 - no shell in between, as it should be
 
 
 @app.command()

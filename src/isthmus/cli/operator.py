@@ -14,9 +14,7 @@ from isthmus.cli.flags import (
     Verbosity,
     words,
 )
-from isthmus.cli.levels import level
-
-_Text = Annotated[str, typer.Option()]
+from isthmus.cli.loglevels import level
 
 
 def operator(

@@ -25,7 +25,7 @@ def chosen(name: str | None) -> str:
 
 
 def every() -> list[str]:
-    """All clusters of this machine. To others than root there would seem to be none: they are told so instead."""
+    """All clusters of this machine. Only root can see them; other users get an error instead of an empty list."""
     from isthmus.local import host, state
 
     host.check_root()

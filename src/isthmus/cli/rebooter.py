@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress
-from isthmus.cli.levels import level
+from isthmus.cli.loglevels import level
 
 
 class Method(StrEnum):
@@ -46,10 +46,10 @@ def rebooter(
         ),
     ] = 1,
     ignore_protection: Annotated[
-        bool, typer.Option(envvar="REBOOTER_IGNORE_PROTECTION", help="Reboot though Slurm's jobs are running.")
+        bool, typer.Option(envvar="REBOOTER_IGNORE_PROTECTION", help="Reboot even while Slurm jobs are running.")
     ] = False,
     reconcile_timeout: Annotated[
-        str, typer.Option(help="How often to check, whatever happens.", metavar="DURATION")
+        str, typer.Option(help="How often to check without an event.", metavar="DURATION")
     ] = "1m",
     kubeconfig: Kubeconfig = None,
     metrics_bind_address: MetricsAddress = ":8080",

@@ -11,7 +11,7 @@ from isthmus.local.progress import PlainProgress, Progress
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Live on a terminal, plain lines when not. Whoever presses Ctrl-C is told how to go on."""
+    """Live on a terminal, otherwise plain lines. After Ctrl-C it prints how to continue."""
     try:
         with _shown() as shown:
             yield shown

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli import reach
+from isthmus.cli import connection
 from isthmus.cli.flags import Kubeconfig, show_json
 from isthmus.errors import Terminal
 
@@ -38,7 +38,7 @@ def report(
     since: Annotated[
         str, typer.Option(help="Begin: 7d, 12h, or 2026-11-01 in UTC. [default: 7d]", metavar="TIME")
     ] = "",
-    until: Annotated[str, typer.Option(help="End, likewise. [default: now]", metavar="TIME")] = "",
+    until: Annotated[str, typer.Option(help="End, in the same formats. [default: now]", metavar="TIME")] = "",
     user: Annotated[str, typer.Option(help="Only jobs of this user.", metavar="NAME")] = "",
     account: Annotated[str, typer.Option(help="Only jobs of this account.", metavar="NAME")] = "",
     partition: Annotated[str, typer.Option(help="Only jobs in this partition.", metavar="NAME")] = "",
@@ -94,7 +94,7 @@ def report(
     elif exporter:
         found = asyncio.run(reports.from_exporter(exporter, parameters))
     else:
-        found = reach.with_client(ask, kubeconfig)
+        found = connection.with_client(ask, kubeconfig)
     _show(_sorted(found, sort), output)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli.flags import HealthAddress, Kubeconfig, MetricsAddress, Verbosity
-from isthmus.cli.levels import level
+from isthmus.cli.loglevels import level
 
 
 def sconfig(

@@ -14,7 +14,7 @@ from isthmus.cli.flags import (
     Verbosity,
     words,
 )
-from isthmus.cli.levels import level
+from isthmus.cli.loglevels import level
 from isthmus.errors import Terminal
 
 

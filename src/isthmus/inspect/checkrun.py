@@ -18,7 +18,7 @@ from isthmus.model.workload import OWN_JOBS, OwnJob
 
 _POLL_S: Final = 1.0
 _UNTOUCHED_S: Final = 15.0
-"""After so long without a start, people are told who should have started it."""
+"""After so long without a start, the error names the process that should have started it."""
 
 
 class _CronJobSpec(Data, frozen=True):

@@ -10,9 +10,8 @@ from isthmus.errors import Retry, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Forbidden, NotFound
 from isthmus.kube.informer import Informer
-from isthmus.model.base import Kind
 from isthmus.model.meta import Key
-from isthmus.model.soperator import SLURM_CLUSTERS
+from isthmus.model.soperator import SLURM_CLUSTERS, SlurmCluster
 
 _TRIES: Final = 30
 _PAUSE: Final = 1.0
@@ -91,11 +90,9 @@ async def _persist(client: Client, wanted: dict[str, Any]) -> None:
             return
 
 
-async def follow(
-    client: Client, key: Key, done: Callable[[Any | None], bool], *, kind: Kind[Any] = SLURM_CLUSTERS
-) -> None:
+async def follow(client: Client, key: Key, done: Callable[[SlurmCluster | None], bool]) -> None:
     """Show a cluster to `done`, as it is and after each change, until that says so; None when it is gone."""
-    informer = Informer(client, kind, namespace=key.namespace, fields=f"metadata.name={key.name}")
+    informer = Informer(client, SLURM_CLUSTERS, namespace=key.namespace, fields=f"metadata.name={key.name}")
     changed = asyncio.Event()
     informer.store.on_change(lambda *_: changed.set())
     async with asyncio.TaskGroup() as tasks:

@@ -23,7 +23,7 @@ from isthmus.domain.diagnosis.facts import (
 )
 from isthmus.domain.operator import partnames
 from isthmus.errors import IsthmusError
-from isthmus.inspect.seen import PODS, SeenPod
+from isthmus.inspect.seen import PODS, SeenPod, main_container
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model import slinky, soperator
@@ -156,7 +156,7 @@ def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found, now: 
         kind="SlurmCluster" if cluster else "Controller",
         controller=key.name,
         parts=tuple(parts),
-        pods=tuple(_pod(it, found.warnings, now) for it in sorted(pods, key=lambda it: it.metadata.name)),
+        pods=tuple(pod_fact(it, found.warnings, now) for it in sorted(pods, key=lambda it: it.metadata.name)),
         claims=tuple(_claims(key, cluster, found)),
         config=_fingerprint(config.data.get("slurm.conf", "")) if config else "",
         config_age=_age_of(config, now),
@@ -196,7 +196,7 @@ def _part(kind: str, part: Any, now: float) -> PartFact:
     )
 
 
-def _pod(pod: SeenPod, warnings: Iterable[Event], now: float) -> PodFact:
+def pod_fact(pod: SeenPod, warnings: Iterable[Event], now: float) -> PodFact:
     status = pod.status
     scheduled = condition(status.conditions, "PodScheduled")
     ready = condition(status.conditions, "Ready")
@@ -215,6 +215,7 @@ def _pod(pod: SeenPod, warnings: Iterable[Event], now: float) -> PodFact:
         name=pod.metadata.name,
         component=pod.component,
         part=pod.metadata.labels.get(names.INSTANCE_LABEL, ""),
+        main=main_container(pod),
         ready=ready is not None and ready.status == "True",
         phase=status.phase,
         node=pod.spec.node_name,

@@ -18,7 +18,7 @@ from isthmus.kube.client import Client
 from isthmus.model.meta import Key
 
 _PATIENCE: Final = 20.0
-_MOST_WORKERS: Final = 16
+_MAX_WORKERS: Final = 16
 """Workers of a cluster that are looked into: enough to see what is wrong with all."""
 
 _LOG_LINES: Final = 20
@@ -35,10 +35,14 @@ async def look_inside(client: Client, cluster: ClusterFacts) -> ClusterFacts:
         if pod.phase == "Running" and not pod.leaving and pod.component in _PLACES and not stands_in(pod)
     ]
     workers = [pod for pod in running if pod.component == "worker"]
-    looked = [*(pod for pod in running if pod.component != "worker"), *workers[:_MOST_WORKERS]]
-    seen = [pod.host for pod in looked if pod.component != "login"]
+    looked = [*(pod for pod in running if pod.component != "worker"), *workers[:_MAX_WORKERS]]
+    seen = {pod.host for pod in looked if pod.component != "login"}
     async with asyncio.TaskGroup() as tasks:
-        insides = [tasks.create_task(_inside(client, cluster.key.namespace, pod, seen)) for pod in looked]
+        # Its own name, each finds in a file.
+        insides = [
+            tasks.create_task(_inside(client, cluster.key.namespace, pod, sorted(seen - {pod.host})))
+            for pod in looked
+        ]
         answers = tasks.create_task(ask_slurm(client, cluster))
     told = answers.result()
     nodes, database = told.get("nodes"), told.get("database")
@@ -109,14 +113,16 @@ async def _slurmdbd_log(client: Client, cluster: ClusterFacts) -> str:
 
 def _asker(cluster: ClusterFacts) -> tuple[str, str] | None:
     """Choose whom to ask: one that is ready rather than one that is not, and a login node rather than slurmctld."""
-    containers = {"login": "login", "controller": "slurmctld"}
     running = [
         pod
         for pod in cluster.pods
-        if pod.phase == "Running" and not pod.leaving and pod.component in containers and not stands_in(pod)
+        if pod.phase == "Running"
+        and not pod.leaving
+        and pod.component in {"login", "controller"}
+        and not stands_in(pod)
     ]
     chosen = min(running, key=lambda pod: (not pod.ready, pod.component != "login"), default=None)
-    return (chosen.name, containers[chosen.component]) if chosen else None
+    return (chosen.name, chosen.main) if chosen else None
 
 
 async def run(client: Client, pod: Key, command: Sequence[str], *, container: str = "") -> tuple[int, str]:

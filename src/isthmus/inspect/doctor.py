@@ -9,9 +9,9 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.diagnosis import Facts, Finding, diagnose
-from isthmus.domain.diagnosis.facts import CheckFact, KindFact, OperatorFact, ReturnedFact
+from isthmus.domain.diagnosis.facts import CheckFact, HostFacts, KindFact, OperatorFact, ReturnedFact
 from isthmus.errors import Terminal
-from isthmus.inspect import clusterfacts, clusterinside
+from isthmus.inspect import bridgefacts, clusterfacts, clusterinside
 from isthmus.inspect.clusterfacts import ClusterReader
 from isthmus.inspect.returned import returned
 from isthmus.kube.client import Client
@@ -23,7 +23,6 @@ from isthmus.model.lease import LEASES, Lease
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES, Node
 from isthmus.operator import crds
-from isthmus.processes.operator import LEASE_LABELS
 
 _CHECKER_LABELS: Final = {names.NAME_LABEL: "soperatorchecks"}
 """On the Lease of soperatorchecks, whatever the installation is called."""
@@ -42,6 +41,8 @@ class Report(msgspec.Struct, frozen=True):
 
     clusters: tuple[str, ...]
     findings: tuple[Finding, ...]
+    others: tuple[str, ...] = ()
+    """What else was examined: bridges, and clusters of this machine."""
 
     @property
     def well(self) -> bool:
@@ -49,9 +50,19 @@ class Report(msgspec.Struct, frozen=True):
         return not any(finding.grave for finding in self.findings)
 
 
-async def examine(client: Client, *, namespace: str = "", name: str = "", now: float) -> Report:
+async def examine(
+    client: Client, *, namespace: str = "", name: str = "", now: float, host: HostFacts | None = None
+) -> Report:
     facts = await gather(client, namespace=namespace, name=name, now=now)
-    return Report(tuple(str(cluster.key) for cluster in facts.clusters), diagnose(facts))
+    return report(msgspec.structs.replace(facts, host=host or HostFacts()))
+
+
+def report(facts: Facts) -> Report:
+    others = (
+        *(f"bridge {bridge.key}" for bridge in facts.bridges or ()),
+        *(f"local cluster {cluster.name}" for cluster in facts.host.clusters),
+    )
+    return Report(tuple(str(cluster.key) for cluster in facts.clusters), diagnose(facts), others)
 
 
 async def gather(client: Client, *, namespace: str = "", name: str = "", now: float) -> Facts:
@@ -60,7 +71,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
     async with asyncio.TaskGroup() as tasks:
         found = tasks.create_task(clusterfacts.find(reading))
         kinds = tasks.create_task(_kinds(reading))
-        operators = tasks.create_task(_leaders(ClusterReader(client), LEASE_LABELS, now))
+        operators = tasks.create_task(_leaders(ClusterReader(client), {names.NAME_LABEL: names.OPERATOR}, now))
         checkers = tasks.create_task(_leaders(ClusterReader(client), _CHECKER_LABELS, now))
         checks = tasks.create_task(reading.list(ACTIVE_CHECKS, "ActiveChecks"))
         healths = tasks.create_task(reading.list(NODE_HEALTHS, "NodeHealths"))
@@ -69,9 +80,14 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         gone_back = tasks.create_task(
             reading.attempt("Events", returned(client, namespace=namespace, now=now)),
         )
+        installed = tasks.create_task(bridgefacts.bridges(ClusterReader(client, namespace), now=now))
     chosen = [it for it in clusterfacts.clusters_of(found.result(), now=now) if not name or it.key.name == name]
     if name and not chosen:
         raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
+    bridges = () if name else installed.result()
+    around = bridgefacts.NOTHING
+    if bridges is not None and not (name or namespace):
+        around = await bridgefacts.surroundings(reading, nodes.result(), installed=bool(bridges))
     async with asyncio.TaskGroup() as tasks:
         looking = [tasks.create_task(clusterinside.look_inside(client, cluster)) for cluster in chosen]
     return Facts(
@@ -85,6 +101,8 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         checks=tuple(map(check_fact, checks.result())),
         healths=healths.result(),
         policies=policies.result(),
+        bridges=bridges,
+        **around._asdict(),
         troubles=reading.troubles,
     )
 

@@ -65,7 +65,7 @@ def assemble(
     """Sum up every elastic NodeSet."""
     known: Mapping[Key, NodeSetPowerState] = {it.metadata.key: it for it in states}
     told = tuple(events)
-    elastic = sorted((it for it in nodesets if it.spec.elastic), key=lambda it: it.metadata.key)
+    elastic = sorted((it for it in nodesets if it.elastic), key=lambda it: it.metadata.key)
     return tuple(supply(it, known.get(it.metadata.key), told, now=now) for it in elastic)
 
 

@@ -17,7 +17,9 @@ from isthmus.domain.bridge import explain, jobstates
 from isthmus.domain.bridge.explain import Facts, Gate, Trouble
 from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.bridge.placement import Demand
+from isthmus.domain.bridge.podclaims import devices_of
 from isthmus.domain.kube import feasibility, selectors, volumes
+from isthmus.domain.kube.blocks import block_of
 from isthmus.domain.languages import hostlist
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.inspect.snapshot import Snapshot
@@ -98,7 +100,7 @@ async def _facts(snapshot: Snapshot, config: Config, pod: Pod, *, now: float) ->
         )
     found = await _group(world, group, pod, members)
     wanted = _volumes(world, pod)
-    constraints = feasibility.constraints_of(pod, wanted.terms)
+    constraints = _constraints(world, pod, wanted)
     fit, nodes = _nodes(world, constraints, blind="slurm" in snapshot.troubles)
     ours = _job(world, group, pod)
     job = ours.job if ours else None
@@ -119,7 +121,9 @@ async def _facts(snapshot: Snapshot, config: Config, pod: Pod, *, now: float) ->
         job=job,
         place=explain.place_in_queue(job, snapshot.jobs) if job else None,
         kube_nodes=kube_nodes,
+        blocks=_blocks(world, kube_nodes),
         volumes=wanted.waiting,
+        devices=_devices(world, pod),
         room=_lack(world, pod, kube_nodes[given[0]]) if len(given) == 1 else "",
         blind=_blind(snapshot.troubles),
     )
@@ -156,10 +160,43 @@ def _volumes(world: World, pod: Pod) -> volumes.Volumes:
     )
 
 
+def _blocks(world: World, kube_nodes: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        name: block_of(world.slurm_nodes.get(name), world.nodes.get(Key("", kube)))
+        for name, kube in kube_nodes.items()
+    }
+    return {name: block for name, block in found.items() if block}
+
+
+def _devices(world: World, pod: Pod) -> explain.Devices | None:
+    try:
+        claims = world.devices.of_pod(pod)
+    except Terminal as error:
+        return explain.Devices(waiting=error.what, remedy=error.remedy)
+    if claims.waiting:
+        return explain.Devices(waiting=claims.waiting, remedy="see kubectl describe pod, and its ResourceClaims")
+    if not (claims.needs or claims.settled):
+        return None
+    held = [it for claim in (*claims.open, *claims.settled, claims.extended_claim) for it in devices_of(claim)]
+    return explain.Devices(
+        held=", ".join(f"{it.name} of {it.driver}" for it in held),
+        waiting="they are chosen when Slurm has given it a node",
+    )
+
+
+def _constraints(world: World, pod: Pod, wanted: volumes.Volumes) -> feasibility.Constraints:
+    """Which nodes a pod may run on, without its claims on devices where those are what is wrong."""
+    try:
+        return world.constraints(pod)
+    except IsthmusError:
+        return feasibility.constraints_of(pod, wanted.terms)
+
+
 def _nodes(world: World, constraints: feasibility.Constraints, *, blind: bool) -> tuple[int, str]:
     """How many nodes fit and why others do not: of Slurm's, or of Kubernetes' where Slurm is away."""
     if not blind:
-        excluded = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity).excluded(constraints)
+        nodes = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity, world.devices)
+        excluded = nodes.excluded(constraints)
         return excluded.feasible, excluded.why
     looked = (
         feasibility.misfit(constraints, node) or world.capacity.misfit(constraints, node)
@@ -181,7 +218,11 @@ def _job(world: World, group: GroupKey, pod: Pod) -> OurJob | None:
 
 
 def _lack(world: World, pod: Pod, node: str) -> str:
-    return Ledger(world.pods, world.nodes).lack(node, pod) or "" if node and not pod.bound else ""
+    return (
+        Ledger(world.pods, world.nodes, backs=world.devices.backs).lack(node, pod) or ""
+        if node and not pod.bound
+        else ""
+    )
 
 
 def _blind(troubles: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What people tell node health to do: pause, resume, and give a node back."""
+"""Commands for node health: pause, resume, and return a node to service."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -80,7 +80,7 @@ async def release(client: Client, health: NodeHealth, *, now: float) -> None:
     if not health.status.reason:
         raise Terminal(
             f"node health does not hold {node}: it is {health.status.phase or 'Suspect'}",
-            remedy=f"if it is drained, somebody else did so: scontrol show node {node}",
+            remedy=f"if it is drained, another user or tool did so: scontrol show node {node}",
         )
     found = await clusterfacts.find(ClusterReader(client, cluster.namespace))
     facts = next((it for it in clusterfacts.clusters_of(found, now=now) if it.key == cluster), None)

@@ -40,4 +40,10 @@ class SeenPod(Object, frozen=True):
         return self.metadata.labels.get(names.COMPONENT_LABEL, "")
 
 
+def main_container(pod: SeenPod) -> str:
+    """Which container commands run in unless they name one, as kubectl chooses it."""
+    named = pod.metadata.annotations.get("kubectl.kubernetes.io/default-container", "")
+    return named or next((it.name for it in pod.spec.containers), "")
+
+
 PODS: Final = Kind(SeenPod, "v1", "pods", "Pod")

@@ -6,8 +6,8 @@ what it can, to an administrator and to a user of one namespace.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,6 +17,7 @@ from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.world import NAMESPACES, World, cluster_id
 from isthmus.bridge.config import Config, tls, tokens
 from isthmus.errors import IsthmusError
+from isthmus.inspect.slurmsource import RestSource, SlurmSource
 from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
@@ -28,6 +29,7 @@ from isthmus.model.pod import PODS
 from isthmus.model.policy import POLICIES
 from isthmus.model.slurm import Job
 from isthmus.model.storage import CLAIMS, STORAGE_CLASSES, VOLUMES
+from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
 
 USUAL_REST_API: Final = "http://slurm-restapi.slurm:6820"
@@ -59,50 +61,65 @@ async def look(
 ) -> AsyncIterator[Snapshot]:
     """Read everything once, all at the same time."""
     kube = kube_config.load(kubeconfig, environ=environ)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(kube))
-        endpoints = config.slurm_rest_api or (USUAL_REST_API,)
-        slurm = await stack.enter_async_context(connect(endpoints, tokens(config, environ), tls=tls(config)))
-        reading = _Reading(client, namespace or kube.namespace)
-        cluster = ""
-        async with reading.noting("cluster"):
-            cluster = await cluster_id(client)
-        world = World(
-            client,
-            slurm,
-            cluster=cluster,
-            scheduler_name=config.scheduler_name,
-            without_policy=config.without_policy,
-        )
-        jobs: tuple[Job, ...] = ()
-
-        async def read_slurm() -> None:
-            nonlocal jobs
-            listing = await slurm.nodes()
-            for node in listing.nodes if listing else ():
-                world.poller.nodes.put(node.name, node)
-            jobs = await slurm.jobs()
-            for job in jobs:
-                world.poller.jobs.put(job.job_id, job)
-
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reading.fill("pods", PODS, world.pods))
-            tasks.create_task(reading.fill("nodes", NODES, world.nodes))
-            tasks.create_task(reading.fill("claims", CLAIMS, world.claims))
-            tasks.create_task(reading.fill("volumes", VOLUMES, world.volumes))
-            tasks.create_task(reading.fill("storage classes", STORAGE_CLASSES, world.classes))
-            tasks.create_task(reading.fill("namespaces", NAMESPACES, world.namespaces))
-            tasks.create_task(reading.fill("policies", POLICIES, world.policies))
-            for kind, store in zip(OWNERS, world.worker_owners, strict=True):
-                tasks.create_task(reading.fill(f"{kind.plural}.{kind.group}", kind, store, optional=True))
-            tasks.create_task(reading.note("slurm", read_slurm))
-        yield Snapshot(world, reading.namespace, jobs, reading.troubles)
+    endpoints = config.slurm_rest_api or (USUAL_REST_API,)
+    async with (
+        Client(kube) as client,
+        connect(endpoints, tokens(config, environ), tls=tls(config)) as slurm,
+    ):
+        yield await read(client, slurm, config, namespace=namespace or kube.namespace)
 
 
-class _Reading:
-    def __init__(self, client: Client, namespace: str) -> None:
+async def read(
+    client: Client,
+    slurm: SlurmClient,
+    config: Config,
+    *,
+    namespace: str,
+    source: SlurmSource | None = None,
+    kinds: Collection[str] | None = None,
+) -> Snapshot:
+    """Read once: of Kubernetes all or only these kinds, and Slurm from another source, if one is given."""
+    asked = source or RestSource(slurm)
+    reading = _Reader(client, namespace, kinds)
+    cluster = ""
+    async with reading.noting("cluster"):
+        cluster = await cluster_id(client)
+    world = World(
+        client,
+        slurm,
+        cluster=cluster,
+        scheduler_name=config.scheduler_name,
+        without_policy=config.without_policy,
+    )
+    jobs: tuple[Job, ...] = ()
+
+    async def read_slurm() -> None:
+        nonlocal jobs
+        for node in await asked.nodes():
+            world.poller.nodes.put(node.name, node)
+        jobs = await asked.jobs()
+        for job in jobs:
+            world.poller.jobs.put(job.job_id, job)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(reading.fill("pods", PODS, world.pods))
+        tasks.create_task(reading.fill("nodes", NODES, world.nodes))
+        tasks.create_task(reading.fill("claims", CLAIMS, world.claims))
+        tasks.create_task(reading.fill("volumes", VOLUMES, world.volumes))
+        tasks.create_task(reading.fill("storage classes", STORAGE_CLASSES, world.classes))
+        tasks.create_task(reading.fill("namespaces", NAMESPACES, world.namespaces))
+        tasks.create_task(reading.fill("policies", POLICIES, world.policies))
+        for kind, store in zip(OWNERS, world.worker_owners, strict=True):
+            tasks.create_task(reading.fill(f"{kind.plural}.{kind.group}", kind, store, optional=True))
+        tasks.create_task(reading.note("slurm", read_slurm))
+    return Snapshot(world, reading.namespace, jobs, reading.troubles)
+
+
+class _Reader:
+    def __init__(self, client: Client, namespace: str, kinds: Collection[str] | None) -> None:
         self._client = client
         self.namespace = namespace
+        self._kinds = kinds
         self.troubles: dict[str, str] = {}
 
     async def fill(self, what: str, kind: Kind[T], store: Store[T], *, optional: bool = False) -> None:
@@ -122,7 +139,8 @@ class _Reading:
             for found in listing.items:
                 store.put(found)
 
-        await self.note(what, read)
+        if self._kinds is None or what in self._kinds:
+            await self.note(what, read)
 
     async def note(self, what: str, read: Callable[[], Awaitable[None]]) -> None:
         """Read, or take note of why that failed."""

@@ -20,7 +20,6 @@ from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.lease import LEASES, Lease
 from isthmus.model.meta import Key, condition
 from isthmus.model.pod import Pod
-from isthmus.processes.bridge import CONTROLLERS_ELECTION
 
 _DRAINED: Final = frozenset({"DRAIN", "DOWN", "FAIL"})
 
@@ -124,7 +123,7 @@ async def status(snapshot: Snapshot, config: Config, *, now: float) -> Status:
 
 async def _leaders(world: World, namespace: str, now: float) -> tuple[Leader, ...]:
     found = []
-    for process, name in (("scheduler", world.scheduler_name), ("controllers", CONTROLLERS_ELECTION)):
+    for process, name in (("scheduler", world.scheduler_name), ("controllers", names.CONTROLLERS_LEASE)):
         found += [_leader(process, lease, now) for lease in await _leases(world.kube, name, namespace)]
     return tuple(found)
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import pytest
 
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.slurm.client import Client
+from isthmus.slurm.poller import Poller
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
+from tests.flows.kube.waiting import eventually_read
 
 T = TypeVar("T")
 
@@ -63,10 +66,7 @@ def new_key() -> str:
 
 async def eventually(read: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, within: float = 60) -> T:
     """Read until it is good."""
-    async with asyncio.timeout(within):
-        while not good(value := await read()):  # noqa: ASYNC110 - Slurm sends no events
-            await asyncio.sleep(0.05)
-        return value
+    return await eventually_read(read, holds=good, within=within)
 
 
 async def job_in_state(client: Client, job_id: int, state: str) -> Job:
@@ -76,6 +76,20 @@ async def job_in_state(client: Client, job_id: int, state: str) -> Job:
         return (await client.job(job_id))[0]
 
     return await eventually(read, lambda job: state in job.job_state)
+
+
+def hold_census(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let pollers find so many jobs that a list of all takes long: until the event is set."""
+    monkeypatch.setattr("isthmus.slurm.poller.MANY", -1)
+    counted = asyncio.Event()
+    take_census = Poller._take_census
+
+    async def when_counted(self: Poller) -> None:
+        await counted.wait()
+        await take_census(self)
+
+    monkeypatch.setattr(Poller, "_take_census", when_counted)
+    return counted
 
 
 @contextmanager

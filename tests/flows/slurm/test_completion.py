@@ -13,7 +13,7 @@ from isthmus.domain.bridge import marker
 from isthmus.domain.bridge.marker import Marker
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client
-from isthmus.slurm.completion import Completer, connect
+from isthmus.slurm.completion import Completer, to_helper
 from isthmus.slurm.errors import AlreadyDone, CompleterAway, Denied, NotFound, NotNow
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import COMPLETER_PORT
@@ -33,8 +33,8 @@ def bed(slurm: SlurmBed) -> Iterator[SlurmBed]:
 @pytest.fixture
 async def completer(bed: SlurmBed) -> AsyncIterator[Completer]:
     tokens = MintedTokens(bed.jwt_key, user="slurm")
-    async with connect([bed.completer_url], tokens, cluster=CLUSTER) as made:
-        yield made
+    async with to_helper([bed.completer_url], tokens) as transport:
+        yield Completer(transport, cluster=CLUSTER)
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ async def test_slurm_decides_who_may(bed: SlurmBed, client: Client, running: lis
     job_id = await marked(client)
     running.append(job_id)
     await job_in_state(client, job_id, "RUNNING")
-    async with connect([bed.completer_url], MintedTokens(bed.jwt_key, user="alice"), cluster=CLUSTER) as alice:
+    async with to_helper([bed.completer_url], MintedTokens(bed.jwt_key, user="alice")) as transport:
         with pytest.raises(Denied):
-            await alice.complete(job_id, 0)
+            await Completer(transport, cluster=CLUSTER).complete(job_id, 0)
     path = f"/jobs/{job_id}/complete?cluster={CLUSTER}&status=0"
     for token in ("", "a.b.c", bed.token("slurm", lifetime=-60), bed.token("slurm")[:-4] + "AAAA", "x\x01y"):
         assert post(bed, path, token=token) in {400, 401}, token
@@ -161,8 +161,7 @@ async def test_a_connection_serves_one_token_only(bed: SlurmBed, client: Client,
         return answer.status
 
     assert [ask(job_id, token) for job_id in jobs[:2]] == [200, 200]
-    with pytest.raises(http.client.RemoteDisconnected):
-        ask(jobs[2], "a.b.c")
+    assert ask(jobs[2], "a.b.c") == http.HTTPStatus.MISDIRECTED_REQUEST
     connection.close()
     assert (await client.job(jobs[2]))[0].job_state[0] == "RUNNING"
 
@@ -196,9 +195,9 @@ def test_what_is_not_a_request_is_refused(bed: SlurmBed) -> None:
         (f"{good}99999", 400),
         (f"{good}65", 400),
         (f"{good}257", 400),
-        (f"/{'a' * 20000}", 431),
+        (f"/{'a' * 70000}", 431),
     ):
-        assert post(bed, path, token=token) == status, path
+        assert post(bed, path, token=token) == status, path[:80]
     assert post(bed, f"{good}0", token=token, method="GET") == 404
 
 
@@ -214,7 +213,8 @@ async def test_one_who_says_nothing_holds_up_nobody(bed: SlurmBed, client: Clien
 async def test_the_time_without_the_helper_is_counted(slurm: SlurmBed) -> None:
     now = [0.0]
     tokens = MintedTokens(slurm.jwt_key, user="slurm")
-    async with connect([slurm.completer_url], tokens, cluster=CLUSTER, clock=lambda: now[0]) as completer:
+    async with to_helper([slurm.completer_url], tokens) as transport:
+        completer = Completer(transport, cluster=CLUSTER, clock=lambda: now[0])
         for moment in (5.0, 12.0):
             now[0] = moment
             with pytest.raises(CompleterAway, match="isthmus-complete does not answer"):

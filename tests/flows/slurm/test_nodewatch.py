@@ -11,7 +11,7 @@ from isthmus.slurm.client import Client, connect
 from isthmus.slurm.nodewatch import NodeWatch
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.test_poller import until
+from tests.flows.kube.waiting import eventually as until
 
 
 @asynccontextmanager

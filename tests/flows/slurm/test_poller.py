@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +13,8 @@ from isthmus.slurm.client import Client, connect
 from isthmus.slurm.poller import Poller
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.slurm.helpers import QUICK, batch_job, eventually, frozen, new_key
-
-if TYPE_CHECKING:
-    from isthmus.slurm.contact import Contact
+from tests.flows.kube.waiting import eventually as until
+from tests.flows.slurm.helpers import QUICK, batch_job, frozen, hold_census, new_key
 
 
 @asynccontextmanager
@@ -32,13 +29,6 @@ async def polling(client: Client, **options: object) -> AsyncIterator[Poller]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(good: Callable[[], bool], *, within: float = 60) -> None:
-    async def read() -> bool:
-        return good()
-
-    await eventually(read, bool, within=within)
 
 
 async def test_changes_are_told_in_order_with_old_and_new(client: Client) -> None:
@@ -197,10 +187,8 @@ async def test_slurmctld_away_and_back(slurm_version: str, slurm_bed: Callable[.
         kept = (await client.submit(batch_job(), key=new_key())).job_id
         async with polling(client) as poller:
             gone: list[object] = []
-            contacts: list[Contact] = []
             poller.states.on_change(lambda key, _, new: gone.append(key) if new is None else None)
             poller.nodes.on_change(lambda key, _, new: gone.append(key) if new is None else None)
-            poller.on_contact(contacts.append)
             assert poller.contact.in_touch
 
             bed.stop("slurmctld")
@@ -217,8 +205,6 @@ async def test_slurmctld_away_and_back(slurm_version: str, slurm_bed: Callable[.
             made = (await client.submit(batch_job(), key=new_key())).job_id
             await until(lambda: made in poller.jobs)
             assert gone == []
-            # More than once if a busy slurmctld is too slow for slurmrestd, but each time a change.
-            assert [contact.in_touch for contact in contacts] == [at % 2 == 1 for at in range(len(contacts))]
 
 
 async def test_slurmctld_frozen_is_away(slurm_bed: Callable[..., SlurmBed]) -> None:
@@ -285,15 +271,7 @@ async def test_where_jobs_are_very_many_nobody_waits_for_a_list_of_them(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a list takes minutes: until it is there, jobs are known that somebody names, and then all of them."""
-    monkeypatch.setattr("isthmus.slurm.poller.MANY", -1)
-    counted = asyncio.Event()
-    take_census = Poller._take_census
-
-    async def when_counted(self: Poller) -> None:
-        await counted.wait()
-        await take_census(self)
-
-    monkeypatch.setattr(Poller, "_take_census", when_counted)
+    counted = hold_census(monkeypatch)
     before = (await client.submit(batch_job(), key=new_key())).job_id
     named: list[int] = []
     async with polling(client, waiting=lambda: named) as poller:

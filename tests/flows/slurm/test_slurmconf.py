@@ -36,7 +36,7 @@ def test_a_rendered_file_is_accepted_and_means_what_it_says(
         Note.of("added by a test"),
         Directive.of({"KillWait": 17}),
         Directive.of({"DisableRootJobs": True}),
-        Include.of("/etc/slurm/more.conf"),
+        Include("/etc/slurm/more.conf"),
     )
     more = Config(
         (Directive.of({"PartitionName": "second", "Nodes": "ALL", "MaxTime": "1-00:00:00", "Hidden": True}),)

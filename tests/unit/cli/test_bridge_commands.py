@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from isthmus.bridge.config import Config
 from isthmus.cli import bridge as command
-from isthmus.cli import explain, levels
+from isthmus.cli import explain, loglevels
 from isthmus.cli.main import app
 from isthmus.errors import Terminal
 from isthmus.inspect.returned import Returned
@@ -24,7 +24,10 @@ from isthmus.runtime.addresses import Address
 COMMANDS = {
     ("bridge",): "Let Slurm place pods: run the processes, and show their status.",
     ("bridge", "scheduler"): "Run the scheduler: pods become jobs, and jobs that start become bindings.",
-    ("bridge", "controllers"): "Run the controllers, which keep pods, jobs and nodes of both sides in sync.",
+    (
+        "bridge",
+        "controllers",
+    ): "Run the controllers, which keep pods, jobs and nodes in sync between Kubernetes and Slurm.",
     ("bridge", "admission"): "Run the webhooks, which hand new pods to Slurm.",
     ("bridge", "all"): "Run everything in one process.",
     ("bridge", "status"): "Show the leader, whether Slurm answers, which pods wait and why,",
@@ -117,12 +120,12 @@ def test_a_switch_with_another_word_is_refused() -> None:
     ("text", "level"), [("0", "info"), ("2", "info"), ("4", "debug"), ("10", "debug"), ("WARNING", "warning")]
 )
 def test_verbosity_is_a_number_or_a_word(text: str, level: str) -> None:
-    assert levels.level(text) == level
+    assert loglevels.level(text) == level
 
 
 def test_a_verbosity_that_is_neither_is_refused() -> None:
     with pytest.raises(Terminal, match="'loud' is not a log level"):
-        levels.level("loud")
+        loglevels.level("loud")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +220,7 @@ def test_the_status_reads_well() -> None:
     assert "\n".join(command._lines(found)) == (
         "Scheduler: slurm-bridge-scheduler\n"
         "  scheduler    led by host_1, renewed 2 s ago\n"
-        "  controllers  ✗ nobody leads, renewed 40 s ago\n"
+        "  controllers  ✗ no leader, renewed 40 s ago\n"
         "Slurm: hpc answers, release 26.05.5, API v0.0.45\n"
         "Jobs of the bridge: 12 pending, 3 running\n"
         "Nodes: 4 in Kubernetes, 5 in Slurm, 3 registered by the bridge\n"

@@ -4,14 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.cli import doctor, reach
+from isthmus.cli import connection, doctor
 from isthmus.cli.main import app
-from isthmus.domain.diagnosis import Finding
+from isthmus.domain.diagnosis import Finding, Fix
+from isthmus.domain.diagnosis.facts import LocalClusterFact
 from isthmus.errors import Terminal
-from isthmus.inspect import clusteraccess, clustercreation, clusterstatus
+from isthmus.inspect import clusteraccess, clustercreation, clusterstatus, hostfacts
 from isthmus.inspect.clusteraccess import Address, Entrance
 from isthmus.inspect.clusterstatus import PartLine, Problem, Status
 from isthmus.inspect.doctor import Report, lacking
@@ -26,7 +28,7 @@ COMMANDS = {
     ("cluster", "ssh"): "Log in to a cluster, or run one command there.",
     ("cluster", "exec"): "Run a command on a login node, without an SSH key; without a command, a shell.",
     ("cluster", "delete"): "Delete a cluster: drains its workers first, and keeps users' files unless",
-    ("doctor",): "Examine Slurm clusters: names, keys, clocks, storage, images, placement,",
+    ("doctor",): "Examine Slurm clusters, the bridge, and this machine.",
 }
 
 
@@ -116,7 +118,7 @@ STATUS = Status(
 
 
 def test_the_status_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "with_client", lambda *_: (STATUS,))
+    monkeypatch.setattr(connection, "with_client", lambda *_: (STATUS,))
     done = CliRunner().invoke(app, ["cluster", "status", "demo"])
     assert done.exit_code == 1
     assert done.output.splitlines() == [
@@ -134,7 +136,7 @@ def test_the_status_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_cluster_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "with_client", lambda *_: ())
+    monkeypatch.setattr(connection, "with_client", lambda *_: ())
     for words in (["cluster", "status"], ["cluster", "list"]):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0
@@ -161,10 +163,40 @@ FINDING = Finding(
 def test_the_doctor_says_what_is_wrong_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, findings: tuple[Finding, ...], code: int, said: str
 ) -> None:
-    monkeypatch.setattr(reach, "with_client", lambda *_: Report(("hpc/demo",), findings))
-    done = CliRunner().invoke(app, ["doctor"])
+    monkeypatch.setattr(connection, "with_client", lambda *_: Report(("hpc/demo",), findings))
+    done = CliRunner().invoke(app, ["doctor", "demo"])
     assert done.exit_code == code
     assert said in done.output
+
+
+REPARABLE = msgspec.structs.replace(FINDING, fix=Fix("trust", "put it right", "hpc/demo"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "repaired", "code"), [("y\n", True, 0), ("n\n", False, 1), ("", False, 1), (None, True, 0)]
+)
+def test_the_doctor_repairs_only_what_it_is_told_to_and_looks_again(
+    monkeypatch: pytest.MonkeyPatch, answer: str | None, code: int, *, repaired: bool
+) -> None:
+    done: list[Fix] = []
+    monkeypatch.setattr(doctor, "_repair", lambda fix, _: done.append(fix))
+    monkeypatch.setattr(doctor, "_examine", lambda *_: Report(("hpc/demo",), () if done else (REPARABLE, FINDING)))
+    monkeypatch.setattr(doctor, "_is_asked", lambda: bool(answer))
+    ran = CliRunner().invoke(app, ["doctor", "--fix", *(["--yes"] if answer is None else [])], input=answer)
+    assert (bool(done), ran.exit_code) == (repaired, code)
+    if answer:
+        assert "Put it right? [y/N]" in ran.output
+    if answer == "":
+        assert "add --yes" in str(ran.exception)
+
+
+def test_a_machine_without_kubernetes_is_examined_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "is_set_up", lambda _: False)
+    monkeypatch.setattr(hostfacts, "_clusters", lambda: (LocalClusterFact(name="x", trouble="damaged"),))
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 1
+    assert "✗ host: local cluster x: damaged" in done.output
 
 
 def test_a_finding_has_its_cause_and_its_remedy() -> None:
@@ -191,10 +223,10 @@ def test_a_cluster_of_this_machine_is_meant_where_nothing_else_is_set_up(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(reach, "_local_clusters", lambda: iter((local,)))
-    assert reach._local_kubeconfig() == local
+    monkeypatch.setattr(connection, "_local_clusters", lambda: iter((local,)))
+    assert connection.local_kubeconfig() == local
     monkeypatch.setitem(os.environ, "KUBECONFIG", "/elsewhere")
-    assert reach._local_kubeconfig() is None
+    assert connection.local_kubeconfig() is None
 
 
 def test_who_has_a_cluster_that_works_is_told_how_to_get_in() -> None:

@@ -21,8 +21,11 @@ COMMANDS = {
     ("down",): "Remove a cluster and everything that it left on this machine; the cache stays.",
     ("status",): "Show the clusters of this machine, their nodes, and what does not run.",
     ("kubeconfig",): "Print the path of the administrator's kubeconfig:",
-    ("logs",): "Show the log of a component, of all nodes that have one;",
-    ("node",): "Stop, start, reboot, disconnect and reconnect nodes.",
+    (
+        "logs",
+    ): "Show what a job or a pod writes; of a component of the local cluster, its log on all nodes that have one.",
+    ("node",): "Look into, stop, start, reboot, disconnect and reconnect nodes.",
+    ("node", "exec"): "Run a command on a node, such as `crictl ps`; without a command, a shell.",
     ("node", "stop"): "Switch a node off, as if its power failed.",
     ("node", "start"): "Switch a node on again.",
     ("node", "reboot"): "Switch a node off and on again.",

@@ -41,7 +41,7 @@ FOUND = Overview(
             starting=1,
             limits="0 to 8, 2 warm, idle 60 s",
             decisions=(Decision(940.0, "PowerUpRequested", "gpu-2: 0 with jobs and 2 warm"),),
-            next_step="2 are starting or stopping",
+            next_step="starting or stopping: gpu-2",
         ),
     ),
 )
@@ -64,9 +64,17 @@ def test_demand_supply_and_decisions_are_shown_and_a_slurm_that_is_silent_is_nam
     text = click.unstyle("\n".join(elastic.overview(FOUND, now=1000.0)))
     assert "hpc/demo: 2 jobs wait for 5 nodes, 1 of them for nodes that are starting" in text
     assert "job 7 of alice: 3 nodes, PENDING, Resources" in text
+    assert "job 8 of bob: 2 nodes, its nodes are starting" in text
     assert "hpc/away: Slurm does not answer: no login or controller pod runs" in text
     assert "hpc/gpu   demo      10          2    1          0          7     0" in text
     assert "PowerUpRequested   gpu-2: 0 with jobs and 2 warm" in text
+
+
+def test_one_job_is_not_called_jobs() -> None:
+    alone = Overview(clusters=(Demand(name="c", waiting=(WaitingJob("7", "alice", 1, "PENDING", "Resources"),)),))
+    first, second, *_ = elastic.overview(alone, now=0.0)
+    assert first == "c: 1 job waits for 1 node, 0 of them for nodes that are starting"
+    assert second == "  job 7 of alice: 1 node, PENDING, Resources"
 
 
 def test_without_elastic_nodesets_it_says_how_to_get_one() -> None:

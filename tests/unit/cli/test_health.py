@@ -62,7 +62,7 @@ COMMANDS = {
     ("health", "run"): "Run a check now. With --wait, exit codes: 0 passed, 1 failed, 2",
     ("health", "pause"): "Begin no new drain or repair until resumed.",
     ("health", "resume"): "Act on findings again.",
-    ("health", "release"): "Take a node back without a test:",
+    ("health", "release"): "Return a node to service without a test:",
 }
 
 

@@ -14,8 +14,9 @@ from isthmus.domain.diagnosis.configuration import check_configuration, check_ja
 from isthmus.domain.diagnosis.contact import check_accounting, check_ping, check_rest
 from isthmus.domain.diagnosis.daemons import check_clocks, check_disks, check_keys, check_names
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts
-from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.finding import Finding, Fix
 from isthmus.domain.diagnosis.health import check_checks, check_out_of_service, check_policies
+from isthmus.domain.diagnosis.host import check_host
 from isthmus.domain.diagnosis.installation import check_serving
 from isthmus.domain.diagnosis.known import Check, Known
 from isthmus.domain.diagnosis.pods import check_claims, check_kubernetes_nodes, check_pods
@@ -29,7 +30,7 @@ from isthmus.domain.diagnosis.specs import (
     check_specification,
 )
 
-__all__ = ["ClusterFacts", "Facts", "Finding", "diagnose"]
+__all__ = ["ClusterFacts", "Facts", "Finding", "Fix", "diagnose"]
 
 _CHECKS: Final[tuple[Check, ...]] = (
     check_specification,
@@ -59,7 +60,7 @@ _CHECKS: Final[tuple[Check, ...]] = (
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
     """Find what is wrong, in the order in which it should be fixed."""
-    found = list(check_serving(facts))
+    found = [*check_host(facts), *check_serving(facts)]
     for cluster in facts.clusters:
         mine: list[Finding] = []
         for check in _CHECKS:

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact
-from isthmus.domain.diagnosis.finding import Finding
+from isthmus.domain.diagnosis.finding import Finding, Fix
 from isthmus.domain.diagnosis.known import Known, about
 from isthmus.domain.diagnosis.sharedroot import waits_for_root
 from isthmus.domain.languages.prose import some
 from isthmus.domain.operator.jailedconfigs.updates import COMPLETED, WRITTEN
 from isthmus.model.meta import Condition, condition
 
+_APPLIED: Final = "ConfigApplied"
 _DELIVERING: Final = "Delivering"
 _REFUSED: Final = "Slurm rejects its new configuration and keeps the old one"
 _NOT_APPLIED: Final = {
@@ -25,11 +26,11 @@ _ON_ITS_WAY: Final = 120.0
 def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
     """Check whether Slurm takes its configuration, and every daemon has it. It is on its way for a while."""
     del facts, known
+    if is_on_its_way(cluster):
+        return
     namespace = cluster.key.namespace
     for part in cluster.parts:
-        applied = condition(part.conditions, "ConfigApplied")
-        if applied and applied.status == "False" and _is_on_its_way(applied, cluster):
-            return
+        applied = condition(part.conditions, _APPLIED)
         if applied and applied.status == "False":
             yield Finding(
                 area="configuration",
@@ -39,7 +40,7 @@ def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> It
                 remedy=(
                     f"correct it: kubectl edit -n {namespace} {cluster.kind.lower()} {cluster.key.name}",
                     (
-                        f"what slurmctld said: kubectl logs -n {namespace}"
+                        f"see the log of slurmctld: kubectl logs -n {namespace}"
                         f" -l app.kubernetes.io/component=controller -c slurmctld --tail=20"
                     ),
                 ),
@@ -52,20 +53,26 @@ def check_configuration(cluster: ClusterFacts, facts: Facts, known: Known) -> It
     if behind:
         yield Finding(
             area="configuration",
-            what=f"{some(behind)} has another slurm.conf than the cluster should have",
+            what=f"{some(behind)} does not have the cluster's current slurm.conf",
             where=f"ConfigMap {namespace}/{cluster.controller}-config",
             why="it was changed minutes ago: reconfiguring failed, or kubelet does not update the pod's files",
             remedy=(
                 f"isthmus cluster exec {cluster.key.name} -n {namespace} -- scontrol reconfigure",
                 f"kubectl logs -n {namespace} {behind[0]} --all-containers --tail=20",
             ),
+            fix=Fix("reconfigure", f"let Slurm of {cluster.key} read its configuration again", str(cluster.key)),
         )
 
 
-def _is_on_its_way(applied: Condition, cluster: ClusterFacts) -> bool:
-    """Whether a configuration is merely being delivered, and not for too long."""
+def is_on_its_way(cluster: ClusterFacts) -> bool:
+    """Whether files and keys are merely being delivered, and not for too long."""
+    applied = (condition(part.conditions, _APPLIED) for part in cluster.parts)
+    return any(it is not None and _is_new(it, cluster) for it in applied)
+
+
+def _is_new(applied: Condition, cluster: ClusterFacts) -> bool:
     since = applied.last_transition_time
-    if applied.reason != _DELIVERING:
+    if applied.status != "False" or applied.reason != _DELIVERING:
         return False
     return cluster.now is None or since is None or cluster.now - since.timestamp() < _ON_ITS_WAY
 

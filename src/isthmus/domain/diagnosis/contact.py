@@ -94,7 +94,7 @@ def check_ping(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
         why = f"{name} is not ready; {why}"
     yield Finding(
         area=area,  # type: ignore[arg-type] # one of the four above
-        what="slurmctld does not answer to the cluster's own tools",
+        what="slurmctld does not answer the cluster's own tools",
         where=f"{cluster.kind} {cluster.key}",
         why=f"{why} ({said.strip().splitlines()[-1] if said.strip() else 'it printed nothing'})",
         remedy=(logs,),

@@ -7,6 +7,7 @@ import msgspec
 from isthmus.model.base import EMPTY
 from isthmus.model.health import HealthPolicy, NodeHealth
 from isthmus.model.meta import Condition, Key
+from isthmus.model.policy import BridgePolicy
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +60,8 @@ class PodFact(Fact, frozen=True):
     component: str
     part: str = ""
     """The name of the custom resource that it is of."""
+    main: str = ""
+    """The container that commands run in unless they name one."""
     ready: bool = False
     phase: str = "Running"
     node: str = ""
@@ -178,6 +181,70 @@ class ReturnedFact(Fact, frozen=True):
     why: str
 
 
+class SecretFact(Fact, frozen=True):
+    """A Secret with something that expires: a certificate, or a token."""
+
+    key: Key
+    trouble: str = ""
+    """Why what is in it cannot be used."""
+    left: float | None = None
+    """For how many seconds it is still good; None for what does not expire."""
+
+
+class WebhookFact(Fact, frozen=True):
+    kind: str
+    name: str
+    trusts: bool = True
+    """Whether the API server trusts the authority that signs for the bridge."""
+
+
+class BridgeFacts(Fact, frozen=True):
+    """An installation of the bridge."""
+
+    key: Key
+    """Its namespace, and the prefix of its names."""
+    pods: tuple[PodFact, ...] = ()
+    """`component` is scheduler, controllers, admission or all."""
+    webhooks: tuple[WebhookFact, ...] = ()
+    certificate: SecretFact | None = None
+    token: SecretFact | None = None
+    slurm: str = ""
+    """The URL of its slurmrestd."""
+
+
+class LocalNodeFact(Fact, frozen=True):
+    """A node of a local cluster: whether its machine is on, and what should run there and does not."""
+
+    name: str
+    machine: str = "on"
+    stopped: tuple[str, ...] = ()
+
+
+class LocalClusterFact(Fact, frozen=True):
+    """A cluster of this machine."""
+
+    name: str
+    nodes: tuple[LocalNodeFact, ...] = ()
+    published: bool = True
+    """Whether its ports lead somewhere."""
+    trouble: str = ""
+    """Why it could not be looked at."""
+
+
+class HostFacts(Fact, frozen=True):
+    """What is known of the machine on which the doctor runs."""
+
+    clusters: tuple[LocalClusterFact, ...] = ()
+    full: Mapping[str, float] = {}
+    """GiB that are free, by directory, where they are too few."""
+    watches: int | None = None
+    """How many inotify instances a user may have, where that is too few for local clusters."""
+    token_left: float | None = None
+    """For how many seconds SLURM_JWT is still good."""
+    ping: Answer | None = None
+    """Of `scontrol ping`, where this machine has Slurm's commands."""
+
+
 class CheckFact(Fact, frozen=True):
     """An ActiveCheck; `error` is why its last run says nothing about nodes."""
 
@@ -195,6 +262,17 @@ class Facts(Fact, frozen=True):
     """Kubernetes nodes that are not ready, and what is said of them."""
     returned: tuple[ReturnedFact, ...] = ()
     """Of the last hour."""
+    bridges: tuple[BridgeFacts, ...] | None = None
+    external: tuple[str, ...] = ()
+    """Kubernetes nodes that are labelled as external nodes of Slurm, by their names there."""
+    miscounted: Mapping[str, str] = EMPTY
+    """Kubernetes nodes whose devices Slurm counts otherwise than their drivers, and how."""
+    unserved: tuple[str, ...] = ()
+    """Pods for Slurm that wait while there is no bridge."""
+    bridge_policies: tuple[BridgePolicy, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    """Labels by namespace."""
+    host: HostFacts = HostFacts()
     checkers: tuple[OperatorFact, ...] | None = None
     """Who leads soperatorchecks."""
     checks: tuple[CheckFact, ...] = ()

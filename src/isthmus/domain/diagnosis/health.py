@@ -35,7 +35,7 @@ def check_out_of_service(cluster: ClusterFacts, facts: Facts, known: Known) -> I
         why=first.status.message or _checks(first),
         remedy=(
             f"see what was found and tried: isthmus health {first.spec.node} -n {cluster.key.namespace}",
-            f"when it is mended: isthmus health release {first.spec.node} -n {cluster.key.namespace}",
+            f"when it is repaired: isthmus health release {first.spec.node} -n {cluster.key.namespace}",
         ),
         grave=False,
     )
@@ -51,7 +51,9 @@ def check_checks(facts: Facts) -> Iterator[Finding]:
             area="health",
             what=f"soperatorchecks does not run: {_number(facts.checks)} not run, and bad nodes stay in use",
             where="Deployment soperatorchecks",
-            why=f"the last one has been silent for {last:.0f} s" if last is not None else "it has no Lease",
+            why=f"the last one has not renewed its Lease for {last:.0f} s"
+            if last is not None
+            else "it has no Lease",
             remedy=(
                 "look for it: kubectl get pods -A -l app.kubernetes.io/name=soperatorchecks",
                 f"or install it: {_INSTALL}",
@@ -62,7 +64,7 @@ def check_checks(facts: Facts) -> Iterator[Finding]:
         if check.error:
             yield Finding(
                 area="health",
-                what=f"the check {check.key.name} fails by itself: it says nothing about nodes",
+                what=f"the check {check.key.name} itself has an error, so its results say nothing about nodes",
                 where=f"ActiveCheck {check.key}",
                 why=check.error,
                 remedy=(
@@ -96,7 +98,7 @@ def check_policies(facts: Facts) -> Iterator[Finding]:
                 area="health",
                 what=f"a storm: {storm}",
                 where=f"HealthPolicy {policy.metadata.key}",
-                why="a check that condemns many nodes at once is itself suspect, so its findings are not acted on",
+                why="a check that fails on many nodes at once is itself suspect, so its findings are ignored",
                 remedy=(
                     f"see what it found: isthmus health -n {policy.metadata.namespace}",
                     "fix the check or what it depends on; repair resumes limits.storm.cooldown after it ends",

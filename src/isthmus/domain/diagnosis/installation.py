@@ -44,8 +44,8 @@ def _kinds(facts: Facts) -> Iterator[Finding]:
                 area="kinds",
                 what=f"{kind.name} is older than this program: it lacks {some(kind.lacks, 4)}",
                 where=f"CustomResourceDefinition {kind.name}",
-                why="helm does not update installed custom resource definitions; missing fields are rejected",
-                remedy=(f"isthmus operator crds | kubectl apply --server-side -f - # then: {_INSTALL}",),
+                why="the installed chart is older; missing fields are rejected",
+                remedy=(f"update it: {_INSTALL}",),
             )
 
 
@@ -57,7 +57,9 @@ def _operator(facts: Facts) -> Iterator[Finding]:
     else:
         last = min(facts.operators, key=lambda it: it.renewed if it.renewed is not None else float("inf"))
         since = (
-            f"has been silent for {last.renewed:.0f} s" if last.renewed is not None else "never renewed its Lease"
+            f"has not renewed its Lease for {last.renewed:.0f} s"
+            if last.renewed is not None
+            else "never renewed its Lease"
         )
         why = f"the last one, {last.holder or 'nobody'}, {since}"
     yield Finding(

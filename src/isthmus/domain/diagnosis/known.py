@@ -49,10 +49,19 @@ class Known:
     @property
     def slurmctld(self) -> bool:
         """Whether it is known why slurmctld does not answer. At first it waits for slurmdbd."""
-        pods = [it for it in self._cluster.pods if it.component == "controller"]
-        if self.explains_kind("Controller") or any(map(self.explains_pod, pods)):
+        if self.explains_kind("Controller") or any(map(self.explains_pod, _controllers(self._cluster))):
             return True
-        return self.has("accounting") and not any(it.ready for it in pods)
+        return self.has("accounting") and not any(it.ready for it in _controllers(self._cluster))
+
+
+def lacks_slurmctld(cluster: ClusterFacts) -> bool:
+    """Whether no slurmctld of ours is ready: then slurmrestd ends, again and again."""
+    pods = _controllers(cluster)
+    return bool(pods) and not any(it.ready for it in pods)
+
+
+def _controllers(cluster: ClusterFacts) -> list[PodFact]:
+    return [it for it in cluster.pods if it.component == "controller" and not stands_in(it)]
 
 
 Check = Callable[[ClusterFacts, Facts, Known], Iterator[Finding]]

@@ -6,7 +6,7 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClaimFact, ClusterFacts, Ending, Facts, Hold, PodFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about_pod, stands_in
+from isthmus.domain.diagnosis.known import Known, about_pod, lacks_slurmctld, stands_in
 from isthmus.domain.languages.prose import some
 
 _IMAGE_REASONS: Final = frozenset(
@@ -92,6 +92,8 @@ def check_pods(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Fi
             continue
         if cause := _cause(pod, facts):
             key, tell = cause
+            if key[0] == "crash" and pod.component == "restapi" and lacks_slurmctld(cluster):
+                continue
             groups.setdefault(key, (tell, []))[1].append(pod)
     for tell, pods in groups.values():
         yield tell(cluster, pods)
@@ -131,7 +133,7 @@ def _unplaced(cluster: ClusterFacts, pods: Sequence[PodFact], *, facts: Facts) -
         remedy.insert(0, "ask for less (resources), have fewer of them (size), or add nodes")
     return Finding(
         area="placing",
-        what=f"no node takes {_named(pods)}",
+        what=f"no node can run {_named(pods)}",
         where=_where(cluster, pods),
         why=pod.unplaced,
         remedy=tuple(remedy),

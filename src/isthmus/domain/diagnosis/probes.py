@@ -34,16 +34,20 @@ true
 """
 
 ASK: Final = r"""
+answers=$(mktemp -d)
 ask() {
     what=$1; shift
     said=$(timeout 10 "$@" 2>&1)
-    printf '%s\t%s\t%s\n' "$what" "$?" "$(printf '%s' "$said" | base64 -w 0)"
+    printf '%s\t%s\t%s\n' "$what" "$?" "$(printf '%s' "$said" | base64 -w 0)" > "$answers/$what"
 }
-ask ping scontrol ping
-ask nodes scontrol -o show nodes
-ask jobs squeue -h -a -r -o %T
-[ "$1" = accounting ] && ask database sacctmgr -n -P show cluster format=cluster
-true
+# All at the same time: a slurmctld that hangs lets each of them wait for as long as it may.
+ask ping scontrol ping &
+ask nodes scontrol -o show nodes &
+ask jobs squeue -h -a -r -o %T &
+[ "$1" != accounting ] || ask database sacctmgr -n -P show cluster format=cluster &
+wait
+cat "$answers"/*
+rm -r "$answers"
 """
 
 _FIELD: Final = re.compile(r"(?:^|\s)(NodeName|State|Reason)=")

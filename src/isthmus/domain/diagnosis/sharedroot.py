@@ -92,7 +92,7 @@ def _hints(message: str, cluster: ClusterFacts) -> Iterator[str]:
         yield "check spec.populateJail.image, and imagePullSecrets there; once changed, it is retried automatically"
     if any(word in message for word in ("too small", "is full", "inodes")):
         yield "enlarge the claim (spec.resources.requests.storage), if its class allows that"
-    if "finds no node" in message:
+    if "cannot be scheduled" in message:
         yield "compare spec.populateJail.k8sNodeFilterName and its filter with: kubectl get nodes --show-labels"
     if "has not created the pod" in message:
         yield f"a policy may refuse it (Pod Security): kubectl describe -n {namespace} job {_job(cluster)}"

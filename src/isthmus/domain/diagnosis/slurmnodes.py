@@ -70,7 +70,7 @@ def check_states(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[
         listed = fold(tuple(node.name for node in nodes))
         state, why, grave = {
             "invalid": (
-                "registered with less than they promised (INVALID_REG)",
+                "registered with fewer resources than configured (INVALID_REG)",
                 reason or "a node has fewer CPUs or less memory than its NodeSet says",
                 True,
             ),

@@ -9,7 +9,7 @@ from typing import Final
 
 from isthmus.domain.diagnosis.facts import ClusterFacts, Facts, PartFact
 from isthmus.domain.diagnosis.finding import Finding
-from isthmus.domain.diagnosis.known import Known, about
+from isthmus.domain.diagnosis.known import Known, about, lacks_slurmctld
 from isthmus.domain.kube.conditions import DEGRADED, READY
 from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.languages.prose import some
@@ -32,11 +32,11 @@ _REMEDIES: Final = (
         "it is the password of the database: see storageConfig, or externalDB of a cluster",
     ),
     ("exceeded quota", "raise the quota, or ask for less: kubectl describe -n {namespace} resourcequota"),
-    ("failed quota", "the quota wants pods to ask for resources: set them (resources), or change the quota"),
+    ("failed quota", "the quota requires pods to request resources: set them (resources), or change the quota"),
     (
         "violates PodSecurity",
         (
-            "let the namespace take such pods:"
+            "allow such pods in the namespace:"
             " kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
         ),
     ),
@@ -181,6 +181,8 @@ def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator
 def _unexplained(cluster: ClusterFacts, known: Known) -> Iterator[PartFact]:
     seen: set[str] = set()
     for part in cluster.parts:
+        if part.kind == "RestApi" and UNCREATED not in _wrong(part) and lacks_slurmctld(cluster):
+            continue
         if _wrong(part) and about(part) not in seen and not known.explains(part):
             seen.add(about(part))
             yield part

@@ -89,7 +89,7 @@ def test_checks_without_their_process_are_grave() -> None:
     (it,) = found(checks=(GPU, GPU), checkers=(SILENT,))
     assert it.grave
     assert "2 checks are not run" in it.what
-    assert it.why == "the last one has been silent for 90 s"
+    assert it.why == "the last one has not renewed its Lease for 90 s"
     (it,) = found(checks=(CheckFact(key=GPU.key, error="no such file"),), checkers=())
     assert it.why == "it has no Lease"
     assert found(checkers=()) == (), "where nothing is to be checked, nobody is missed"
@@ -98,7 +98,7 @@ def test_checks_without_their_process_are_grave() -> None:
 
 def test_a_check_that_only_errors_is_named() -> None:
     (it,) = found(checks=(GPU, CheckFact(key=Key("hpc", "nccl"), error="w1: nvidia-smi: not found")))
-    assert "nccl fails by itself" in it.what
+    assert "nccl itself has an error" in it.what
     assert it.why == "w1: nvidia-smi: not found"
     assert "isthmus health run nccl --wait -n hpc" in it.remedy[-1]
 

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from isthmus.kube.client import Client
 
@@ -16,31 +16,58 @@ T = TypeVar("T")
 
 def with_client(work: "Callable[[Client], Awaitable[T]]", kubeconfig: Path | None) -> T:
     """Do something with a client of the Kubernetes that is meant."""
-    import asyncio
-
     from isthmus.kube import config
     from isthmus.kube.client import Client
 
-    async def run() -> T:
-        async with Client(config.load(kubeconfig or _local_kubeconfig())) as client:
+    async def connected() -> T:
+        async with Client(config.load(kubeconfig or local_kubeconfig())) as client:
             return await work(client)
 
+    return run(connected())
+
+
+def run(work: "Coroutine[Any, Any, T]") -> T:
+    """Do it; who presses Ctrl-C ends it, without a traceback."""
+    import asyncio
+
     try:
-        return asyncio.run(run())
+        return asyncio.run(work)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _local_kubeconfig() -> Path | None:
+def is_set_up(kubeconfig: Path | None) -> bool:
+    """Whether anything here names a Kubernetes; there is none on most login nodes."""
+    import os
+
+    if kubeconfig or os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return True
+    return _usual_kubeconfig().exists() or local_kubeconfig() is not None
+
+
+def namespace(kubeconfig: Path | None) -> str:
+    """The namespace that the kubeconfig means."""
+    from isthmus.kube import config
+
+    return config.load(kubeconfig or local_kubeconfig()).namespace
+
+
+def local_kubeconfig() -> Path | None:
     """Take the cluster of this machine where nothing else is set up, and there is just one."""
     import os
 
     if os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST"):
         return None
-    if (Path(os.environ.get("HOME", "/")) / ".kube" / "config").exists():
+    if _usual_kubeconfig().exists():
         return None
     here = list(_local_clusters())
     return here[0] if len(here) == 1 else None
+
+
+def _usual_kubeconfig() -> Path:
+    import os
+
+    return Path(os.environ.get("HOME", "/")) / ".kube" / "config"
 
 
 def _local_clusters() -> "Iterator[Path]":

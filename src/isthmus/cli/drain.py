@@ -1,0 +1,71 @@
+"""`isthmus drain NODE...` and `isthmus resume NODE...`: no new jobs of Slurm on a node, and jobs again."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.cli.bridge import Config, SlurmRestApi
+from isthmus.cli.completion import complete_nodes
+from isthmus.cli.flags import Kubeconfig
+from isthmus.cli.query import Cluster, Sources, complain, query
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from isthmus.inspect.worlds import Observation
+
+_Nodes = Annotated[
+    list[str],
+    typer.Argument(
+        help="Nodes, by their names in Slurm or in Kubernetes.", metavar="NODE...", autocompletion=complete_nodes
+    ),
+]
+
+
+def drain(
+    nodes: _Nodes,
+    *,
+    reason: Annotated[
+        str,
+        typer.Option("--reason", "-r", help="Why they are not to be used, for others to read.", metavar="TEXT"),
+    ],
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until no job is left on them.")] = False,
+    cluster: Cluster = "",
+    config: Config = None,
+    slurm_rest_api: SlurmRestApi = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Drain nodes in Slurm: jobs that run there end in peace, and no others start.
+
+    Pods of Kubernetes stay; to move them too, use kubectl drain, which drains the node in Slurm first.
+    """
+    from isthmus.inspect import drains, worlds
+
+    def told(busy: "Sequence[str]") -> None:
+        complain(f"jobs are still on {', '.join(busy)}")
+
+    async def change(observed: "Observation") -> tuple[str, ...]:
+        return await drains.drain(observed, nodes, reason, wait=told if wait else None)
+
+    where = Sources(config, slurm_rest_api, kubeconfig, cluster)
+    for name in query(change, where, kinds=worlds.NODE_KINDS):
+        typer.echo(f"node/{name} {'drained' if wait else 'drains'}")
+
+
+def resume(
+    nodes: _Nodes,
+    *,
+    cluster: Cluster = "",
+    config: Config = None,
+    slurm_rest_api: SlurmRestApi = None,
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Let Slurm use nodes again that were drained or down."""
+    from isthmus.inspect import drains, worlds
+
+    async def change(observed: "Observation") -> tuple[str, ...]:
+        return await drains.resume(observed, nodes)
+
+    where = Sources(config, slurm_rest_api, kubeconfig, cluster)
+    for name in query(change, where, kinds=worlds.NODE_KINDS):
+        typer.echo(f"node/{name} resumed")
