@@ -1,24 +1,29 @@
 /*
- * isthmus-complete: ends jobs of the bridge with the exit status of their pods.
+ * isthmus-complete: makes the calls to slurmctld that the bridge needs and slurmrestd lacks.
  *
  *     isthmus-complete ADDRESS PORT
  *
  *     POST /jobs/7/complete?cluster=CLUSTER&status=256 HTTP/1.1
  *     X-SLURM-USER-TOKEN: TOKEN
  *
- * slurmrestd can cancel a job and no more; that a job COMPLETED or FAILED is told to slurmctld by a call of libslurm.
- * This program makes that call with the token that came with the request, as slurmrestd does: it has no key and no
- * rights of its own, and slurmctld decides who may do what. It ends only running jobs whose marker names the cluster.
+ *     POST /jobs/allocate HTTP/1.1          {"name":"web","min_nodes":1,…} (allocate.c)
  *
- *     accept ─► fork ─► read a request ─► load the job ─► check its marker ─► complete it ─► answer
- *                            ▲                                                                 │
- *                            └─────────────────────────────────────────────────────────────────┘
+ * slurmrestd can cancel a job and no more; that a job COMPLETED or FAILED is told to slurmctld by a call of libslurm.
+ * And it cannot tell which nodes a job got when it was submitted. This program makes these calls with the token that
+ * came with the request, as slurmrestd does: it has no key and no rights of its own, and slurmctld decides who may do
+ * what. It ends only running jobs whose marker names the cluster.
+ *
+ *     accept ─► fork ─► read a request ─┬─► load the job ─► check its marker ─► complete it ─┬─► answer
+ *                            ▲          └─► fill in a job ─► allocate it ────────────────────┘      │
+ *                            └──────────────────────────────────────────────────────────────────────┘
  *
  * Each connection has a process of its own, so that tokens are forgotten with it, and a call that hangs or libslurm's
  * habit of ending the process on errors harm no other. The status is one of wait(2): 256 is exit code 1, 9 is
  * signal 9.
  */
 #define _GNU_SOURCE
+#include "complete.h"
+
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
@@ -37,24 +42,27 @@
 #include <unistd.h>
 
 enum {
-	MAX_REQUEST = 16384,
+	MAX_REQUEST = 65536,
 	MAX_CHILDREN = 32,
 	READ_WITHIN_S = 5,
 	/* Longer than the bridge lets a connection rest before it uses it again. */
-	REST_WITHIN_S = 15,
+	REST_WITHIN_S = 330,
 	/* libslurm waits 10 s for an answer (MessageTimeout), and it is asked twice. */
 	ANSWER_WITHIN_S = 30,
 };
 
 #define BEGINNING "POST /jobs/"
+#define ALLOCATE "POST /jobs/allocate HTTP/1.1"
 #define TOKEN_HEADER "x-slurm-user-token:"
+#define LENGTH_HEADER "content-length:"
 #define TOKEN_SIGNS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 
 struct request {
-	uint32_t job_id;
+	uint32_t job_id; /* 0 for an allocation */
 	uint32_t status;
 	char cluster[64];
 	char *token;
+	char *body;
 };
 
 static int listener;
@@ -68,9 +76,7 @@ static void stop(int signal_number)
 	shutdown(listener, SHUT_RD);
 }
 
-/* Refuses as slurmrestd does, with Slurm's error number, and ends this process. The token is in no answer. */
-static void __attribute__((noreturn, format(printf, 4, 5)))
-answer(int peer, int code, int error, const char *format, ...)
+void answer(int peer, int code, int error, const char *format, ...)
 {
 	char text[512], body[640];
 	va_list values;
@@ -95,8 +101,19 @@ answer(int peer, int code, int error, const char *format, ...)
 	_exit(0);
 }
 
-/* Returns where the first line ends. */
-static char *read_request(int peer, char *text, size_t size)
+/* Returns what stands behind a header. */
+static char *find_header(char *headers, const char *name)
+{
+	for (char *line = headers; line; line = strstr(line, "\r\n")) {
+		line += strspn(line, "\r\n");
+		if (strncasecmp(line, name, strlen(name)) == 0)
+			return line + strlen(name) + strspn(line + strlen(name), " \t");
+	}
+	return NULL;
+}
+
+/* Returns where the first line ends. The headers end with an empty line, behind which the body stands. */
+static char *read_request(int peer, char *text, size_t size, char **body)
 {
 	size_t used = 0;
 
@@ -110,11 +127,18 @@ static char *read_request(int peer, char *text, size_t size)
 		text[used] = '\0';
 		if (strlen(text) != used)
 			answer(peer, 400, 0, "the request contains a zero byte");
-		const char *end = strstr(text, "\r\n\r\n");
-		if (end && end[4] != '\0')
+		char *end = strstr(text, "\r\n\r\n");
+		if (!end)
+			continue;
+		*body = end + strlen("\r\n\r\n");
+		end[2] = '\0';
+		const char *length = find_header(text, LENGTH_HEADER);
+		size_t expected = length ? strtoul(length, NULL, 10) : 0, there = strlen(*body);
+		if (there > expected)
 			answer(peer, 400, 0, "there is something after the request");
-		if (end)
+		if (there == expected)
 			return strstr(text, "\r\n");
+		end[2] = '\r';
 	}
 	answer(peer, 431, 0, "the request is larger than %zu bytes", size);
 }
@@ -137,50 +161,58 @@ static bool is_wait_status(uint32_t status)
 
 static char *find_token(char *headers)
 {
-	for (char *line = headers; line; line = strstr(line, "\r\n")) {
-		line += strspn(line, "\r\n");
-		if (strncasecmp(line, TOKEN_HEADER, strlen(TOKEN_HEADER)) != 0)
-			continue;
-		char *token = line + strlen(TOKEN_HEADER);
-		token += strspn(token, " \t");
-		size_t length = strspn(token, TOKEN_SIGNS);
-		if (length == 0 || token[length + strspn(token + length, " \t")] != '\r')
-			return NULL;
-		token[length] = '\0';
-		return token;
-	}
-	return NULL;
+	char *token = find_header(headers, TOKEN_HEADER);
+	size_t length = token ? strspn(token, TOKEN_SIGNS) : 0;
+
+	if (length == 0 || token[length + strspn(token + length, " \t")] != '\r')
+		return NULL;
+	token[length] = '\0';
+	return token;
 }
 
-static void parse(int peer, char *text, struct request *request)
+static void parse_completion(int peer, const char *line, struct request *request)
 {
 	char job[11], status[6];
-	char *headers = read_request(peer, text, MAX_REQUEST);
 	int end = 0;
 
-	if (!headers)
-		_exit(0);
-	*headers = '\0';
 	/* A space would stand for any number of them. */
-	if (strncmp(text, BEGINNING, strlen(BEGINNING)) == 0)
-		sscanf(text, BEGINNING "%10[0-9]/complete?cluster=%63[0-9A-Za-z.-]&status=%5[0-9]%n", job,
+	if (strncmp(line, BEGINNING, strlen(BEGINNING)) == 0)
+		sscanf(line, BEGINNING "%10[0-9]/complete?cluster=%63[0-9A-Za-z.-]&status=%5[0-9]%n", job,
 		       request->cluster, status, &end);
-	if (end == 0 || strcmp(text + end, " HTTP/1.1") != 0)
-		answer(peer, 404, 0, "the only call is POST /jobs/JOB/complete?cluster=CLUSTER&status=STATUS");
+	if (end == 0 || strcmp(line + end, " HTTP/1.1") != 0)
+		answer(peer, 404, 0, "the only calls are POST /jobs/allocate and "
+				     "POST /jobs/JOB/complete?cluster=CLUSTER&status=STATUS");
 	if (!is_number(job, MAX_FED_JOB_ID, &request->job_id) || request->job_id == 0)
 		answer(peer, 400, 0, "%s is not a job id", job);
 	if (!is_number(status, 0xffff, &request->status) || !is_wait_status(request->status))
 		answer(peer, 400, 0, "%s is not a wait status; use CODE * 256 or SIGNAL", status);
+	if (*request->body)
+		answer(peer, 400, 0, "there is something after the request");
+}
+
+static void parse(int peer, char *text, struct request *request)
+{
+	char *headers = read_request(peer, text, MAX_REQUEST, &request->body);
+
+	if (!headers)
+		_exit(0);
+	*headers = '\0';
+	if (strcmp(text, ALLOCATE) != 0)
+		parse_completion(peer, text, request);
 	request->token = find_token(headers + 1);
 	if (!request->token)
 		answer(peer, 401, 0, "there is no usable X-SLURM-USER-TOKEN");
 }
 
-static void __attribute__((noreturn)) refuse(int peer, uint32_t job_id, int error)
+void refuse(int peer, uint32_t job_id, int error)
 {
 	bool unknown = error == SLURM_PROTOCOL_AUTHENTICATION_ERROR || error == ESLURM_AUTH_CRED_INVALID;
 
-	answer(peer, unknown ? 401 : 500, error, "job %u: %s", job_id, slurm_strerror(error));
+	char job[32] = "";
+
+	if (job_id)
+		snprintf(job, sizeof(job), "job %u: ", job_id);
+	answer(peer, unknown ? 401 : 500, error, "%s%s", job, slurm_strerror(error));
 }
 
 /* Where 24.11 takes a job id, 26.05 takes a step id that names the job alone. The compiler tells by the prototype. */
@@ -242,7 +274,7 @@ static void check(int peer, const struct request *request)
 }
 
 /* libslurm takes long to start, so it stays for the requests that follow. It knows one token only: whoever comes with
- * another is not answered, and asks again on a connection of its own. */
+ * another is told to ask again on a connection of its own. */
 static void start_with(int peer, const char *token)
 {
 	static char current[MAX_REQUEST];
@@ -250,7 +282,7 @@ static void start_with(int peer, const char *token)
 	if (strcmp(token, current) == 0)
 		return;
 	if (*current)
-		_exit(0);
+		answer(peer, 421, 0, "this connection is for another token");
 	strcpy(current, token);
 	if (setenv("SLURM_JWT", current, 1) != 0)
 		answer(peer, 500, 0, "out of memory");
@@ -275,6 +307,10 @@ static void __attribute__((noreturn)) serve(int peer)
 		sigprocmask(SIG_BLOCK, &term, NULL);
 		alarm(ANSWER_WITHIN_S);
 		start_with(peer, request.token);
+		if (request.job_id == 0) {
+			allocate(peer, request.body);
+			continue;
+		}
 		check(peer, &request);
 		if (complete(request.job_id, request.status) != SLURM_SUCCESS)
 			refuse(peer, request.job_id, errno);

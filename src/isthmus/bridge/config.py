@@ -45,7 +45,8 @@ class Config(msgspec.Struct, frozen=True, rename="camel"):
     slurm_rest_api: values.Endpoints = ()
     """One slurmrestd, or several that stand in for each other."""
     slurm_completer: values.Endpoints = ()
-    """Where `isthmus-complete` is, which ends jobs as COMPLETED or FAILED; without it, they are cancelled."""
+    """Where `isthmus-complete` is, which starts jobs and tells their nodes, and ends them as COMPLETED or FAILED;
+    without it, a call more tells their nodes, and they are cancelled."""
     slurm_jwt_file: values.AbsolutePath = TOKEN_FILE
     slurm_tls_directory: values.AbsolutePath | None = None
     """Holds `ca.crt`, which verifies slurmrestd, and optionally `tls.crt` and `tls.key`, our own certificate."""
@@ -67,8 +68,12 @@ class Config(msgspec.Struct, frozen=True, rename="camel"):
     """The effect of the taint that keeps other pods away from nodes of Slurm; None for no taint."""
     gres: values.Gres = EMPTY
     """GRES by extended resource; an empty GRES if Slurm does not count it."""
+    device_profiles: values.DeviceProfiles = ()
+    """Devices of drivers (DRA) that are a GRES of their own; all others are `gpu:DRIVER`."""
     feature_labels: values.LabelKeys = ()
     """Labels of Kubernetes nodes whose values are features of their external nodes in Slurm."""
+    nodes_on_demand: values.Switch = False
+    """Whether pods that wait because Slurm has too few nodes are Unschedulable, for autoscalers of machines."""
     features: Features = Features()
 
     @property
@@ -123,10 +128,12 @@ def load(
 ) -> Config:
     """Read the settings; `overrides` has keys of the file, and `features.secureMetrics` for those within.
 
-    A file that is named must be there; the one at the usual place need not.
+    A file that is named must be there; the one at the usual place need not. None and "" stand for flags that were
+    not given.
     """
     file = _file(path or PATH) if path or PATH.exists() else None
-    flags = _Layer("the command line", {key: _Given(key, value) for key, value in overrides.items()})
+    given = {key: _Given(key, value) for key, value in overrides.items() if value not in {None, ""}}
+    flags = _Layer("the command line", given)
     settings: dict[str, Any] = {}
     for layer in filter(None, (file, _environment(environ), flags)):
         settings |= layer.checked()
@@ -207,7 +214,7 @@ def _explain(error: str, value: object) -> tuple[str, str]:
 
 
 def _hint(kind: Any) -> str:
-    """Return what a type's description tells people to write."""
+    """Return the expected format from a type's description."""
     metas = (it for part in (kind, *get_args(kind)) for it in getattr(part, "__metadata__", ()))
     return next(str(it.description) for it in metas if it.description)
 

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from isthmus.domain.languages import cel
+from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
 from isthmus.model.pod import LabelSelector, Requirement
 
@@ -59,6 +61,38 @@ Endpoints = Annotated[
 Gres = Annotated[
     Mapping[_Resource, Annotated[str, _whole(rf"({_GRES}(:{_GRES})?)?")]],
     Meta(description="for each extended resource its GRES, such as nvidia.com/gpu: gpu"),
+]
+
+
+class _Backend(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How Slurm counts devices: each with an index of its own, under the name of a GRES.
+
+    CPUs (core-bitmap) are known by their driver: profiles of slurm-bridge that name them are read and not needed.
+    """
+
+    type: Literal["indexed-gres", "core-bitmap"] = "indexed-gres"
+    gres_name: Annotated[str, _whole(_GRES)] = "gpu"
+
+
+class DeviceProfile(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Devices of a driver that are a GRES of their own, as slurm-bridge writes it."""
+
+    name: Annotated[str, _whole(_GRES)]
+    driver: Annotated[str, _whole(rf"(?=.{{1,63}}\Z){_SUBDOMAIN}")]
+    selector: str = ""
+    backend: _Backend = _Backend()
+
+    def __post_init__(self) -> None:
+        if self.selector:
+            try:
+                cel.compiled(self.selector)
+            except Terminal as error:
+                raise ValueError(error.what) from None
+
+
+DeviceProfiles = Annotated[
+    tuple[DeviceProfile, ...],
+    Meta(description="a list of profiles, such as [{name: a100, driver: gpu.nvidia.com, selector: CEL}]"),
 ]
 LabelKeys = Annotated[
     tuple[_LabelKey, ...], Meta(description="a list of keys of labels, such as [topology.kubernetes.io/zone]")

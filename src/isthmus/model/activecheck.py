@@ -15,7 +15,7 @@ from msgspec import Meta, field
 from isthmus.model.base import Data, Kind
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.schema import FreeForm, Rule, keyed_by, rules
-from isthmus.model.slinky import Conditions
+from isthmus.model.slinky import ReportedStatus
 from isthmus.model.soperator import GROUP
 
 VERSION: Final = "v1alpha1"
@@ -63,12 +63,12 @@ class CommentSlurmNode(Data, frozen=True):
 
 class UndrainSlurmNode(Data, frozen=True):
     drain_reason_prefix: _Prefix = ""
-    """Lift drains whose reason begins with this; without it, those of this check. Never one that a human made."""
+    """Only drains whose reason begins with this; without it, those of this check. Never those of others."""
 
 
 class Notify(Data, frozen=True):
     receivers: Annotated[tuple[_Name, ...], Meta(max_length=16)] = ()
-    """Which receivers of the HealthPolicy are told; all if empty."""
+    """Receivers of the HealthPolicy to notify; all if empty."""
 
 
 class Reactions(Data, frozen=True):
@@ -77,9 +77,9 @@ class Reactions(Data, frozen=True):
     drain_slurm_node: DrainSlurmNode | None = None
     comment_slurm_node: CommentSlurmNode | None = None
     undrain_slurm_node: UndrainSlurmNode | None = None
-    """Put nodes back into use that were drained (ours)."""
+    """Resume nodes that were drained (Isthmus only)."""
     notify: Notify | None = None
-    """Tell the receivers of the HealthPolicy (ours)."""
+    """Notify the receivers of the HealthPolicy (Isthmus only)."""
 
 
 class ContainerSpec(Data, frozen=True):
@@ -107,7 +107,7 @@ class K8sJobSpec(Data, frozen=True):
 
 class SlurmJobSpec(Data, frozen=True):
     job_container: ContainerSpec = ContainerSpec()
-    """No pod is made; of this, the variables are used."""
+    """No pod is created; only the variables are used."""
     munge_container: ContainerSpec = ContainerSpec()
     sbatch_script_ref_name: _Name | None = None
     """A ConfigMap whose key sbatch.sh is the script."""
@@ -115,16 +115,16 @@ class SlurmJobSpec(Data, frozen=True):
     each_worker_jobs: bool = False
     """One job on each usable worker, instead of one job that Slurm places."""
     max_number_of_jobs: _Count = 0
-    """With eachWorkerJobs: on so many workers, chosen anew for each run; 0 for all."""
+    """With eachWorkerJobs: on so many workers, chosen again for each run; 0 for all."""
     partition: _Word = ""
-    """Where jobs are submitted (ours). Without it, to `hidden` if that exists, else to Slurm's default."""
+    """Where jobs are submitted (Isthmus only). Without it, to `hidden` if that exists, else to Slurm's default."""
     user: _User = ""
-    """Who runs them (ours). Without it, soperatorchecks if Slurm knows that user, else root."""
+    """Who runs them (Isthmus only). Without it, soperatorchecks if Slurm knows that user, else root."""
 
 
 class ActiveCheckSpec(Data, frozen=True):
     name: _Name = ""
-    """What the first Job and the ConfigMap of the script are named after; without it, the check's own name."""
+    """Name of the first Job and of the script's ConfigMap; if empty, that of the check."""
     slurm_cluster_ref_name: _Name = ""
     """The SlurmCluster or Controller that is checked."""
     check_type: CheckType = "k8sJob"
@@ -132,19 +132,19 @@ class ActiveCheckSpec(Data, frozen=True):
     """Checks of the same namespace. A run starts only while the last run of each of them is complete."""
     schedule: _Schedule = DEFAULT_SCHEDULE
     suspend: bool = True
-    """Whether the schedule rests; the run after creation, and those that people start, do not."""
+    """Whether the schedule is suspended; the run after creation and manual runs still start."""
     run_after_creation: bool = True
     active_deadline_seconds: Annotated[int, Meta(ge=1, le=2_147_483_647)] = 1800
     """How long a run may take, waiting included; what is not over then is cancelled, and is an error."""
     successful_jobs_history_limit: _Count = 3
     failed_jobs_history_limit: _Count = 16
     jitter_seconds: Annotated[int, Meta(ge=0, le=86400)] = 0
-    """Spread the jobs of a run over so many seconds (ours); for slurmJob."""
+    """Spread the jobs of a run over so many seconds (Isthmus only); for slurmJob."""
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: FreeForm | None = None
     tolerations: tuple[FreeForm, ...] = ()
     pod_template_name_ref: _Name | None = None
-    """A PodTemplate that goes over the pod, field by field."""
+    """A PodTemplate that overrides the pod, field by field."""
     host_users: bool | None = None
     k8s_job_spec: K8sJobSpec = field(name="k8sJobSpec", default=K8sJobSpec())
     slurm_job_spec: SlurmJobSpec | None = None
@@ -185,7 +185,7 @@ class SlurmJobsStatus(Data, frozen=True):
 
 
 class CheckedNode(Data, frozen=True):
-    """How a node did in the last run that tested it."""
+    """Result of a node in the last run that tested it."""
 
     node: str
     result: NodeResult
@@ -197,15 +197,13 @@ class CheckedNode(Data, frozen=True):
     at: datetime | None = None
 
 
-class ActiveCheckStatus(Data, frozen=True):
+class ActiveCheckStatus(ReportedStatus, frozen=True):
     k8s_jobs_status: K8sJobsStatus = field(name="k8sJobsStatus", default=K8sJobsStatus())
     slurm_jobs_status: SlurmJobsStatus = SlurmJobsStatus()
     nodes: Annotated[tuple[CheckedNode, ...], Meta(max_length=MAX_NODES), keyed_by("node")] = ()
-    """Nodes that do not pass (ours). A node stays listed until it passes, or is gone."""
+    """Nodes that do not pass (Isthmus only). A node stays listed until it passes, or is gone."""
     passed: int = 0
-    """Nodes that passed in the last run (ours)."""
-    observed_generation: int = 0
-    conditions: Conditions = ()
+    """Nodes that passed in the last run (Isthmus only)."""
 
 
 class ActiveCheck(Data, frozen=True):
@@ -260,13 +258,13 @@ class CheckColumn(NamedTuple):
 COLUMNS: Final = (
     CheckColumn("Type", ".spec.checkType", "string", "Whether it runs pods or Slurm jobs"),
     CheckColumn("Init", ".spec.runAfterCreation", "boolean", "Whether it runs once after its creation"),
-    CheckColumn("Suspend", ".spec.suspend", "boolean", "Whether its schedule rests"),
+    CheckColumn("Suspend", ".spec.suspend", "boolean", "Whether its schedule is suspended"),
     CheckColumn("Schedule", ".spec.schedule", "string", "When it runs"),
     CheckColumn("K8s Status", ".status.k8sJobsStatus.lastJobStatus", "string", "The last Job of Kubernetes"),
     CheckColumn("Slurm Status", ".status.slurmJobsStatus.lastRunStatus", "string", "The last run in Slurm"),
     CheckColumn("Slurm Submit Time", ".status.slurmJobsStatus.lastRunSubmitTime", "string", "When that began"),
     CheckColumn("Slurm ID", ".status.slurmJobsStatus.lastRunId", "string", "The first Slurm job of that run"),
-    CheckColumn("Age", ".metadata.creationTimestamp", "date", "Since when it exists"),
+    CheckColumn("Age", ".metadata.creationTimestamp", "date", "Time since it was created"),
 )
 
 ACTIVE_CHECKS = Kind(ActiveCheck, f"{GROUP}/{VERSION}", "activechecks", "ActiveCheck")

@@ -45,7 +45,7 @@ class ScheduleEntry(Data, frozen=True):
 
 
 class Autoscale(Data, frozen=True):
-    """Nodes are started when Slurm gives them to jobs, and released when they have been idle (ours)."""
+    """Nodes are started when Slurm gives them to jobs, and released when they have been idle (Isthmus only)."""
 
     min: _Nodes = 0
     """Nodes that are on at all times, with or without jobs."""

@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object, ObjectMeta
 from isthmus.model.schema import IntOrString, Rule, keyed_by, rules
-from isthmus.model.slinky import Conditions
+from isthmus.model.slinky import ReportedStatus
 
 GROUP: Final = "isthmus.dev"
 VERSION: Final = "v1alpha1"
@@ -52,7 +52,7 @@ class Finding(Data, frozen=True):
 
     source: Source
     check: _Text
-    """The check, condition or taint; for a drain by a human, the user."""
+    """The check, condition or taint; for a drain by an administrator, the user."""
     evidence: _Text = ""
     devices: tuple[_Text, ...] = ()
     first_seen: datetime | None = None
@@ -64,9 +64,9 @@ class Finding(Data, frozen=True):
     cleared: datetime | None = None
     """Since when it is no longer seen, or its test has passed."""
     dismissed: bool = False
-    """Whether a passed test or a human ended it: only what was seen later brings it back."""
+    """Whether a passed test or an administrator ended it: only later evidence brings it back."""
     wants: Literal["", "comment", "drain"] = ""
-    """What the source itself asks for."""
+    """What the source itself requests."""
     proof: Proof = "gone"
 
 
@@ -95,21 +95,21 @@ class NodeHealthStatus(Data, frozen=True):
     since: datetime | None = None
     """Since when it is in this phase."""
     message: _Text = ""
-    """Why, and what comes next."""
+    """Reason, and next step."""
     machine: str = ""
     """The Kubernetes node that it runs on."""
     nodeset: str = ""
     block: str = ""
     """The NodeSet and the topology block for whose limits it counts, also while it has no pod."""
     reason: _Text = ""
-    """The reason that we wrote in Slurm; empty while we do not hold the node."""
+    """The drain reason in Slurm; empty while the node is not drained by node health."""
     drained: datetime | None = None
     """When Slurm was first seen with this reason; an open node without it was not drained yet, and one with it was
     opened by somebody."""
     tried: int = 0
     """Rungs of the ladder that are behind it since it was drained."""
     comment: _Text = ""
-    """The comment that we wrote in Slurm."""
+    """The comment in Slurm, if node health wrote it."""
     findings: Annotated[tuple[Finding, ...], Meta(max_length=16)] = ()
     steps: Annotated[tuple[RepairStep, ...], Meta(max_length=16)] = ()
     test: str = ""
@@ -142,9 +142,9 @@ class PolicyRule(Data, frozen=True):
     and the ladder is climbed."""
     match: Match = Match()
     confirmations: Annotated[int, Meta(ge=1, le=100)] = 1
-    """How often it must be found before something is done."""
+    """How often it must be found before action is taken."""
     job_deadline: _Duration | None = None
-    """How long running jobs may go on before they are put back into the queue; without it, for ever."""
+    """How long running jobs may continue before they are requeued; without it, there is no limit."""
     ladder: Annotated[tuple["LadderStep", ...], Meta(max_length=8)] | None = None
     """Instead of the policy's."""
 
@@ -166,10 +166,10 @@ class Window(Data, frozen=True):
 
 
 class Storm(Data, frozen=True):
-    """When a check that suddenly condemns many nodes is itself suspect."""
+    """When a check that suddenly fails on many nodes is itself suspect."""
 
     share: _Share = "33%"
-    """Of the cluster's nodes, newly condemned by one check; at least three nodes."""
+    """Share of the cluster's nodes on which one check newly fails; at least three nodes."""
     within: _Duration = "5m"
     cooldown: _Duration = "30m"
     """How long nothing is done for its findings after the last of them."""
@@ -179,13 +179,13 @@ class Limits(Data, frozen=True):
     """How many nodes may be out at a time, whatever is found."""
 
     max_unavailable: _Share = "20%"
-    """Nodes of a NodeSet that we hold, at least one."""
+    """Nodes of a NodeSet that are held at a time, at least one."""
     max_unavailable_per_block: _Share | None = None
-    """Nodes of one topology block that we hold."""
+    """Nodes of one topology block that are held at a time."""
     max_reboots: Annotated[int, Meta(ge=0, le=1000)] = 1
     """Machines that are rebooted at a time, in all of Kubernetes."""
     max_steps_per_week: Annotated[int, Meta(ge=1, le=16)] = 4
-    """Rungs that are tried on a node within a week before a human must decide."""
+    """Repairs tried on a node within a week before manual action is required."""
     windows: Annotated[tuple[Window, ...], Meta(max_length=16)] = ()
     storm: Storm = Storm()
 
@@ -196,7 +196,7 @@ class SecretKey(Data, frozen=True):
 
 
 class Receiver(Data, frozen=True):
-    """Who is told."""
+    """A receiver of notifications."""
 
     name: _Name
     format: Literal["slack", "alertmanager", "json", "mail"] = "json"
@@ -208,14 +208,14 @@ class Receiver(Data, frozen=True):
 
 
 class HealthPolicySpec(Data, frozen=True):
-    """What is done about findings. What is left out is careful: machines are neither rebooted nor replaced."""
+    """What is done about findings. The defaults are careful: machines are neither rebooted nor replaced."""
 
     slurm_cluster_ref_name: _Name = ""
     """The cluster that it is for; empty for all of the namespace that have no policy of their own."""
     mode: Literal["enforce", "shadow"] = "enforce"
     """shadow: findings are recorded with what would be done, and nothing is."""
     paused: bool = False
-    """Begin nothing new; `isthmus health pause` sets it."""
+    """Start no new drain or repair; `isthmus health pause` sets it."""
     rules: Annotated[tuple[PolicyRule, ...], Meta(max_length=64)] = ()
     """Tried in order, before the built-in ones: checks and node conditions are repaired, humans are left alone."""
     ladder: Annotated[tuple[LadderStep, ...], Meta(max_length=8)] = (LadderStep(rung="restartPod", timeout="5m"),)
@@ -226,18 +226,15 @@ class HealthPolicySpec(Data, frozen=True):
     receivers: Annotated[tuple[Receiver, ...], Meta(max_length=16), keyed_by("name")] = ()
 
 
-class HealthPolicyStatus(Data, frozen=True):
-    observed_generation: int = 0
+class HealthPolicyStatus(ReportedStatus, frozen=True):
     storms: Annotated[tuple[_Text, ...], Meta(max_length=16)] = ()
     """Checks whose findings are not acted on, with the reason."""
     held: int = 0
-    """Nodes that we hold."""
-    conditions: Conditions = ()
+    """Nodes that node health holds."""
 
 
-class HealthPolicy(Data, frozen=True):
+class HealthPolicy(Object, frozen=True):
     spec: HealthPolicySpec = HealthPolicySpec()
-    metadata: ObjectMeta = ObjectMeta()
     status: HealthPolicyStatus = HealthPolicyStatus()
 
 

@@ -52,7 +52,7 @@ class Item(Data, frozen=True):
 
 
 class JailedConfigSpec(Data, frozen=True):
-    """Which files there are to be."""
+    """The files to write."""
 
     config_map: ConfigMapReference
     items: Annotated[tuple[Item, ...], Meta(max_length=256), keyed_by("path")] = ()
@@ -63,16 +63,16 @@ class JailedConfigSpec(Data, frozen=True):
 
 
 class JailedConfigStatus(Data, frozen=True):
-    """How far it is."""
+    """Progress of the files and of Slurm."""
 
     files_hash: str = ""
-    """Which content lies on the shared root. It is this, and no time, that tells whether Slurm has to read it."""
+    """Hash of the files on the shared root. It decides whether Slurm has to read them again."""
     files: tuple[str, ...] = ()
-    """Which files lie there."""
+    """The files on the shared root."""
     reconfigured_hash: str = ""
-    """For which content Slurm was last told to read its configuration again."""
+    """Hash of the files for which Slurm was last reconfigured."""
     reconfigured_at: str = ""
-    """When that was."""
+    """Time of that reconfiguration."""
     observed_generation: int = 0
     """Which specification UpdateActionsCompleted is about; each condition has its own, too."""
     conditions: Conditions = ()

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object
 from isthmus.model.schema import FreeForm
-from isthmus.model.slinky import Conditions
+from isthmus.model.slinky import ReportedStatus
 from isthmus.model.soperator import GROUP, Image
 
 EvictionMethod = Literal["evict", "drain"]
@@ -21,7 +21,7 @@ _Name = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z
 
 
 class NodeContainerConfig(Data, frozen=True):
-    """A container of the pod, and where the pod runs. Empty fields mean ours."""
+    """A container of the pod, and where the pod runs. Empty fields have defaults."""
 
     name: Annotated[str, Meta(max_length=63, pattern=r"^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$")] = ""
     """Of a customContainer alone; the rebooter's is rebooter."""
@@ -49,11 +49,11 @@ class Rebooter(NodeContainerConfig, frozen=True):
     """evict: pods go by a taint, past disruption budgets. drain: they are evicted, and budgets are respected."""
     log_level: Literal["debug", "info", "warn", "error"] = "info"
     log_format: Annotated[str, Meta(max_length=16)] = ""
-    """json, or anything else for text; without it, by where the log goes."""
+    """json, or text for any other value; if empty, text on a terminal and else json."""
 
 
 class CustomContainer(NodeContainerConfig, frozen=True):
-    """A container of the user's, which runs instead of the rebooter."""
+    """A container of your own, which runs instead of the rebooter."""
 
     enabled: bool = False
 
@@ -72,20 +72,17 @@ class NodeConfiguratorSpec(Data, frozen=True):
     """Run before it, at each start of the pod: to set kernel parameters, for example."""
 
 
-class NodeConfiguratorStatus(Data, frozen=True):
+class NodeConfiguratorStatus(ReportedStatus, frozen=True):
     desired: int = 0
     """Machines that it is for."""
     ready: int = 0
     """Machines on which its pod is ready."""
-    observed_generation: int = 0
-    conditions: Conditions = ()
 
 
-class NodeConfigurator(Data, frozen=True):
+class NodeConfigurator(Object, frozen=True):
     """A pod on every machine that prepares, drains and reboots it."""
 
     spec: NodeConfiguratorSpec = NodeConfiguratorSpec()
-    metadata: ObjectMeta = ObjectMeta()
     status: NodeConfiguratorStatus = NodeConfiguratorStatus()
 
 

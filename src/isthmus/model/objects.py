@@ -25,16 +25,8 @@ class Secret(Object, frozen=True):
         return f"Secret({self.metadata.key}, keys: {', '.join(sorted(self.data)) or 'none'})"
 
 
-class ServicePort(Data, frozen=True):
-    port: int
-    name: str = ""
-    node_port: int = 0
-
-
 class ServiceSpec(Data, frozen=True):
     cluster_ip: str = field(name="clusterIP", default="")
-    type: str = "ClusterIP"
-    ports: tuple[ServicePort, ...] = ()
 
 
 class Service(Object, frozen=True):
@@ -48,13 +40,12 @@ class WorkloadSpec(Data, frozen=True):
 
 
 class WorkloadStatus(Data, frozen=True):
-    """How many pods there are; `observed_generation` tells which specification this is about."""
+    """How many pods there are; `observed_generation` is the specification that this is about."""
 
     observed_generation: int = 0
     replicas: int = 0
     ready_replicas: int = 0
     updated_replicas: int = 0
-    available_replicas: int = 0
     desired_number_scheduled: int = 0
     """Of a DaemonSet, which counts by other names: nodes that it is for, and those with a ready and an up-to-date
     pod."""

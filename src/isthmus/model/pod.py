@@ -9,6 +9,13 @@ from isthmus.model.base import EMPTY, Data, Kind
 from isthmus.model.meta import ConditionStatus, Object
 
 
+class ClaimPart(Data, frozen=True):
+    """A claim of the pod that a container uses, or one request of it."""
+
+    name: str
+    request: str = ""
+
+
 class Resources(Data, frozen=True):
     """What is asked for, as quantities (`domain.languages.quantity`).
 
@@ -17,6 +24,7 @@ class Resources(Data, frozen=True):
 
     requests: Mapping[str, str] = EMPTY
     limits: Mapping[str, str] = EMPTY
+    claims: tuple[ClaimPart, ...] = ()
 
 
 class ContainerPort(Data, frozen=True):
@@ -120,7 +128,11 @@ class SchedulingGroup(Data, frozen=True):
 
 
 class ResourceClaimUse(Data, frozen=True):
+    """A claim on devices: one that is there, or one that is made for the pod from a template."""
+
     name: str = ""
+    resource_claim_name: str = ""
+    resource_claim_template_name: str = ""
 
 
 class SchedulingGate(Data, frozen=True):
@@ -210,6 +222,19 @@ class ContainerStatus(Data, frozen=True):
     ready: bool = False
 
 
+class ResourceClaimStatus(Data, frozen=True):
+    """The claim that was made for a pod; None if it needs none after all."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ExtendedClaimStatus(Data, frozen=True):
+    """The claim that holds the devices of a pod's extended resources."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Data, frozen=True):
     phase: str = ""
     reason: str = ""
@@ -219,6 +244,8 @@ class PodStatus(Data, frozen=True):
     start_time: datetime | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resource_claim_statuses: tuple[ResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class Pod(Object, frozen=True):

@@ -50,7 +50,7 @@ _of_labels = rules(
 
 
 class BridgePolicySpec(Data, frozen=True):
-    """Whom the policy is for, and what they may ask for. What is not mentioned is not limited, except as told."""
+    """Whom the policy applies to, and what they may request. Unset fields limit nothing, except as noted."""
 
     namespaces: Annotated[tuple[_Value, ...], Meta(max_length=1024)] = ()
     """The namespaces that it is for, by name."""

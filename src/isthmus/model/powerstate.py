@@ -12,8 +12,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from isthmus.model.base import Data, Kind
-from isthmus.model.meta import ObjectMeta
-from isthmus.model.slinky import Conditions
+from isthmus.model.meta import Object
+from isthmus.model.slinky import ReportedStatus
 from isthmus.model.soperator import GROUP
 
 _Ordinal = Annotated[int, Meta(ge=0, le=65533)]
@@ -39,7 +39,7 @@ class NodePower(Data, frozen=True):
 
 
 class CapacityHold(Data, frozen=True):
-    """Why no node is started for a while (ours)."""
+    """Why no node is started for a while (Isthmus only)."""
 
     failures: int = 0
     """How often in a row."""
@@ -47,26 +47,23 @@ class CapacityHold(Data, frozen=True):
     cause: str = ""
 
 
-class NodeSetPowerStateStatus(Data, frozen=True):
-    """What became of it."""
+class NodeSetPowerStateStatus(ReportedStatus, frozen=True):
+    """Observed state of the nodes."""
 
     active_count: int = 0
     """Nodes that have a pod which is ready."""
     node_states: tuple[NodePower, ...] = ()
     hold: CapacityHold | None = None
     used_node_hours: float = 0.0
-    """Of the day `usedDay` (ours)."""
+    """Of the day `usedDay` (Isthmus only)."""
     used_day: str = ""
     used_at: datetime | None = None
-    observed_generation: int = 0
-    conditions: Conditions = ()
 
 
-class NodeSetPowerState(Data, frozen=True):
+class NodeSetPowerState(Object, frozen=True):
     """Which nodes of an elastic NodeSet are on."""
 
     spec: NodeSetPowerStateSpec = NodeSetPowerStateSpec()
-    metadata: ObjectMeta = ObjectMeta()
     status: NodeSetPowerStateStatus = NodeSetPowerStateStatus()
 
 

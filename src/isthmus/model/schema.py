@@ -50,7 +50,7 @@ def rules(*rules: Rule) -> Meta:
 
 
 def keyed_by(*keys: str) -> Meta:
-    """Tell the elements of a list apart by these fields, so that each can have a manager of its own."""
+    """Distinguish the elements of a list by these fields, so that each can have a manager of its own."""
     return Meta(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 

@@ -1,4 +1,4 @@
-"""The parts of a Slurm cluster as custom resources of slinky.slurm.net: what users write, and what we tell them.
+"""The parts of a Slurm cluster as custom resources of slinky.slurm.net: what users specify, and the status.
 
 Fields are those of slurm-operator, so its manifests are taken as they are; fields that are ours say so. What is
 passed on to Kubernetes unread (pod specs, containers) is free form: the API server checks it when we send it.
@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from isthmus import names
+from isthmus.model.autoscaler import ManagedMeta
 from isthmus.model.base import Data, Kind
 from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import Condition, ObjectMeta
@@ -20,6 +22,7 @@ VERSION = "v1beta1"
 _Name = Annotated[str, Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$")]
 _Port = Annotated[int, Meta(ge=1, le=65535)]
 _Text = Annotated[str, Meta(max_length=262144)]
+_Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\n\r]*$")]
 _Duration = Annotated[str, Meta(max_length=64, pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))*$")]
 ScrapeDuration = Annotated[
     str,
@@ -51,21 +54,21 @@ class KeyReference(Data, frozen=True):
 
 
 class TemplateMeta(Data, frozen=True):
-    """Marks for objects that are made."""
+    """Labels and annotations for created objects."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
 
 
 class PodTemplate(Data, frozen=True):
-    """Marks and a pod specification that go over ours, container by container and field by field."""
+    """Labels, annotations and a pod specification, merged over the generated ones field by field."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: FreeForm = field(default_factory=dict)
 
 
 class ServiceTemplate(Data, frozen=True):
-    """Marks and a specification for a Service; its main port is ours, under this number."""
+    """Labels, annotations and a specification for the Service; `port` is its main port."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: FreeForm = field(default_factory=dict)
@@ -74,7 +77,7 @@ class ServiceTemplate(Data, frozen=True):
 
 
 class ExternalConfig(Data, frozen=True):
-    """Where a daemon that we do not run is."""
+    """Address of a daemon that runs elsewhere."""
 
     host: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:-]+$")]
     port: _Port
@@ -89,7 +92,7 @@ class MetricsEndpoint(Data, frozen=True):
 
 
 class ServiceMonitor(Data, frozen=True):
-    """How Prometheus is told to scrape."""
+    """How Prometheus scrapes."""
 
     enabled: bool = False
     labels: dict[str, str] = field(default_factory=dict)
@@ -98,7 +101,7 @@ class ServiceMonitor(Data, frozen=True):
     scrape_timeout: ScrapeDuration = ""
     endpoints: tuple[MetricsEndpoint, ...] = ()
     metric_relabelings: tuple[FreeForm, ...] = ()
-    """Of every endpoint (ours)."""
+    """Of every endpoint (Isthmus only)."""
 
 
 class MetricsSpec(Data, frozen=True):
@@ -109,7 +112,7 @@ class MetricsSpec(Data, frozen=True):
 
 
 class HighAvailability(Data, frozen=True):
-    """How many slurmctld stand by."""
+    """Standbys of slurmctld."""
 
     enabled: bool = False
     backups: Annotated[int, Meta(ge=1, le=8)] = 1
@@ -132,7 +135,7 @@ class Persistence(Data, frozen=True):
 
 
 class User(Data, frozen=True):
-    """A person, known on every login and worker node (ours). The number is given: files belong to it."""
+    """A person, known on every login and worker node (Isthmus only). The number is given: files belong to it."""
 
     name: Annotated[str, Meta(min_length=1, max_length=32, pattern=r"^[a-z_][a-z0-9_-]*$")]
     uid: Annotated[int, Meta(ge=1000, le=60000)]
@@ -167,7 +170,7 @@ _SAME_CONTROLLER = Rule(
     "!has(oldSelf.controllerRef) || !has(oldSelf.controllerRef.name) || oldSelf.controllerRef.name == ''"
     " || (has(self.controllerRef) && has(self.controllerRef.name)"
     " && self.controllerRef.name == oldSelf.controllerRef.name)",
-    "controllerRef cannot be changed: make another one for the other cluster, then delete this one",
+    "controllerRef cannot be changed: create another one for the other cluster, then delete this one",
 )
 _KEYS_UNLESS_EXTERNAL = (
     Rule("self.external || has(self.slurmKeyRef)", "slurmKeyRef is required unless external"),
@@ -176,6 +179,18 @@ _KEYS_UNLESS_EXTERNAL = (
     ),
     Rule("!self.external || has(self.externalConfig)", "externalConfig is required when external is true"),
 )
+
+
+class NetworkTopology(Data, frozen=True):
+    """The network topology, from which Slurm learns which nodes are near each other (Isthmus only)."""
+
+    plugin: Literal["tree", "block"]
+    """Switches above switches, or blocks of nodes side by side."""
+    labels: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...], Meta(max_length=8)] = ()
+    """Labels of Kubernetes nodes, from the top to the leaf; a block is the last. Where it is empty, those of
+    topology.nebius.com and topology.kubernetes.io count."""
+    block_size: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    """How many nodes a block is planned with; 18 where it is absent."""
 
 
 class ControllerSpec(Data, frozen=True):
@@ -197,7 +212,7 @@ class ControllerSpec(Data, frozen=True):
     logfile: FreeForm = field(default_factory=dict)
     template: PodTemplate = PodTemplate()
     extra_conf: _Text = ""
-    """Lines for slurm.conf, taken as they are; where they set what we would set, they count."""
+    """Lines for slurm.conf, used unchanged; they override the generated settings."""
     config_file_refs: _References = None
     prolog_script_refs: _References = None
     epilog_script_refs: _References = None
@@ -207,9 +222,11 @@ class ControllerSpec(Data, frozen=True):
     service: ServiceTemplate = ServiceTemplate()
     metrics: MetricsSpec = MetricsSpec()
     auth_type: Literal["slurm", "munge"] = "slurm"
-    """By which keys daemons know each other (ours)."""
+    """How daemons authenticate to each other (Isthmus only)."""
     users: Users = ()
-    """Who can log in and run jobs, besides what SSSD knows (ours)."""
+    """Users who can log in and run jobs, in addition to those of SSSD (Isthmus only)."""
+    topology: NetworkTopology | None = None
+    """If set, Slurm's topology is made from the labels of Kubernetes nodes (Isthmus only)."""
 
     @property
     def jwt_key(self) -> KeyReference | None:
@@ -222,25 +239,23 @@ class ControllerSpec(Data, frozen=True):
         return 1 + self.ha.backups if self.ha.enabled and not self.external else 1
 
 
-class PartStatus(Data, frozen=True):
-    """What holds for every part."""
+class ReportedStatus(Data, frozen=True):
+    """What the status of every kind has."""
 
     observed_generation: int = 0
     conditions: Conditions = ()
 
 
-class ControllerStatus(Data, frozen=True):
-    """How slurmctld is."""
+class ControllerStatus(ReportedStatus, frozen=True):
+    """Status of slurmctld."""
 
-    observed_generation: int = 0
-    conditions: Conditions = ()
     ready: str = ""
     """Ready and desired slurmctld, such as 1/1."""
     slurm_version: str = ""
     active: str = ""
     """The pod whose slurmctld is in charge."""
     config_hash: str = ""
-    """Of the configuration that every daemon has taken."""
+    """Hash of the configuration that every daemon has loaded."""
 
 
 class Controller(Data, frozen=True):
@@ -294,7 +309,7 @@ class StorageConfig(Data, frozen=True):
 
 
 class EmbeddedDatabase(Data, frozen=True):
-    """The MariaDB that we run where no other is named (ours)."""
+    """The MariaDB that the operator runs if no other database is named (Isthmus only)."""
 
     image: str = ""
     resources: FreeForm = field(default_factory=dict)
@@ -303,7 +318,7 @@ class EmbeddedDatabase(Data, frozen=True):
 
 
 class AccountingSpec(Data, frozen=True):
-    """slurmdbd, and where it stores. Without storageConfig it gets a database of its own."""
+    """slurmdbd and its database. Without storageConfig, the operator creates a database."""
 
     slurm_key_ref: KeyReference | None = None
     jwt_key_ref: KeyReference | None = None
@@ -316,7 +331,7 @@ class AccountingSpec(Data, frozen=True):
     storage_config: StorageConfig | None = None
     database: EmbeddedDatabase = EmbeddedDatabase()
     extra_conf: _Text = ""
-    """Lines for slurmdbd.conf, taken as they are."""
+    """Lines for slurmdbd.conf, used unchanged."""
     service: ServiceTemplate = ServiceTemplate()
     auth_type: Literal["slurm", "munge"] = "slurm"
 
@@ -331,17 +346,15 @@ class Accounting(Data, frozen=True):
 
     spec: Annotated[AccountingSpec, rules(*_KEYS_UNLESS_EXTERNAL, _SAME_JWT_KEY)]
     metadata: ObjectMeta = ObjectMeta()
-    status: PartStatus = PartStatus()
+    status: ReportedStatus = ReportedStatus()
 
 
-class ReplicatedStatus(Data, frozen=True):
-    """How many there are of something that is there several times."""
+class ReplicatedStatus(ReportedStatus, frozen=True):
+    """Status of a part that has several pods."""
 
     replicas: int = 0
     ready_replicas: int = 0
     selector: str = ""
-    observed_generation: int = 0
-    conditions: Conditions = ()
 
 
 class RestApiSpec(Data, frozen=True):
@@ -369,7 +382,7 @@ class RestApi(Data, frozen=True):
 
 
 class SubMount(Data, frozen=True):
-    """Another volume at a place inside the shared root (ours)."""
+    """Another volume, mounted inside the shared root (Isthmus only)."""
 
     name: Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
     """Of the pod's volume; without `volume`, that of a claim template."""
@@ -382,7 +395,7 @@ class SubMount(Data, frozen=True):
 
 
 class SharedRoot(Data, frozen=True):
-    """The volume that is the root of login sessions and jobs (ours). It is filled by somebody else."""
+    """The root file system of login sessions and jobs (Isthmus only). The volume must already be filled."""
 
     volume: FreeForm
     """A volume source of a pod, such as {"persistentVolumeClaim": {"claimName": "jail"}}."""
@@ -390,7 +403,7 @@ class SharedRoot(Data, frozen=True):
 
 
 class LoginSetSpec(Data, frozen=True):
-    """Nodes that people log in to."""
+    """Nodes that users log in to."""
 
     controller_ref: LocalReference = LocalReference()
     """The Controller; without a name, the only one of the namespace."""
@@ -404,7 +417,7 @@ class LoginSetSpec(Data, frozen=True):
     strategy: FreeForm = field(default_factory=dict)
     service: ServiceTemplate = ServiceTemplate()
     shared_root: SharedRoot | None = None
-    """What people have as their root, instead of the image (ours)."""
+    """The root file system of users, instead of the image (Isthmus only)."""
 
 
 class LoginSet(Data, frozen=True):
@@ -416,11 +429,11 @@ class LoginSet(Data, frozen=True):
 
 
 class WorkerSsh(Data, frozen=True):
-    """sshd on workers, for who has a job there."""
+    """sshd on workers, for users who have a job there."""
 
     enabled: bool = False
     extra_sshd_config: _Text = ""
-    """Lines of sshd_config, which count more than ours, but for UsePAM and where it listens."""
+    """Lines of sshd_config. They override the generated ones, except for UsePAM and the listen address."""
     sssd_conf_ref: KeyReference | None = None
     """Without effect: workers know the users of the cluster and of the shared root."""
 
@@ -433,7 +446,7 @@ class PartitionSpec(Data, frozen=True):
 
 
 class RollingUpdate(Data, frozen=True):
-    """How many may be away at a time."""
+    """How many pods may be unavailable at a time."""
 
     max_unavailable: IntOrString = "25%"
 
@@ -449,7 +462,7 @@ class ScheduledUpdate(Data, frozen=True):
 
 
 class UpdateStrategy(Data, frozen=True):
-    """How pods come to a new specification."""
+    """How pods are updated to a new specification."""
 
     type: Literal["RollingUpdate", "OnDelete", "ScheduledUpdate"] = "RollingUpdate"
     rolling_update: RollingUpdate = RollingUpdate()
@@ -481,17 +494,17 @@ UpdatePolicy = Annotated[
 
 
 class ClaimRetention(Data, frozen=True):
-    """What becomes of claims."""
+    """Whether volume claims are kept or deleted."""
 
     when_deleted: Literal["Retain", "Delete"] = "Retain"
     when_scaled: Literal["Retain", "Delete"] = "Retain"
 
 
 class Draining(Data, frozen=True):
-    """How long a node that is to go may finish its jobs, and what happens then (ours)."""
+    """How long a node that is removed may finish its jobs, and what happens then (Isthmus only)."""
 
     timeout: _Duration = ""
-    """Such as 30m. Empty: for as long as the jobs take."""
+    """Such as 30m; empty for no limit."""
     on_timeout: Literal["Wait", "Requeue", "Cancel"] = "Wait"
 
 
@@ -499,7 +512,7 @@ SAME_CLAIMS = Rule(
     "has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates)"
     " && (!has(self.volumeClaimTemplates)"
     " || self.volumeClaimTemplates == oldSelf.volumeClaimTemplates)",
-    "volumeClaimTemplates cannot be changed: make another NodeSet, then delete this one",
+    "volumeClaimTemplates cannot be changed: create another NodeSet, then delete this one",
 )
 DrainPolicy = Annotated[
     Draining,
@@ -510,6 +523,22 @@ DrainPolicy = Annotated[
         )
     ),
 ]
+
+
+class DeviceFiles(Data, frozen=True):
+    """The devices that an extended resource stands for (Isthmus only)."""
+
+    resource: Annotated[str, Meta(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9][A-Za-z0-9./_-]*$")]
+    """Such as example.org/npu."""
+    files: Annotated[
+        tuple[Annotated[str, Meta(max_length=256, pattern=r"^/[A-Za-z0-9_./*?\[\]-]+$")], ...],
+        Meta(min_length=1, max_length=16),
+    ]
+    """Glob patterns of the device files in the container, one file per device: /dev/npu[0-9]*."""
+    gres: Annotated[str, Meta(max_length=128)] = ""
+    """The GRES, as name or name:type; empty for the one that the resource has anyway."""
+    flags: Literal["", "nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env", "no_gpu_env"] = ""
+    """Which variables of vendors Slurm sets for jobs with GPUs; empty for all."""
 
 
 class NodeSetSpec(Data, frozen=True):
@@ -537,26 +566,35 @@ class NodeSetSpec(Data, frozen=True):
     prune_slurm_node_records: Literal["Never", "NodeNotFound"] = "Never"
     oversubscribe_node: bool = False
     drain: DrainPolicy = Draining()
-    """When a node is to go while jobs run on it (ours)."""
+    """What happens when a node is removed while jobs run on it (Isthmus only)."""
     registration: Literal["Dynamic", "Static"] = "Dynamic"
-    """Whether nodes make themselves known to slurmctld, or stand in slurm.conf (ours)."""
+    """Whether nodes register dynamically with slurmctld, or are listed in slurm.conf (Isthmus only)."""
     shared_root: SharedRoot | None = None
-    """What jobs have as their root; plugstack.conf names it, too (ours)."""
+    """The root file system of jobs; plugstack.conf refers to it as well (Isthmus only)."""
     autoscale: Autoscale | None = None
-    """Where it is set, Slurm starts and releases nodes within these limits, and replicas is how many it knows."""
+    """If set, Slurm starts and stops nodes within these limits, and replicas is how many nodes it knows."""
     initial_number_ephemeral_nodes: Annotated[int, Meta(ge=0, le=65533)] = 0
-    """With autoscale: how many nodes are started with the NodeSet (ours)."""
+    """With autoscale: how many nodes are started with the NodeSet (Isthmus only)."""
     suspend_time: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
-    """With autoscale: seconds that a node may be idle where autoscale.idleTime does not say it (ours)."""
+    """With autoscale: seconds that a node may be idle, unless autoscale.idleTime is set (Isthmus only)."""
+    ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] | None = None
+    """With autoscale and a topology of the Controller: for how many seconds a node that starts waits for its place
+    there. Without one until then, its container fails and restarts. Not set: it does not wait (Isthmus only)."""
+    devices: Annotated[tuple[DeviceFiles, ...], Meta(max_length=16)] = ()
+    """Device files of resources that the operator does not know, or that differ on these nodes (Isthmus only)."""
+    fabric: Annotated[str, Meta(max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")] = "root"
+    """The network of these nodes: jobs never have nodes of two. It is the top of the topology (Isthmus only)."""
+    gres_config: Annotated[tuple[_Line, ...], Meta(max_length=64)] = ()
+    """Lines of gres.conf for these nodes, without NodeName, instead of the generated ones (Isthmus only)."""
 
     @property
     def elastic(self) -> bool:
-        """Whether Slurm starts and stops the nodes."""
+        """Whether a policy says when nodes are on."""
         return self.autoscale is not None and self.scaling_mode == "StatefulSet"
 
 
-class NodeSetStatus(Data, frozen=True):
-    """How many nodes there are, and what Slurm says of them."""
+class NodeSetStatus(ReportedStatus, frozen=True):
+    """Number of nodes by state, in Kubernetes and in Slurm."""
 
     replicas: int = 0
     updated_replicas: int = 0
@@ -568,14 +606,12 @@ class NodeSetStatus(Data, frozen=True):
     slurm_allocated: int = 0
     slurm_down: int = 0
     slurm_drain: int = 0
-    observed_generation: int = 0
     node_set_hash: str = ""
     collision_count: int | None = None
-    conditions: Conditions = ()
     ordinal_to_node: dict[str, str] = field(default_factory=dict)
     selector: str = ""
     victims: tuple[str, ...] = ()
-    """Pods that were chosen to go; kept until they are gone or wanted again (ours)."""
+    """Pods chosen for deletion; kept until they are gone or needed again (Isthmus only)."""
 
 
 class NodeSet(Data, frozen=True):
@@ -592,12 +628,23 @@ class NodeSet(Data, frozen=True):
             ),
         ),
     ]
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ManagedMeta = ManagedMeta()
     status: NodeSetStatus = NodeSetStatus()
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its nodes stand in slurm.conf for Slurm to start and stop, as from its first policy on."""
+        announced = names.ANNOUNCED_ANNOTATION in self.metadata.annotations
+        return self.spec.elastic or (announced and self.spec.scaling_mode == "StatefulSet")
+
+    @property
+    def policy(self) -> Autoscale:
+        """When nodes are on. Without a policy, or when it was taken away, all of them are, at all times."""
+        return self.spec.autoscale or Autoscale(min=self.spec.replicas)
 
 
 class TokenSpec(Data, frozen=True):
-    """Whose token, for how long, and where it is put."""
+    """The user and lifetime of the token, and the Secret that it is written to."""
 
     username: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$")]
     jwt_key_ref: KeyReference | None = None
@@ -612,13 +659,11 @@ class TokenSpec(Data, frozen=True):
         return self.jwt_key_ref or self.jwt_hs256_key_ref
 
 
-class TokenStatus(Data, frozen=True):
-    """The token that holds now."""
+class TokenStatus(ReportedStatus, frozen=True):
+    """The current token."""
 
     issued_at: datetime | None = None
     expires_at: datetime | None = None
-    observed_generation: int = 0
-    conditions: Conditions = ()
 
 
 class Token(Data, frozen=True):

@@ -47,7 +47,7 @@ class ShortNodeSetSpec(Data, frozen=True):
 _SAME_CLUSTER = Rule(
     "!has(oldSelf.clusterName) || oldSelf.clusterName == ''"
     " || (has(self.clusterName) && self.clusterName == oldSelf.clusterName)",
-    "clusterName cannot be changed: make another one for the other cluster, then delete this one",
+    "clusterName cannot be changed: create another one for the other cluster, then delete this one",
 )
 
 
@@ -60,7 +60,7 @@ class ShortNodeSet(Data, frozen=True):
 
 
 class ShortLoginSetSpec(Data, frozen=True):
-    """Nodes that people log in to."""
+    """Nodes that users log in to."""
 
     replicas: Annotated[int, Meta(ge=0, le=1000)] = 1
     cluster_name: _ClusterName = ""

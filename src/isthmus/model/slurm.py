@@ -109,7 +109,7 @@ class AllocatedSocket(msgspec.Struct, frozen=True, gc=False):
 
 
 class AllocatedNodeV40(msgspec.Struct, frozen=True, gc=False):
-    """One node of an allocation, as v0.0.40 writes it. It tells no CPUs, but the cores."""
+    """One node of an allocation, as v0.0.40 writes it. It has no CPUs, but the cores."""
 
     nodename: str
     memory_allocated: int = 0
@@ -131,7 +131,6 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     job_state: States = ()
     name: str | None = None
     state_reason: str = ""
-    state_description: str | None = None
     user_name: str | None = None
     user_id: int | None = None
     mail_user: str | None = None
@@ -173,7 +172,6 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     tasks: Number = NOTHING
     cpus_per_task: Number = NOTHING
     memory_per_node: Number = NOTHING
-    memory_per_cpu: Number = NOTHING
     features: str | None = None
     """What `constraints` is when the job is submitted."""
     licenses: str | None = None
@@ -226,7 +224,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_whole_nodes(self) -> bool:
-        """Whether nobody else may use the job's nodes; v0.0.40 does not tell."""
+        """Whether no other job may use the nodes; unknown in v0.0.40."""
         return (
             self.resources is not None
             and isinstance(self.resources.nodes, AllocatedNodes)
@@ -313,9 +311,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     specialized_memory: int = 0
     """What is kept for the operating system, in MiB."""
     free_mem: Number = NOTHING
-    cpu_load: int | None = None
     features: tuple[str, ...] = ()
-    active_features: tuple[str, ...] = ()
     gres: str = ""
     gres_used: str = ""
     partitions: tuple[str, ...] = ()
@@ -323,10 +319,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     extra: str = ""
     instance_id: str = ""
     """What the cloud calls the machine."""
-    mcs_label: str = ""
     tres: str = ""
     tres_used: str | None = None
-    weight: int = 0
     topology: str = ""
     reservation: str = ""
     """The one that holds it at this moment."""
@@ -349,18 +343,10 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     state: States = ()
 
 
-class PartitionMaximums(msgspec.Struct, frozen=True, gc=False):
-    """What a partition allows at most."""
-
-    time: Number = NOTHING
-    nodes: Number = NOTHING
-
-
 class Partition(msgspec.Struct, frozen=True, gc=False):
     name: str
     nodes: PartitionNodes = PartitionNodes()
     partition: PartitionState = PartitionState()
-    maximums: PartitionMaximums = PartitionMaximums()
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
@@ -370,8 +356,6 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     node_list: str = ""
     node_count: int = 0
     users: str = ""
-    accounts: str = ""
-    partition: str = ""
     flags: tuple[str, ...] = ()
     start_time: Number = NOTHING
     end_time: Number = NOTHING
@@ -383,7 +367,6 @@ class Ping(msgspec.Struct, frozen=True, gc=False):
     hostname: str = ""
     pinged: str = ""
     responding: bool | None = None
-    primary: bool | None = None
     latency: int = 0
 
     @property
@@ -542,7 +525,6 @@ class FairShare(msgspec.Struct, frozen=True, gc=False):
     """How far an association is from its share."""
 
     factor: Number = NOTHING
-    level: Number = NOTHING
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):

@@ -140,20 +140,10 @@ class Association(msgspec.Struct, frozen=True, gc=False):
     cluster: str = ""
     partition: str | None = None
     user: str = ""
-    qos: tuple[str, ...] = ()
     max: Maximums = Maximums()
-
-
-class ClusterController(msgspec.Struct, frozen=True, gc=False):
-    """Where a cluster's slurmctld is."""
-
-    host: str = ""
-    port: int = 0
 
 
 class Cluster(msgspec.Struct, frozen=True, gc=False):
     """A cluster that keeps its accounts here."""
 
     name: str
-    controller: ClusterController = ClusterController()
-    nodes: str = ""

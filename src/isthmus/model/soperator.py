@@ -11,14 +11,15 @@ from msgspec import Meta, field
 
 from isthmus.model.base import Data, Kind
 from isthmus.model.elastic import Autoscale
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.meta import Object, ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, rules
 from isthmus.model.slinky import (
     ClaimRetention,
-    Conditions,
+    DeviceFiles,
     Draining,
     DrainPolicy,
     LocalReference,
+    ReportedStatus,
     ScrapeDuration,
     Users,
 )
@@ -80,7 +81,7 @@ class NodeVolumeMount(_VolumeMount, frozen=True):
 
 
 class NodeContainer(Data, frozen=True):
-    """One container of a node's pod. Empty fields mean ours."""
+    """One container of a node's pod. Empty fields have defaults."""
 
     image: str = ""
     command: tuple[str, ...] = ()
@@ -98,7 +99,7 @@ class NodeContainer(Data, frozen=True):
 
 
 class PopulateJail(Data, frozen=True):
-    """How the shared root is filled, in which login sessions and jobs live. Without it, they share homes alone."""
+    """How the shared root file system of login sessions and jobs is filled. Without it, they share only /home."""
 
     image: str = ""
     """A complete Linux with Slurm, of the cluster's version; empty for the image of login nodes."""
@@ -114,7 +115,7 @@ class PopulateJail(Data, frozen=True):
 
 
 class Secrets(Data, frozen=True):
-    """Secrets that are not made by us."""
+    """Secrets that you provide."""
 
     sshd_keys_name: _Name = ""
     """The host keys of login nodes; without it they are made once."""
@@ -128,7 +129,7 @@ class _Placed(Data, frozen=True):
     host_users: bool | None = None
     custom_init_containers: tuple[FreeForm, ...] = ()
     resources: Resources = field(default_factory=dict)
-    """Of the main container, where that says nothing itself (ours)."""
+    """For the main container, unless that sets them itself (Isthmus only)."""
 
 
 class _WithSssd(_Placed, frozen=True):
@@ -140,15 +141,15 @@ class _WithSssd(_Placed, frozen=True):
 
 
 class OpenMetricsServiceMonitor(Data, frozen=True):
-    """How Prometheus is told to scrape slurmctld."""
+    """How Prometheus scrapes slurmctld."""
 
     interval: ScrapeDuration = "30s"
     scrape_timeout: ScrapeDuration = ""
-    """28s where it is empty, or the interval if that is shorter."""
+    """28s if empty, or the interval if that is shorter."""
     endpoints: tuple[Literal["jobs", "jobs-users-accts", "nodes", "partitions", "scheduler"], ...] = ()
-    """All five where it is empty."""
+    """All five if empty."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Of the ServiceMonitor: those by which your Prometheus selects it (ours)."""
+    """Of the ServiceMonitor: those by which your Prometheus selects it (Isthmus only)."""
 
 
 class OpenMetrics(Data, frozen=True):
@@ -167,7 +168,7 @@ class ControllerVolumes(Data, frozen=True):
 
 
 class ControllerNode(_WithSssd, frozen=True):
-    """The node of slurmctld; of several, one works and the others stand by on shared state (ours)."""
+    """The node of slurmctld; of several, one works and the others stand by on shared state (Isthmus only)."""
 
     slurmctld: NodeContainer = NodeContainer()
     volumes: ControllerVolumes = ControllerVolumes()
@@ -193,7 +194,7 @@ class LoginVolumes(Data, frozen=True):
 
 
 class LoginNode(_WithSssd, frozen=True):
-    """Nodes that people log in to."""
+    """Nodes that users log in to."""
 
     sshd: NodeContainer = NodeContainer()
     sshd_service_type: Literal["LoadBalancer", "NodePort", "ClusterIP"] = "ClusterIP"
@@ -230,15 +231,15 @@ class WorkerVolumes(Data, frozen=True):
 
 
 class WorkerNode(_WithSssd, frozen=True):
-    """The workers that the cluster has by itself; more of them are NodeSets."""
+    """The built-in workers of the cluster; NodeSets add more."""
 
     max_unavailable: _MaxUnavailable | None = None
-    """How many may be away at a time while they are updated: a number or a percentage."""
+    """How many may be unavailable during an update: a number or a percentage."""
     slurmd: NodeContainer = NodeContainer()
     volumes: WorkerVolumes = WorkerVolumes()
     cgroup_version: Literal["v1", "v2"] | None = None
     drain: DrainPolicy = Draining()
-    """When a node is to go while jobs run on it (ours)."""
+    """What happens when a node is removed while jobs run on it (Isthmus only)."""
 
 
 class PasswordReference(Data, frozen=True):
@@ -249,14 +250,14 @@ class PasswordReference(Data, frozen=True):
 
 
 class DatabaseTls(Data, frozen=True):
-    """How slurmdbd and its database know each other."""
+    """How slurmdbd authenticates to its database."""
 
     server_ca_secret_ref: _Name = field(name="serverCASecretRef", default="")
     client_cert_secret_ref: _Name = ""
 
 
 class ExternalDatabase(Data, frozen=True):
-    """A database that we do not run."""
+    """An external database."""
 
     enabled: bool = False
     host: Annotated[str, Meta(max_length=253, pattern=r"^[A-Za-z0-9.:/_-]*$")] = ""
@@ -268,13 +269,13 @@ class ExternalDatabase(Data, frozen=True):
 
 
 class DatabaseMetrics(Data, frozen=True):
-    """Whether the database is measured."""
+    """Metrics of the database."""
 
     enabled: bool | None = None
 
 
 class OwnDatabase(NodeContainer, frozen=True):
-    """The MariaDB that we run (no operator for it is needed, whatever the name of the field)."""
+    """The MariaDB that the operator runs; mariadb-operator is not needed."""
 
     enabled: bool = False
     protected_secret: Annotated[
@@ -335,7 +336,7 @@ class AccountingSlurmConfig(Data, frozen=True):
 
 
 class AccountingNode(_Placed, frozen=True):
-    """slurmdbd, and its database: an external one, or (by default) one of ours."""
+    """slurmdbd, and its database: an external one, or (by default) one that the operator creates."""
 
     enabled: bool = False
     slurmdbd: NodeContainer = NodeContainer()
@@ -356,18 +357,18 @@ class RestNode(_Placed, frozen=True):
 
 
 class PodMonitorConfig(Data, frozen=True):
-    """How Prometheus is told to scrape the exporter."""
+    """How Prometheus scrapes the exporter."""
 
     job_label: Annotated[str, Meta(max_length=317)] = "slurm-exporter"
     """The label of the pod whose value Prometheus takes for the job; without such a label it is the PodMonitor."""
     interval: ScrapeDuration = "30s"
     scrape_timeout: ScrapeDuration = ""
-    """20s where it is empty, or the interval if that is shorter."""
+    """20s if empty, or the interval if that is shorter."""
     relabel_config: tuple[FreeForm, ...] = ()
     metric_relabel_configs: tuple[FreeForm, ...] = ()
-    """After the one of ours, which drops the labels pod, instance and container: series outlive a pod."""
+    """After the built-in one, which drops the labels pod, instance and container: series outlive a pod."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Of the PodMonitor: those by which your Prometheus selects it (ours)."""
+    """Of the PodMonitor: those by which your Prometheus selects it (Isthmus only)."""
 
 
 class ExporterNode(_Placed, frozen=True):
@@ -391,7 +392,7 @@ class ExporterNode(_Placed, frozen=True):
     service_account_name: _Name = ""
     """An account of yours, with which it may read labels of Kubernetes nodes; its own has no rights."""
     data_volume: NodeVolume = NodeVolume()
-    """Where it keeps counters and the usage of jobs. Without one, they are lost with the pod (ours)."""
+    """Where it keeps counters and the usage of jobs. Without one, they are lost with the pod (Isthmus only)."""
 
 
 class SlurmNodes(Data, frozen=True):
@@ -415,7 +416,7 @@ class Partition(Data, frozen=True):
 
 
 class PartitionConfiguration(Data, frozen=True):
-    """Which partitions there are."""
+    """Partitions of the cluster."""
 
     config_type: Literal["default", "custom", "structured"] = "default"
     raw_config: tuple[_Line, ...] = ()
@@ -423,7 +424,7 @@ class PartitionConfiguration(Data, frozen=True):
 
 
 class SlurmConfig(Data, frozen=True):
-    """Lines of slurm.conf, by the names of their keys. What is absent is as Slurm has it by itself."""
+    """Settings of slurm.conf by name. Those that are absent have Slurm's defaults."""
 
     def_mem_per_node: _Number | None = None
     def_cpu_per_gpu: _Number | None = field(name="defCpuPerGPU", default=None)
@@ -448,7 +449,7 @@ class Topology(Data, frozen=True):
 
 
 class MpiConfig(Data, frozen=True):
-    """What goes into mpi.conf."""
+    """Content of mpi.conf."""
 
     pmix_env: _Line = "OMPI_MCA_btl_tcp_if_include=eth0"
 
@@ -475,7 +476,7 @@ class ConfigWriter(Data, frozen=True):
     run_as_gid: _Number | None = None
     reconfigure_poll_interval: _Duration = ""
     reconfigure_wait_timeout: _Duration = ""
-    """After how long it is told as a failure that a node has not taken a change; 5m by itself."""
+    """Time after which a node that has not loaded a change is reported as a failure; 5m if empty."""
     host_users: bool | None = None
     service_account_name: _Name = ""
 
@@ -487,7 +488,7 @@ class HealthCheckState(Data, frozen=True):
 
 
 class HealthCheckConfig(Data, frozen=True):
-    """The program by which Slurm checks its nodes."""
+    """The program with which Slurm checks its nodes."""
 
     health_check_interval: Annotated[int, Meta(ge=0, le=65535)]
     health_check_program: Annotated[str, Meta(max_length=4096, pattern=r"^/[^\s#\"]*$")]
@@ -544,16 +545,18 @@ class SlurmClusterSpec(Data, frozen=True):
     use_default_app_armor_profile: bool = False
     health_check_config: HealthCheckConfig | None = None
     users: Users = ()
-    """Who can log in and run jobs (ours)."""
+    """Users who can log in and run jobs (Isthmus only)."""
+    config_file_refs: Annotated[tuple[LocalReference, ...], Meta(max_length=32)] = ()
+    """ConfigMaps with further files of Slurm, such as job_submit.lua or topology.conf (Isthmus only)."""
 
 
-class SlurmClusterStatus(Data, frozen=True):
-    """How the cluster is."""
+class SlurmClusterStatus(ReportedStatus, frozen=True):
+    """Status of the cluster."""
 
     phase: str = ""
     """Pending, Not available or Available."""
     name_prefix: str | None = None
-    """What the names of its parts begin with; decided once."""
+    """Prefix of the names of its parts; chosen once."""
     ready_login: int = 0
     ready_workers: int = 0
     workers: str = ""
@@ -561,20 +564,17 @@ class SlurmClusterStatus(Data, frozen=True):
     ready_s_config_controller: int = field(name="readySConfigController", default=0)
     slurm_version: str = ""
     jail_image: str = ""
-    """What the files of the shared root are of (ours)."""
+    """The image that the files of the shared root are from (Isthmus only)."""
     jail_filled_at: str = ""
-    """Since when they are (ours)."""
+    """When they were written (Isthmus only)."""
     jail_image_wanted: str = ""
-    """What they would be of after a refresh (ours)."""
-    observed_generation: int = 0
-    conditions: Conditions = ()
+    """The image that a refresh would update them to (Isthmus only)."""
 
 
-class SlurmCluster(Data, frozen=True):
+class SlurmCluster(Object, frozen=True):
     """A Slurm cluster: its controller, workers, login nodes, accounting and REST API."""
 
     spec: SlurmClusterSpec = SlurmClusterSpec()
-    metadata: ObjectMeta = ObjectMeta()
     status: SlurmClusterStatus = SlurmClusterStatus()
 
 
@@ -638,7 +638,7 @@ class SlurmdContainer(SideContainer, frozen=True):
 
 
 class NodeConfig(Data, frozen=True):
-    """What Slurm is told of the nodes, beyond what they have."""
+    """More settings of the nodes in Slurm."""
 
     features: tuple[Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.:=+-]+$")], ...] = ()
     auto_resume: bool | None = None
@@ -650,7 +650,7 @@ class NodeConfig(Data, frozen=True):
 
 
 class NvidiaSpec(Data, frozen=True):
-    """What is special about NVIDIA's GPUs."""
+    """Settings for GPUs of NVIDIA."""
 
     gdr_copy_enabled: bool | None = None
 
@@ -671,7 +671,8 @@ class DockerSpec(Data, frozen=True):
 class SetTopology(Data, frozen=True):
     """Where the nodes are in the network."""
 
-    fabric: str = "root"
+    fabric: Annotated[str, Meta(max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")] = "root"
+    """Jobs never have nodes of two fabrics."""
 
 
 class NodeSetSpec(Data, frozen=True):
@@ -686,6 +687,7 @@ class NodeSetSpec(Data, frozen=True):
     initial_number_ephemeral_nodes: _Size = 1
     """How many of these are started with the NodeSet."""
     ephemeral_topology_wait_timeout: Annotated[int, Meta(ge=60, le=86400)] = 180
+    """For how many seconds a node with GPUs that Slurm starts waits for its place in Slurm's topology."""
     enable_host_user_namespace: bool = False
     worker_init_random_delay_seconds: Annotated[int, Meta(ge=0, le=86400)] = 0
     slurmd: SlurmdContainer = SlurmdContainer()
@@ -710,20 +712,20 @@ class NodeSetSpec(Data, frozen=True):
     update_strategy: Literal["rollingUpdate", "slurmAwareRollingUpdate"] = "rollingUpdate"
     """Both drain a node before they replace it."""
     drain: DrainPolicy = Draining()
-    """When a node is to go while jobs run on it (ours)."""
+    """What happens when a node is removed while jobs run on it (Isthmus only)."""
     autoscale: Autoscale | None = None
-    """Within which limits Slurm starts and releases nodes, where ephemeralNodes is true (ours)."""
+    """Limits within which Slurm starts and stops nodes, if ephemeralNodes is true (Isthmus only)."""
+    devices: Annotated[tuple[DeviceFiles, ...], Meta(max_length=16)] = ()
+    """Device files of resources that the operator does not know, or that differ on these nodes (Isthmus only)."""
 
 
-class NodeSetStatus(Data, frozen=True):
-    """How many workers there are."""
+class NodeSetStatus(ReportedStatus, frozen=True):
+    """Status of the workers."""
 
     phase: str = ""
     """Pending, Provisioning, Ready, Degraded or Terminating."""
     replicas: int = 0
     label_selector: str = ""
-    observed_generation: int = 0
-    conditions: Conditions = ()
 
 
 class NodeSet(Data, frozen=True):
@@ -759,8 +761,6 @@ INERT: Final = frozenset(
         "sConfigController.runAsGid",
         "sConfigController.runAsUid",
         "sConfigController.serviceAccountName",
-        "slurmConfig.topologyParam",
-        "slurmConfig.topologyPlugin",
         "slurmNodes.accounting.mariadbOperator.metrics",
         "slurmNodes.accounting.mariadbOperator.port",
         "slurmNodes.accounting.mariadbOperator.protectedSecret",
@@ -795,7 +795,6 @@ INERT: Final = frozenset(
         "slurmNodes.worker.sssdConfSecretRefName",
         "slurmNodes.worker.sssdDebugLevel",
         "slurmNodes.worker.sssdLdapCAConfigMapRefName",
-        "topology",
         "useDefaultAppArmorProfile",
     )
 )
@@ -803,15 +802,12 @@ INERT: Final = frozenset(
 
 INERT_IN_NODESET: Final = frozenset(
     (
-        "ephemeralTopologyWaitTimeout",
         "workerInitRandomDelaySeconds",
         *_SSSD,
-        "gpu",
         "munge",
         "nodeConfig.autoResume",
         "slurmd.security.limitsConfig",
         "docker",
-        "topology",
         "configMapRefSupervisord",
         "configMapRefSshd",
     )

@@ -1,10 +1,8 @@
 """Volumes, the claims on them and the classes they come from, as a provisioner reads them."""
 
-from collections.abc import Mapping
-
 from msgspec import field
 
-from isthmus.model.base import EMPTY, Data, Kind
+from isthmus.model.base import Data, Kind
 from isthmus.model.meta import Object, ObjectMeta
 from isthmus.model.pod import NodeSelector, Resources
 
@@ -19,15 +17,15 @@ class ClaimSpec(Data, frozen=True):
     volume_mode: str = "Filesystem"
 
 
-class ClaimStatus(Data, frozen=True):
-    """Whether it was found: Pending, Bound or Lost."""
+class StorageStatus(Data, frozen=True):
+    """Of a claim: Pending, Bound or Lost. Of a volume: Available, Bound, Released or Failed."""
 
     phase: str = ""
 
 
 class Claim(Object, frozen=True):
     spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    status: StorageStatus = StorageStatus()
 
 
 class LocalPath(Data, frozen=True):
@@ -43,24 +41,15 @@ class VolumeNodeAffinity(Data, frozen=True):
 
 
 class VolumeSpec(Data, frozen=True):
-    storage_class_name: str = ""
-    capacity: Mapping[str, str] = EMPTY
-    access_modes: tuple[str, ...] = ()
     reclaim_policy: str = field(name="persistentVolumeReclaimPolicy", default="Retain")
     host_path: LocalPath | None = None
     local: LocalPath | None = None
     node_affinity: VolumeNodeAffinity | None = None
 
 
-class VolumeStatus(Data, frozen=True):
-    """Available, Bound, Released or Failed."""
-
-    phase: str = ""
-
-
 class PersistentVolume(Object, frozen=True):
     spec: VolumeSpec = VolumeSpec()
-    status: VolumeStatus = VolumeStatus()
+    status: StorageStatus = StorageStatus()
 
 
 class TopologyRequirement(Data, frozen=True):
@@ -81,8 +70,6 @@ class StorageClass(Data, frozen=True):
 
     provisioner: str
     metadata: ObjectMeta = ObjectMeta()
-    parameters: Mapping[str, str] = EMPTY
-    reclaim_policy: str = "Delete"
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 

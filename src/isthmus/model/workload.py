@@ -10,24 +10,6 @@ from isthmus.model.base import Data, Kind
 from isthmus.model.meta import Condition, Object, Partial, condition
 
 
-class ScaleSpec(Data, frozen=True):
-    replicas: int = 0
-
-
-class ScaleStatus(Data, frozen=True):
-    """How many there are, and the label selector that finds them."""
-
-    replicas: int = 0
-    selector: str = ""
-
-
-class Scale(Object, frozen=True):
-    """The size of any workload that has one."""
-
-    spec: ScaleSpec = ScaleSpec()
-    status: ScaleStatus = ScaleStatus()
-
-
 class JobSpec(Data, frozen=True):
     """How many pods a Job runs at a time, how many must succeed, and for how long it may run."""
 
@@ -278,7 +260,6 @@ class VolcanoJob(Object, frozen=True):
     spec: VolcanoJobSpec = VolcanoJobSpec()
 
 
-SCALES = Kind(Scale, "autoscaling/v1", "scales", "Scale")
 JOBS = Kind(Job, "batch/v1", "jobs", "Job")
 OWN_JOBS = Kind(OwnJob, "batch/v1", "jobs", "Job")
 CHECK_JOBS = Kind(CheckJob, "batch/v1", "jobs", "Job")

@@ -5,6 +5,8 @@
     versions     which API version the server speaks, and what only newer ones can do
     calls        a call in that version: path, answer, errors
     client       the calls to slurmctld
+    allocation   jobs that start at once, by a helper that tells their nodes
+    completion   jobs that end as their pods did, by the same helper
     submitter    exactly one job per key, whatever is lost
     accounting   the calls to slurmdbd
     poller       jobs and nodes as stores that tell what changed, and whether Slurm is in touch

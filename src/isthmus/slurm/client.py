@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from isthmus.domain.languages.slurmconf import Directive
-from isthmus.errors import IsthmusError, Terminal
+from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.model.slurm import (
     NOTHING,
     Job,
@@ -33,16 +33,15 @@ from isthmus.model.slurm import (
     Share,
     Statistics,
 )
+from isthmus.slurm.allocation import EXTERNAL_JOB, Allocator
 from isthmus.slurm.auth import TokenSource
 from isthmus.slurm.calls import PATIENCE, Answer, Calls, in_path, in_query, present
-from isthmus.slurm.errors import ControllerAway, Garbled, NotFound, Problem, failure
+from isthmus.slurm.errors import ControllerAway, ControllerUnreached, Garbled, NotFound, Problem, failure
 from isthmus.slurm.submission import with_key
 from isthmus.slurm.submitter import Submission, Submitter
 from isthmus.slurm.transport import Observe, Transport
 from isthmus.slurm.versions import Feature, Server
 from isthmus.tasks import TaskGroup
-
-EXTERNAL_JOB = "EXTERNAL_JOB"
 
 _SIGNALS = frozenset(
     {
@@ -127,8 +126,35 @@ class _Shares(Answer, frozen=True):
     shares: _ShareList = _ShareList()
 
 
+class _PortionGres(msgspec.Struct, frozen=True):
+    name: str
+    type: str | None = None
+    count: int = 0
+    index: str | None = None
+
+    def __str__(self) -> str:
+        """Write it as the record of a job does."""
+        kind = f"{self.name}:{self.type}" if self.type else self.name
+        return f"{kind}:{self.count}(IDX:{self.index})" if self.index else f"{kind}(CNT:{self.count})"
+
+
 class _Portion(msgspec.Struct, frozen=True):
     node: str
+    gres: tuple[_PortionGres, ...] | None = None
+    core_bitmap: str | None = None
+    sockets_per_node: int = 0
+    cores_per_socket: int = 0
+
+
+class Portion(NamedTuple):
+    """A node of a job, and which GRES the job has there, as in `Job.gres_detail`."""
+
+    node: str
+    gres: str
+    core_bitmap: str
+    """Which of its cores, hexadecimal."""
+    cores: int
+    """How many cores the node has."""
 
 
 class _Portions(Answer, frozen=True):
@@ -157,17 +183,19 @@ async def connect(
     *,
     tls: ssl.SSLContext | None = None,
     observe: Observe | None = None,
+    allocator: Allocator | None = None,
 ) -> AsyncIterator["Client"]:
     """Make a client of the slurmrestd at these endpoints, and close its connections in the end."""
     async with Transport(endpoints, tokens, tls=tls, observe=observe) as transport:
-        yield Client(Calls(transport))
+        yield Client(Calls(transport), allocator=allocator)
 
 
 class Client:
-    """The calls to slurmctld."""
+    """The calls to slurmctld; external jobs are asked of an `allocator`, where there is one."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, *, allocator: Allocator | None = None) -> None:
         self.calls = calls
+        self._allocator = allocator
         self._submitter = Submitter(self)
 
     async def server(self) -> Server:
@@ -256,6 +284,11 @@ class Client:
         """
         return await self._submitter.submit(request, *more, key=key)
 
+    @property
+    def allocates(self) -> bool:
+        """Whether a plain external job starts when it is submitted, if it can, and its nodes are in the answer."""
+        return self._allocator is not None and self._allocator.available
+
     def note_newest(self, job_id: int) -> None:
         """Say which job was the newest a while ago, 0 if that is not known: `submit` lists no jobs to find out."""
         self._submitter.note_newest(job_id)
@@ -263,11 +296,6 @@ class Client:
     def forget_submission(self, key: str) -> None:
         """Record that `submit` will not be called again with this key, even if it failed the last time."""
         self._submitter.forget(key)
-
-    @property
-    def doubtful_submissions(self) -> int:
-        """How many keys are waiting for another `submit`, since the effect of the last one is not known."""
-        return self._submitter.doubts
 
     async def submit_once(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Submit a job and leave it at that: what a lost answer means is up to the caller."""
@@ -277,12 +305,22 @@ class Client:
             (await self.calls.server()).require(Feature.GROUP_NAMES)
         marked = [msgspec.structs.replace(it, comment=with_key(it.comment, key)) for it in (request, *more)]
         what = f"submitting job {request.name or key!r}"
+        refusal: IsthmusError | None = None
+        if self._allocator and not more:
+            try:
+                if given := await self._allocator.allocate(marked[0], what=what):
+                    return given
+            except (Terminal, Wait, ControllerUnreached) as error:
+                # slurmrestd has the last word: it may reach slurmctld where the helper does not, and may be newer.
+                refusal = error
         # A batch job is looked at by slurmctld's next round, up to a second later; an allocation at once.
         path = "job/allocate" if request.immediate else "job/submit"
         body = {"jobs": marked} if more else {"job": marked[0]}
         answer = await self.calls.call("POST", path, _Submitted, what=what, body=body)
         if not answer.job_id:
             raise Garbled(f"{what} gave neither a job id nor an error")
+        if self._allocator and refusal:
+            self._allocator.leave_alone(str(refusal))
         return Submission(answer.job_id, tuple(str(warning) for warning in answer.warnings))
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
@@ -304,12 +342,20 @@ class Client:
             raise _first(failures) from None
         return [job for finished in reads for job in finished.result()]
 
-    async def nodes_of(self, job_id: int) -> tuple[str, ...]:
+    async def nodes_of(self, job_id: int) -> tuple[Portion, ...]:
         """Read which nodes a running job has, in Slurm's order: at a third of what its full record costs."""
         (await self.calls.server()).require(Feature.ALLOCATIONS)
         what = f"reading the nodes of job {job_id}"
         answer = await self.calls.call("GET", f"resources/{job_id:d}", _Portions, what=what)
-        return tuple(portion.node for portion in present(answer.nodes, what=what))
+        return tuple(
+            Portion(
+                it.node,
+                ",".join(map(str, it.gres or ())),
+                it.core_bitmap or "",
+                it.sockets_per_node * it.cores_per_socket,
+            )
+            for it in present(answer.nodes, what=what)
+        )
 
     async def update_job(self, job_id: int, change: JobRequest) -> None:
         await self.calls.call("POST", f"job/{job_id:d}", Answer, what=f"changing job {job_id}", body=change)

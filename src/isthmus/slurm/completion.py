@@ -6,8 +6,8 @@ and answers as slurmrestd does.
 
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,6 +15,10 @@ from isthmus.slurm.auth import TokenSource
 from isthmus.slurm.calls import Answer
 from isthmus.slurm.errors import AnswerLost, CompleterAway, Unreachable, failure
 from isthmus.slurm.transport import Observe, Transport
+
+_CONNECTIONS: Final = 4
+_LONGEST_REST: Final = 300.0
+"""Each connection is a process of the helper, which takes longer to start than slurmctld takes for fifty jobs."""
 
 _decode = msgspec.json.Decoder(Answer).decode
 
@@ -52,16 +56,12 @@ class Completer:
             raise refusal
 
 
-@asynccontextmanager
-async def connect(
+def to_helper(
     endpoints: Sequence[str],
     tokens: TokenSource,
     *,
-    cluster: str,
     tls: ssl.SSLContext | None = None,
     observe: Observe | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[Completer]:
-    """Make a client of the helper at these addresses, and close its connections in the end."""
-    async with Transport(endpoints, tokens, tls=tls, observe=observe) as transport:
-        yield Completer(transport, cluster=cluster, clock=clock)
+) -> Transport:
+    """Make the transport to the helper at these addresses, few connections that are kept for long."""
+    return Transport(endpoints, tokens, tls=tls, observe=observe, parallel=_CONNECTIONS, longest_rest=_LONGEST_REST)

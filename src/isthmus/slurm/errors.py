@@ -19,7 +19,6 @@ class Problem(msgspec.Struct, frozen=True):
     error_number: int = 0
     error: str | None = None
     description: str | None = None
-    source: str | None = None
 
     def __str__(self) -> str:
         sentences = [text.strip().rstrip(".") for text in (self.error, self.description) if text and text.strip()]
@@ -64,35 +63,43 @@ class NotNow(Wait):
     """Slurm refuses for as long as something else lasts: a limit, a reservation, a node in transition."""
 
 
-class Unauthorized(Terminal):
+class Declined(Terminal):
+    """Slurm has answered, and does not do as asked."""
+
+
+class Unauthorized(Declined):
     """The token is wrong, expired or of an unknown user."""
 
 
-class Denied(Terminal):
+class Denied(Declined):
     """The user of the token may not do this."""
 
 
-class NotFound(Terminal):
+class NotFound(Declined):
     """There is no such job, node, partition or reservation."""
 
 
-class AlreadyExists(Terminal):
+class AlreadyExists(Declined):
     """The name is taken."""
 
 
-class AlreadyDone(Terminal):
+class AlreadyDone(Declined):
     """The job or step has ended already."""
 
 
-class Refused(Terminal):
+class Refused(Declined):
     """Slurm will not do this as it was asked."""
 
 
-class Unsupported(Terminal):
+class Deferred(Refused):
+    """slurmctld starts no job at the moment of its submission, whatever is free (SchedulerParameters=defer)."""
+
+
+class Unsupported(Declined):
     """This Slurm is too old for the call."""
 
 
-class UnknownVersion(Terminal):
+class UnknownVersion(Declined):
     """The server speaks no API version that we know."""
 
 
@@ -119,7 +126,7 @@ _MEANINGS: dict[int, _Meaning] = {
     **dict.fromkeys((5003, 5004, 5005), _Meaning(ControllerAway, _HOW_TO_REACH)),
     # What some calls of slurmrestd report when slurmctld did not answer in time; a true lack of rights is 2002.
     **dict.fromkeys((-1, 1), _Meaning(ControllerAway, _HOW_TO_REACH)),
-    1005: _Meaning(Terminal, "run slurmrestd and slurmctld of versions at most two apart"),
+    1005: _Meaning(Declined, "run slurmrestd and slurmctld of versions at most two apart"),
     1007: _Meaning(Unauthorized, _HOW_TO_BE_KNOWN),
     1804: _Meaning(Overloaded),
     1805: _Meaning(Overloaded),
@@ -144,6 +151,7 @@ _MEANINGS: dict[int, _Meaning] = {
     2084: _Meaning(AlreadyDone),
     2105: _Meaning(NotNow, "an administrator has closed the queue in the partition or cluster"),
     2120: _Meaning(NotNow),
+    2125: _Meaning(Deferred),
     2131: _Meaning(ControllerAway, _HOW_TO_FIND_PRIMARY),
     2168: _Meaning(AlreadyExists),
     2169: _Meaning(Refused, "raise MaxNodeCount in slurm.conf and restart slurmctld"),

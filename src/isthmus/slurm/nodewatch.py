@@ -74,12 +74,11 @@ class NodeReader:
 class NodeWatch:
     """Follows the nodes of one cluster while `run` runs."""
 
-    def __init__(self, client: Client, *, idle: float = _IDLE, clock: Clock = time.monotonic) -> None:
+    def __init__(self, client: Client, *, idle: float = _IDLE) -> None:
         self._client = client
-        self._reader = NodeReader(client, clock=clock)
+        self._reader = NodeReader(client)
         self._idle = idle
-        self._clock = clock
-        self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
+        self._contact = Contact(in_touch=False, since=time.monotonic(), trouble="not contacted yet")
         self._hooks: list[Callable[[], None]] = []
         self._restart_hooks: list[Callable[[], None]] = []
         self._hurry_until = 0.0
@@ -108,7 +107,7 @@ class NodeWatch:
 
     def hurry(self) -> None:
         """Ask at once, and often for some seconds, because something is expected to change."""
-        self._hurry_until = self._clock() + _HURRY_SECONDS
+        self._hurry_until = time.monotonic() + _HURRY_SECONDS
         self._restarts_due = 0.0
         self._hurried.set()
 
@@ -117,7 +116,7 @@ class NodeWatch:
         backoff = _BACKOFF_FIRST
         while True:
             self._hurried.clear()
-            began = self._clock()
+            began = time.monotonic()
             try:
                 await self._look_for_restart()
                 await self._reader.read()
@@ -131,17 +130,17 @@ class NodeWatch:
             self._note("")
             backoff = _BACKOFF_FIRST
             # A slow Slurm is left alone for a good part of the time.
-            least = max(_QUICK, self._clock() - began)
+            least = max(_QUICK, time.monotonic() - began)
             await asyncio.sleep(least)
-            if self._clock() >= self._hurry_until:
+            if time.monotonic() >= self._hurry_until:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, self._idle - least)):
                         await self._hurried.wait()
 
     async def _look_for_restart(self) -> None:
-        if self._clock() < self._restarts_due:
+        if time.monotonic() < self._restarts_due:
             return
-        self._restarts_due = self._clock() + _RESTARTS_PAUSE
+        self._restarts_due = time.monotonic() + _RESTARTS_PAUSE
         if self._restarts.noticed(await self._client.diagnose()):
             self._reader.read_everything()
             for hook in self._restart_hooks:
@@ -150,7 +149,7 @@ class NodeWatch:
     def _note(self, trouble: str) -> None:
         in_touch = not trouble
         changed = in_touch != self._contact.in_touch
-        since = self._clock() if changed else self._contact.since
+        since = time.monotonic() if changed else self._contact.since
         self._contact = Contact(in_touch=in_touch, since=since, trouble=trouble)
         if changed:
             for hook in self._hooks:

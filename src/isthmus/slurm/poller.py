@@ -39,6 +39,7 @@ from isthmus.slurm.nodewatch import NodeReader
 from isthmus.slurm.restarts import Restarts
 from isthmus.slurm.store import Store
 from isthmus.slurm.submission import base_id
+from isthmus.slurm.turns import Turns, kind_of
 
 _QUICK = 0.05
 _IDLE = 2.0
@@ -108,6 +109,7 @@ _RESTARTS_PAUSE = 2.0
 _PENDING = ("PENDING",)
 
 Clock = Callable[[], float]
+Loop = Literal["states", "nodes"]
 
 _log = logging.getLogger(__name__)
 
@@ -170,10 +172,9 @@ class Poller:
         self._nodes_idle = max(idle, _NODES_IDLE) if nodes_idle is None else nodes_idle
         self._as_of: dict[str, float] = {}
         self._clock = clock
-        self._contact = Contact(in_touch=False, since=clock(), trouble="not asked yet")
+        self._contact = Contact(in_touch=False, since=clock(), trouble="not contacted yet")
         self.heard_at: float | None = None
         """When Slurm answered last, by the clock; None if it never did."""
-        self._contact_hooks: list[Callable[[Contact], None]] = []
         self._restart_hooks: list[Callable[[], None]] = []
         self._restarts = Restarts()
         self._troubles: dict[str, str] = {}
@@ -201,22 +202,18 @@ class Poller:
         self._again_due = clock()
         self._refresh = refresh
         self._refresh_due = clock()
-        self._unrefreshed: list[int] = []
-        self._nudged = {"states": asyncio.Event(), "nodes": asyncio.Event()}
+        self._turns = Turns()
+        self._nudged: dict[str, asyncio.Event] = {"states": asyncio.Event(), "nodes": asyncio.Event()}
         self._read_once = {name: asyncio.Event() for name in ("states", "details", "nodes")}
 
     @property
     def contact(self) -> Contact:
-        """Whether Slurm answers at the moment."""
+        """Whether Slurm currently answers."""
         return self._contact
 
-    def as_of(self, loop: Literal["states", "nodes"]) -> float | None:
+    def as_of(self, loop: Loop) -> float | None:
         """When the latest successful question about states or nodes began, by the clock; None before the first."""
         return self._as_of.get(loop)
-
-    def on_contact(self, hook: Callable[[Contact], None]) -> None:
-        """Call this whenever contact is lost or found again."""
-        self._contact_hooks.append(hook)
 
     def on_restart(self, hook: Callable[[], None]) -> None:
         """Call this when slurmctld may have been restarted, before everything is read again."""
@@ -233,6 +230,11 @@ class Poller:
         return all(event.is_set() for event in self._read_once.values())
 
     @property
+    def is_behind(self) -> bool:
+        """Whether records wait to be read whose jobs have changed."""
+        return bool(self._stale)
+
+    @property
     def newest(self) -> int:
         """The id of the youngest job that was seen; 0 if there is none."""
         return self._sweep.newest
@@ -244,10 +246,10 @@ class Poller:
         """
         return not self._uncounted.is_set() and self._unread.knows_since(moment)
 
-    def nudge(self) -> None:
-        """Ask again at once, because something is expected to have changed."""
-        for event in self._nudged.values():
-            event.set()
+    def nudge(self, *loops: Loop) -> None:
+        """Ask again at once, about states or nodes or both, because something is expected to have changed."""
+        for loop in loops or self._nudged:
+            self._nudged[loop].set()
 
     def reread(self, job_id: int) -> None:
         """Read the full record of a job again soon, though its state has not changed."""
@@ -326,8 +328,6 @@ class Poller:
         in_touch = not self._troubles and self._read_once["states"].is_set()
         if in_touch != self._contact.in_touch:
             self._contact = Contact(in_touch=in_touch, since=self._clock(), trouble=trouble)
-            for hook in self._contact_hooks:
-                hook(self._contact)
         elif trouble:
             self._contact = Contact(in_touch=False, since=self._contact.since, trouble=trouble)
 
@@ -542,11 +542,11 @@ class Poller:
         return set(heapq.nsmallest(at_once, self._stale))
 
     def _waits_for_long(self) -> set[int]:
-        """One of the jobs that have not begun, each in its turn."""
+        """One of the jobs that have not begun, each in its turn (`turns`)."""
         if self._refresh is None or self._clock() < self._refresh_due:
             return set()
         self._refresh_due = self._clock() + self._refresh
-        if not self._unrefreshed:
+        if not self._turns:
             self._refresh_due = self._clock() + max(self._refresh, _ROUND_LEAST)
             waiting = (base_id(key) for key, state in self.states.items() if state[:1] == _PENDING)
             wanted = {job_id for job_id in waiting if self._wants(job_id)}
@@ -554,9 +554,10 @@ class Poller:
                 # So many in turn would never get fresh; a list of everything is one call, if a long one.
                 self._refresh_due = self._clock() + max(self._refresh, self._rounds)
                 return wanted
-            self._unrefreshed = sorted(wanted, reverse=True)
-        while self._unrefreshed:
-            job_id = self._unrefreshed.pop()
+            known = {job_id: self._records[job_id][0] for job_id in wanted if job_id in self._records}
+            self._turns.begin((job_id, kind_of(self.jobs[record])) for job_id, record in known.items())
+        while self._turns:
+            job_id = self._turns.take()
             if job_id in self._records and self._wants(job_id):
                 return {job_id}
         return set()
@@ -579,8 +580,15 @@ class Poller:
                 self.jobs.drop(old)
         if kept:
             self._records[job_id] = ids
-        for job in kept:
-            self.jobs.put(job.job_id, self._slim(job))
+        for job in map(self._slim, kept):
+            if self._turns and (before := self.jobs.get(job.job_id)):
+                self._see_reason(before, job)
+            self.jobs.put(job.job_id, job)
+
+    def _see_reason(self, before: Job, now: Job) -> None:
+        """If a job waits for something else than it did, so may others of its kind."""
+        if before.job_state == now.job_state and kind_of(before) != kind_of(now):
+            self._turns.hurry(kind_of(before))
 
     async def _look_for_restart(self) -> None:
         if not self._restarts.noticed(await self._client.diagnose()):

@@ -58,6 +58,8 @@ class Submission(NamedTuple):
 
     job_id: int
     warnings: tuple[str, ...]
+    nodes: str = ""
+    """Those of a job that started at once, as a host list, where the answer says so."""
 
 
 class Queue(Protocol):
@@ -105,11 +107,6 @@ class Submitter:
         self._found: dict[str, list[int]] = {}
         self._found_by = 0
         """The number of the look that found `_found`; one that failed found nothing."""
-
-    @property
-    def doubts(self) -> int:
-        """How many keys may have been submitted without our knowing."""
-        return len(self._doubts)
 
     async def submit(self, request: JobRequest, *more: JobRequest, key: str) -> Submission:
         """Make sure that a job with this key exists, and that it is the only one.

@@ -55,15 +55,20 @@ class Transport:
         *,
         tls: ssl.SSLContext | None = None,
         observe: Observe | None = None,
+        parallel: int = _PARALLEL_REQUESTS,
+        longest_rest: float = _IDLE_SECONDS,
     ) -> None:
         """Take endpoints such as `http://host:6820`, `https://host:6820` or `unix:///run/slurmrestd.sock`.
 
         `tls` says which authorities to trust and which certificate to show; None trusts those of the system.
-        `observe` is told of each request: its method, the status (0 for none) and the seconds that it took.
+        `observe` gets for each request: its method, the status (0 for none) and the seconds that it took. At most
+        `parallel` requests run at an endpoint, and a connection may be idle for so many seconds.
         """
         if not endpoints:
             raise Terminal("no slurmrestd is configured", remedy="set at least one, such as http://localhost:6820")
-        self._endpoints = [_Endpoint(endpoint, tls=tls) for endpoint in endpoints]
+        self._endpoints = [
+            _Endpoint(endpoint, tls=tls, parallel=parallel, longest_rest=longest_rest) for endpoint in endpoints
+        ]
         self._tokens = tokens
         self._observe = observe or (lambda *_: None)
         self._current = 0
@@ -140,7 +145,7 @@ class NotConnectedError(Exception):
 class _Endpoint:
     """One slurmrestd: its address and the connections to it."""
 
-    def __init__(self, endpoint: str, *, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, endpoint: str, *, tls: ssl.SSLContext | None, parallel: int, longest_rest: float) -> None:
         parts = urlsplit(endpoint)
         if parts.scheme in _UNIX_SCHEMES and parts.path:
             self._socket: str | None = parts.path
@@ -157,8 +162,8 @@ class _Endpoint:
                 remedy="write http://host:6820, https://host:6820 or unix:///path/to/socket",
             )
         self.name = endpoint
-        self._pool = Pool(longest_rest=_IDLE_SECONDS)
-        self._gate = asyncio.Semaphore(_PARALLEL_REQUESTS)
+        self._pool = Pool(longest_rest=longest_rest)
+        self._gate = asyncio.Semaphore(parallel)
 
     def close(self) -> None:
         self._pool.close()
@@ -179,7 +184,11 @@ class _Endpoint:
                 with suppress(ConnectionError):
                     return await self._exchange(connection, request, patience=patience)
                 connection = None
-            return await self._exchange(connection or await self._connect(), request, patience=patience)
+            response = await self._exchange(connection or await self._connect(), request, patience=patience)
+            if response.status == HTTPStatus.MISDIRECTED_REQUEST:
+                # This connection was not for us, for example because it knows another token.
+                response = await self._exchange(await self._connect(), request, patience=patience)
+            return response
 
     async def _exchange(self, connection: Connection, request: bytes, *, patience: float) -> Response:
         response = await connection.exchange(request, patience=patience)

@@ -1,8 +1,7 @@
 """The bridge on a real API server and a real Slurm, with Node objects and no kubelets."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -13,6 +12,7 @@ from isthmus.bridge import policies
 from isthmus.bridge.cache.metrics import WorldMetrics
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.scheduler.scheduler import Scheduler
+from isthmus.domain.bridge.devices import Profile
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -25,13 +25,16 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.names import MetricName
 from isthmus.runtime.manager import Manager
 from isthmus.runtime.metrics import Metrics
+from isthmus.slurm.allocation import Allocator
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
+from isthmus.slurm.completion import to_helper
 from tests.bed.addresses import loopback_address
 from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
-from tests.flows.kube.conftest import make_namespace
+from tests.flows.kube.conftest import namespace_for_pods
+from tests.flows.kube.waiting import eventually
 from tests.flows.working import at_work
 
 PARTITION = "main"
@@ -71,10 +74,7 @@ async def make_node(
 
 async def until(what: Callable[[], Any], *, within: float = WITHIN) -> Any:
     """Wait for a condition of the caches."""
-    async with asyncio.timeout(within):
-        while not (found := what()):  # noqa: ASYNC110 - the condition is one of several caches
-            await asyncio.sleep(0.02)
-    return found
+    return await eventually(what, within=within)
 
 
 class Bridge:
@@ -125,21 +125,30 @@ async def running(
     *,
     defaults: Defaults | None = None,
     key: Any = None,
+    helper: str = "",
     cluster: str = "",
+    nodes_on_demand: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    profiles: Sequence[Profile] = (),
 ) -> AsyncIterator[Bridge]:
-    """Run a bridge's scheduler until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
+    """Run a bridge's scheduler until the block ends.
+
+    `slurm` is a bed, or the URL of a proxy before it; `helper` is that of `isthmus-complete`, if it is to be asked.
+    """
     url = slurm if isinstance(slurm, str) else slurm.rest_url
     tokens = MintedTokens(key if isinstance(slurm, str) else slurm.jwt_key, user="slurm")
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(Client(config))
-        client: SlurmClient = await stack.enter_async_context(connect([url], tokens))
-        world = World(kube, client, cluster=cluster or await cluster_id(kube))
+        allocator = Allocator(await stack.enter_async_context(to_helper([helper], tokens))) if helper else None
+        client: SlurmClient = await stack.enter_async_context(connect([url], tokens, allocator=allocator))
+        world = World(kube, client, cluster=cluster or await cluster_id(kube), profiles=profiles)
         metrics = Metrics()
         WorldMetrics(world, tokens, metrics)
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         defaults = defaults or Defaults(partition=PARTITION)
-        scheduler = Scheduler(world, defaults, recorder=recorder, metrics=metrics, clock=clock)
+        scheduler = Scheduler(
+            world, defaults, nodes_on_demand=nodes_on_demand, recorder=recorder, metrics=metrics, clock=clock
+        )
         manager = await stack.enter_async_context(at_work(world, recorder, scheduler.workers))
         yield Bridge(world, scheduler, manager, metrics)
 
@@ -160,9 +169,8 @@ async def client(config: Config) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(client: Client) -> AsyncIterator[str]:
-    name = await make_namespace(client)
-    yield name
-    await client.delete_all(PODS, namespace=name, grace=0)
+    async with namespace_for_pods(client) as name:
+        yield name
 
 
 @pytest.fixture
@@ -171,6 +179,12 @@ def slurm_with_external_nodes(shared_slurm: Callable[..., SlurmBed]) -> Iterator
     bed = shared_slurm("26.05", nodes=1, external_nodes=4)
     yield bed
     bed.command("scancel", "--user=slurm")
+
+
+@pytest.fixture
+def slurm_with_gres(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
+    """A Slurm 26.05 that counts GPUs."""
+    return shared_slurm("26.05", nodes=0, external_nodes=1, accounting=False, settings={"GresTypes": "gpu"})
 
 
 @pytest.fixture

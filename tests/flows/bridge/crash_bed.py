@@ -1,7 +1,8 @@
 """The bridge as a process behind two proxies, so that it can be killed, or kept in the dark, at any moment.
 
     isthmus bridge all ──► proxy ──► slurmrestd            `Ground`: both sides, untouched by the proxies
-                      └──► proxy ──► API server            `violations`: what must never be, looked at from there
+                      ├──► proxy ──► isthmus-complete      `violations`: what must never be, looked at from there
+                      └──► proxy ──► API server
 
 What is true of the bridge is read from both sides by clients of the test's own, never from the bridge.
 """
@@ -86,8 +87,8 @@ class Process:
         return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
 
 
-def settings_file(directory: Path, slurm: SlurmBed, *, url: str, scheduler_name: str) -> Path:
-    """Write what the process is told about Slurm."""
+def settings_file(directory: Path, slurm: SlurmBed, *, url: str, scheduler_name: str, helper: str = "") -> Path:
+    """Write what the process is told about Slurm, and about the helper if there is one."""
     token = directory / "auth-token"
     token.write_text(slurm.token("slurm"))
     file = directory / "config.yaml"
@@ -96,6 +97,7 @@ def settings_file(directory: Path, slurm: SlurmBed, *, url: str, scheduler_name:
             {
                 "schedulerName": scheduler_name,
                 "slurmRestApi": url,
+                **({"slurmCompleter": helper} if helper else {}),
                 "slurmJwtFile": str(token),
                 "partition": PARTITION,
             }

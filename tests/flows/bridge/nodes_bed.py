@@ -2,19 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
+import pytest
 
 from isthmus import names
 from isthmus.bridge.cache.world import World, cluster_id
 from isthmus.bridge.nodes.sync import NodeSync
+from isthmus.domain.bridge.devices import Profile
 from isthmus.domain.bridge.noderules import Rules
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
+from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES, Node
@@ -30,6 +34,30 @@ from tests.flows.slurm.helpers import busy_on, new_key
 from tests.flows.working import at_work
 
 EXTERNAL = {names.EXTERNAL_NODE_LABEL: ""}
+
+
+@pytest.fixture
+def bed(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+    """A Slurm that can make nodes, and knows GPUs."""
+    bed = shared_slurm("26.05", nodes=1, accounting=False, settings={"GresTypes": "gpu"})
+    yield bed
+    bed.command("scancel", "--user=slurm")
+
+
+@pytest.fixture
+async def name(client: Client, bed: SlurmBed) -> AsyncIterator[str]:
+    """A name for a node that is gone from both sides in the end."""
+    name = f"k-{uuid4().hex[:8]}"
+    yield name
+    with suppress(NotFound):
+        await client.delete(NODES, name)
+
+    def forgotten() -> bool:
+        bed.command("sh", "-c", f"scancel -w {name}; scontrol delete nodename={name} || true")
+        return f"NodeName={name} " not in bed.scontrol("show", "--oneliner", "nodes")
+
+    # A node whose job is still being ended cannot be deleted, and the next test's controller would meet it.
+    await until(forgotten)
 
 
 class Nodes:
@@ -142,7 +170,12 @@ def mark_of(node: Node) -> str:
 
 @asynccontextmanager
 async def running_nodes(
-    config: Config, slurm: SlurmBed | str, *, key: Path | None = None, **rules: Any
+    config: Config,
+    slurm: SlurmBed | str,
+    *,
+    key: Path | None = None,
+    profiles: Sequence[Profile] = (),
+    **rules: Any,
 ) -> AsyncIterator[Nodes]:
     """Run a node controller until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
     url = slurm if isinstance(slurm, str) else slurm.rest_url
@@ -157,7 +190,7 @@ async def running_nodes(
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(Client(config, observe=observe))
         client = await stack.enter_async_context(connect([url], MintedTokens(jwt_key, user="slurm")))
-        world = World(kube, client, cluster=await cluster_id(kube))
+        world = World(kube, client, cluster=await cluster_id(kube), profiles=profiles)
         metrics = Metrics()
         recorder = Recorder(kube, controller="slurm-bridge", instance="test")
         sync = NodeSync(world, Rules(cluster=world.cluster, **rules), recorder=recorder, metrics=metrics)

@@ -36,6 +36,7 @@ from tests.bed.bridge_webhooks import Place
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.workload_controllers import apply_kinds
 from tests.flows.bridge.conftest import make_node
+from tests.flows.bridge.devices_bed import RAW_CLAIMS, RAW_TEMPLATES, exactly
 from tests.flows.bridge.frameworks import definition
 from tests.flows.kube.conftest import NAMESPACES, Through, make_namespace, through, token_of
 from tests.flows.kube.waiting import eventually
@@ -114,7 +115,8 @@ async def door(
     users = registration.bridge_users(own)
     admission = Admission(ours, config, caches=caches, metrics=metrics, bridge_users=users)
     manager = Manager(grace=1.0)
-    place = Place(namespace=own, name=f"admission-{managed}")
+    installation = f"door-{managed}"
+    place = bridge_webhooks.place(own, installation)
     caches.register(manager)
     async with AsyncExitStack() as stack:
         # An address of its own: a test may close the door, and then listen there itself.
@@ -124,7 +126,7 @@ async def door(
         port = await stack.enter_async_context(
             server.serve(admission.routes, host=host, port=0, tls=keeper.context)
         )
-        place = Place(namespace=own, name=place.name, url=f"https://{host}:{port}")
+        place = bridge_webhooks.place(own, installation, url=f"https://{host}:{port}")
         stack.push_async_callback(bridge_webhooks.unregister, client, place)
         await bridge_webhooks.register(client, config, place)
         await keeper.refresh()
@@ -434,10 +436,6 @@ async def test_weakness_36_a_bad_annotation_of_a_pod_is_told_at_kubectl_apply(op
             "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler",
         ),
         (
-            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
-            "can't schedule a pod with a resourceclaim, use the annotation slurmjob.slinky.slurm.net/gres",
-        ),
-        (
             {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
             ]}}},
@@ -447,6 +445,18 @@ async def test_weakness_36_a_bad_annotation_of_a_pod_is_told_at_kubectl_apply(op
 )  # fmt: skip
 async def test_weakness_22_what_slurm_cannot_do_is_refused(opened: Door, spec: Any, expected: str) -> None:
     assert expected in await opened.refusal(opened.pod(**spec))
+
+
+async def test_claims_that_slurm_cannot_place_are_refused(opened: Door) -> None:
+    """By a template or by name. One that does not exist yet is judged when it does."""
+    many = {"devices": {"requests": [exactly(class_="any", count=33)]}}
+    meta = {"namespace": opened.managed, "name": "many"}
+    await opened.client.create(RAW_CLAIMS, {"metadata": meta, "spec": many})
+    await opened.client.create(RAW_TEMPLATES, {"metadata": meta, "spec": {"spec": many}})
+    for field in ("resourceClaimName", "resourceClaimTemplateName"):
+        said = await opened.refusal(opened.pod(resourceClaims=[{"name": "gpus", field: "many"}]))
+        assert 'resource claim "gpus": it asks for 33 devices, and a claim can have 32' in said
+    await opened.create(opened.pod(resourceClaims=[{"name": "gpus", "resourceClaimName": "not-yet"}]))
 
 
 async def test_weakness_22_what_slurm_can_do_is_let_in(opened: Door) -> None:

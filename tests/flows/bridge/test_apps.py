@@ -226,7 +226,7 @@ async def test_a_process_waits_for_kubernetes_and_says_so(settings: Path, tmp_pa
     with process(*words, log=tmp_path / "log") as running:
         said = await running.until_ready(lambda status, text: status == 503 and "not known yet: " in text)
         assert "[-] cluster: not known yet: " in said
-        assert "not asked yet" not in await running.until_ready(lambda _, text: "not asked yet" not in text)
+        assert "not contacted yet" not in await running.until_ready(lambda _, text: "not contacted yet" not in text)
         assert await running.end() == 0
 
 

@@ -1,9 +1,7 @@
 """What a node is in Slurm when others hold part of it, on a real API server and a real Slurm."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -12,7 +10,6 @@ from isthmus.domain.bridge import held
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.crd import install
-from isthmus.kube.errors import NotFound
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
@@ -20,32 +17,11 @@ from isthmus.model.slinky import NODESETS
 from isthmus.operator import crds
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import pod, until
-from tests.flows.bridge.nodes_bed import EXTERNAL, Nodes, make_kube_node, running_nodes
+from tests.flows.bridge.nodes_bed import EXTERNAL, Nodes, bed, make_kube_node, name, running_nodes
+
+__all__ = ["bed", "name"]
 
 ZONE = "topology.kubernetes.io/zone"
-
-
-@pytest.fixture
-def bed(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
-    """The Slurm of `test_nodes`."""
-    bed = shared_slurm("26.05", nodes=1, accounting=False, settings={"GresTypes": "gpu"})
-    yield bed
-    bed.command("scancel", "--user=slurm")
-
-
-@pytest.fixture
-async def name(client: Client, bed: SlurmBed) -> AsyncIterator[str]:
-    """A name for a node that is gone from both sides in the end."""
-    name = f"c-{uuid4().hex[:8]}"
-    yield name
-    with suppress(NotFound):
-        await client.delete(NODES, name)
-
-    def forgotten() -> bool:
-        bed.command("sh", "-c", f"scancel -w {name}; scontrol delete nodename={name} || true")
-        return f"NodeName={name} " not in bed.scontrol("show", "--oneliner", "nodes")
-
-    await until(forgotten)
 
 
 @pytest.fixture

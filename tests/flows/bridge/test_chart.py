@@ -24,19 +24,16 @@ from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.errors import Forbidden
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key, ObjectMeta, OwnerReference, micro_time
 from isthmus.model.pod import PODS, Pod
-from isthmus.processes.bridge import CONTROLLERS_ELECTION
-from isthmus.runtime.certkeeper import SECRETS
+from isthmus.names import CONTROLLERS_LEASE
+from isthmus.runtime.certkeeper import SECRETS, Place
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, WebhookConfiguration
-from tests.bed import bridge_webhooks
-from tests.bed.bridge_webhooks import Place
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.programs import program
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import NAMESPACES, make_namespace, token_of
 from tests.flows.kube.waiting import running
@@ -142,7 +139,7 @@ class Helm:
 
 @pytest.fixture(scope="session")
 def helm_program() -> Path:
-    return binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
+    return program("helm")
 
 
 @pytest.fixture
@@ -221,26 +218,33 @@ def test_what_is_made_from_code_is_up_to_date() -> None:
     assert done.returncode == 0, f"{done.stdout.decode()}run scripts/chart"
 
 
-@pytest.mark.parametrize("values", ["", DOCUMENTED, OF_SLURM_BRIDGE], ids=["none", "documented", "slurm-bridge"])
-def test_the_chart_registers_what_the_code_would(helm: Helm, values: str) -> None:
-    manifests = helm.template(values)
-    config = read_config(manifests, helm.home)
-    place = Place(namespace="slurm")
-    for kind, wanted in (
-        ("MutatingWebhookConfiguration", bridge_webhooks.mutating(config, place)),
-        ("ValidatingWebhookConfiguration", bridge_webhooks.validating(config, place)),
-    ):
-        assert only(manifests, kind, bridge_webhooks.NAME)["webhooks"] == wanted["webhooks"]
-    assert not named(manifests, "ValidatingAdmissionPolicy")
+_LISTED = {"key": "kubernetes.io/metadata.name", "operator": "In"}
 
 
-@pytest.mark.parametrize("values", ["", DOCUMENTED], ids=["none", "documented"])
-def test_the_chart_enforces_what_the_code_would(helm: Helm, values: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "managed"),
+    [
+        (
+            DOCUMENTED,
+            {"matchLabels": {"slurm.managed": "true"}, "matchExpressions": []},
+        ),
+        (
+            OF_SLURM_BRIDGE,
+            {"matchExpressions": [{**_LISTED, "values": ["slurm-bridge", "ml"]}]},
+        ),
+    ],
+    ids=["documented", "slurm-bridge"],
+)
+def test_the_same_namespaces_are_managed_and_enforced(helm: Helm, values: str, managed: dict[str, Any]) -> None:
+    """What the webhooks and the policy do is tested with what the chart makes of them, in test_admission."""
     manifests = helm.template(values, "--set", "config.enforce=true")
-    made = bridge_webhooks.enforcement(read_config(manifests, helm.home), Place(namespace="slurm"))
-    assert made
-    for kind, wanted in zip(("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"), made, strict=True):
-        assert only(manifests, kind, "slurm-bridge-enforcement")["spec"] == wanted["spec"]
+    webhooks = only(manifests, "MutatingWebhookConfiguration", "slurm-bridge-admission")["webhooks"]
+    never = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "slurm"]}
+    managed = managed | {"matchExpressions": [*managed["matchExpressions"], never]}
+    assert [it["namespaceSelector"] for it in webhooks] == [{"matchExpressions": [never]}, managed]
+    binding = only(manifests, "ValidatingAdmissionPolicyBinding", "slurm-bridge-enforcement")["spec"]
+    assert binding["matchResources"]["namespaceSelector"] == managed
+    assert not named(helm.template(values), "ValidatingAdmissionPolicy")
 
 
 def test_the_documented_values_mean_what_they_say(helm: Helm) -> None:
@@ -354,20 +358,21 @@ def test_weakness_34_slurmrestd_is_known_by_an_authority_of_its_own(helm: Helm) 
     assert "/var/run/secrets/slurm-tls" in mounts
 
 
-@pytest.mark.parametrize("part", ["controllers", "all"])
-def test_the_completer_runs_beside_the_controllers_and_nobody_else_reaches_it(helm: Helm, part: str) -> None:
+@pytest.mark.parametrize("parts", [{"scheduler", "controllers"}, {"all"}], ids=["apart", "all in one"])
+def test_the_completer_runs_beside_who_asks_it_and_nobody_else_reaches_it(helm: Helm, parts: set[str]) -> None:
     completer = "completer: {enabled: true, slurmctld: [ctl-a.example.org, ctl-b]}"
-    manifests = helm.template(f"allInOne: {str(part == 'all').lower()}\n{completer}")
+    manifests = helm.template(f"allInOne: {str(parts == {'all'}).lower()}\n{completer}")
     assert read_config(manifests, helm.home).slurm_completer == ("http://127.0.0.1:6821",)
     conf = only(manifests, "ConfigMap", "slurm-bridge-config")["data"]["slurm.conf"]
     hosts = [line.value for line in slurmconf.parse(conf).directives() if line.key == "SlurmctldHost"]
     assert hosts == ["ctl-a.example.org", "ctl-b"]
-    deployment = only(manifests, "Deployment", f"slurm-bridge-{part}")
-    main, beside = deployment["spec"]["template"]["spec"]["containers"]
-    assert beside["command"] == ["isthmus-complete", "127.0.0.1", "6821"]
-    assert beside["securityContext"] == main["securityContext"]
-    assert [(it["name"], it["mountPath"]) for it in beside["volumeMounts"]] == [("config", "/etc/slurm")]
-    others = [it for it in manifests if it["kind"] == "Deployment" and it is not deployment]
+    asking = [only(manifests, "Deployment", f"slurm-bridge-{part}") for part in parts]
+    for deployment in asking:
+        main, beside = deployment["spec"]["template"]["spec"]["containers"]
+        assert beside["command"] == ["isthmus-complete", "127.0.0.1", "6821"]
+        assert beside["securityContext"] == main["securityContext"]
+        assert [(it["name"], it["mountPath"]) for it in beside["volumeMounts"]] == [("config", "/etc/slurm")]
+    others = [it for it in manifests if it["kind"] == "Deployment" and it not in asking]
     assert all(len(it["spec"]["template"]["spec"]["containers"]) == 1 for it in others)
 
 
@@ -521,7 +526,7 @@ async def test_weakness_21_an_upgrade_keeps_the_certificates(
     installed: Callable[..., str], client: Client, config: Config, release: str
 ) -> None:
     await asyncio.to_thread(installed)
-    place = Place(namespace=release, name=f"{release}-admission")
+    place = Place(release, f"{release}-admission")
     token = await token_of(client, release, place.name)
 
     async def trusted() -> tuple[Any, ...]:
@@ -556,6 +561,8 @@ ADMISSION_NEEDS = [
     ("watch", "", "namespaces"),
     ("list", "isthmus.dev", "bridgepolicies"),
     ("watch", "isthmus.dev", "bridgepolicies"),
+    ("get", "resource.k8s.io", "resourceclaims"),
+    ("get", "resource.k8s.io", "resourceclaimtemplates"),
     ("get", "batch", "jobs"),
     ("get", "jobset.x-k8s.io", "jobsets"),
     ("get", "trainer.kubeflow.org", "trainjobs"),
@@ -572,6 +579,9 @@ CACHES = [
         ("", "persistentvolumes"),
         ("storage.k8s.io", "storageclasses"),
         ("isthmus.dev", "bridgepolicies"),
+        ("resource.k8s.io", "resourceslices"),
+        ("resource.k8s.io", "deviceclasses"),
+        ("resource.k8s.io", "resourceclaims"),
         *((kind.group, kind.plural) for kind in OWNERS),
     )
 ]
@@ -584,6 +594,11 @@ NEEDS = {
         ("create", "", "pods/binding"),
         ("patch", "", "pods/status"),
         ("patch", "", "persistentvolumeclaims"),
+        ("get", "resource.k8s.io", "resourceclaims"),
+        ("create", "resource.k8s.io", "resourceclaims"),
+        ("patch", "resource.k8s.io", "resourceclaims"),
+        ("patch", "resource.k8s.io", "resourceclaims/status"),
+        ("patch", "resource.k8s.io", "resourceclaims/binding"),
         ("get", "batch", "jobs"),
         ("get", "scheduling.x-k8s.io", "podgroups"),
         ("get", "scheduling.k8s.io", "podgroups"),
@@ -604,6 +619,7 @@ NEEDS = {
         ("delete", "", "pods"),
         ("patch", "", "pods/status"),
         ("patch", "", "nodes"),
+        ("patch", "", "nodes/status"),
     ],
 }
 NOBODY = [
@@ -627,6 +643,8 @@ NOBODY = [
     ("update", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
     ("impersonate", "", "users"),
+    ("delete", "resource.k8s.io", "resourceclaims"),
+    ("patch", "resource.k8s.io", "resourceslices"),
 ]
 ONLY = {
     "admission": [
@@ -640,6 +658,7 @@ ONLY = {
         ("create", "", "pods/binding"),
         ("get", "batch", "jobs"),
         ("patch", "", "persistentvolumeclaims"),
+        ("patch", "resource.k8s.io", "resourceclaims/status"),
     ],
 }
 """What one account may not, though another may."""
@@ -717,7 +736,7 @@ async def test_leaders_hold_their_own_lease_and_no_other(
     installed: Callable[..., str], client: Client, config: Config, release: str, part: str
 ) -> None:
     await asyncio.to_thread(installed)
-    names = [f"slurm-{release}", CONTROLLERS_ELECTION]
+    names = [f"slurm-{release}", CONTROLLERS_LEASE]
     name, other = names if part == "scheduler" else reversed(names)
     async with Client(account_config(config, await token_of(client, release, f"{release}-{part}"))) as own:
         async with asyncio.timeout(60):
@@ -747,7 +766,7 @@ async def test_the_status_of_the_bridge_can_be_read_in_its_pods(  # noqa: PLR091
     await asyncio.to_thread(installed)
     account = f"{release}-{part}"
     scheduler = f"slurm-{release}"
-    for name in (scheduler, CONTROLLERS_ELECTION):
+    for name in (scheduler, CONTROLLERS_LEASE):
         spec = {"holderIdentity": "us", "leaseDurationSeconds": 3600, "renewTime": micro_time(datetime.now(UTC))}
         await client.create(LEASES, {"metadata": {"namespace": release, "name": name}, "spec": spec})
     user = f"system:serviceaccount:{release}:{account}"
@@ -777,6 +796,6 @@ async def test_the_status_of_the_bridge_can_be_read_in_its_pods(  # noqa: PLR091
     assert told["troubles"] == {}
     assert {(it["process"], it["lease"], it["alive"]) for it in told["leaders"]} == {
         ("scheduler", f"{release}/{scheduler}", True),
-        ("controllers", f"{release}/{CONTROLLERS_ELECTION}", True),
+        ("controllers", f"{release}/{CONTROLLERS_LEASE}", True),
     }
     assert done.returncode == 0, done.stderr

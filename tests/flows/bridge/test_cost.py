@@ -51,6 +51,33 @@ async def test_weakness_01_no_list_of_all_jobs_is_read_for_a_pod(
         assert own <= 3 * len(keys), "more than three calls for a pod"
 
 
+async def test_with_the_helper_a_pod_is_one_call_and_no_job_fails_for_want_of_room(
+    slurm_with_external_nodes: SlurmBed, faults: Faults, config: Config, namespace: str
+) -> None:
+    slurm = slurm_with_external_nodes
+    slurm.start("isthmus-complete")
+    try:
+        async with (
+            faults.in_front_of(slurm.rest_url) as rest,
+            faults.in_front_of(slurm.completer_url) as helper,
+            running(config, rest.url, key=slurm.jwt_key, helper=helper.url) as bridge,
+        ):
+            await bridge.world.poller.synced()
+            rest.seen.clear()
+            keys = [await bridge.create(pod(namespace, f"p{number}")) for number in range(4)]
+            await bridge.bound(*keys)
+            assert helper.count(path="/jobs/allocate") == len(keys)
+            assert not [it for path in ("*/job/*", "*/resources/*") for it in rest.exchanges(path=path)]
+            late = await bridge.create(pod(namespace, "late"))
+            await until(lambda: [it for it in bridge.world.jobs if it.marker.keys == (late,)])
+            states = [
+                it.job_state for it in await bridge.world.slurm.jobs() if namespace in (it.admin_comment or "")
+            ]
+            assert sorted(states) == [("PENDING",), *[("RUNNING",)] * 4]
+    finally:
+        slurm.stop("isthmus-complete")
+
+
 def knows_why(found: Pod) -> bool:
     told = " ".join(it.message for it in found.status.conditions)
     return "(Priority)" in told or "(Resources)" in told

@@ -51,19 +51,24 @@ STRIKES_WITHIN = 3.0
 # What can happen, and to what. The kinds of request are the steps in the life of a pod.
 
 SLURM_STEPS = {
-    "submit": ("POST", "*/job/[as]*"),
+    "submit": ("POST", "*/job*/[as]*"),
     "nodes given": ("GET", "*/resources/*"),
     "states": ("GET", "*/jobs/state*"),
     "details": ("GET", "*/job/[0-9]*"),
     "outcome": ("POST", "*/job/[0-9]*"),
     "cancel": ("DELETE", "*/job/[0-9]*"),
 }
+HELPER_STEPS = {
+    "submit": ("POST", "/jobs/allocate"),
+    "end": ("POST", "/jobs/*/complete*"),
+}
+"""What the helper does where there is one; without it, jobs end by being cancelled."""
 KUBE_STEPS = {
     "bind": ("POST", "*/binding*"),
     "read pods": ("GET", "/api/v1/pods*"),
     "evict": ("DELETE", "*/pods/*"),
 }
-STEPS = [*("submit", "bind") * 4, *SLURM_STEPS, *KUBE_STEPS]
+STEPS = [*("submit", "bind") * 4, *SLURM_STEPS, *KUBE_STEPS, "end"]
 """The two that matter most come up most often."""
 
 
@@ -100,6 +105,7 @@ class Stage:
     ground: Ground
     processes: list[Process]
     to_slurm: Proxy
+    to_helper: Proxy | None
     to_kube: Proxy
     choose: random.Random
     story: list[str] = field(default_factory=list)
@@ -120,10 +126,7 @@ class Stage:
 
     async def strike(self, planned: Blow) -> None:
         """Let something happen at the next such step, and wait until it has, if the step comes at all."""
-        slurm = planned.step in SLURM_STEPS
-        proxy = self.to_slurm if slurm else self.to_kube
-        method, path = (SLURM_STEPS if slurm else KUBE_STEPS)[planned.step]
-        rule = self._rule(proxy, planned.fault, method, path)
+        rule = self._rule(planned)
         try:
             async with asyncio.timeout(STRIKES_WITHIN):
                 while not rule.used:  # noqa: ASYNC110 - rules tell nobody
@@ -141,8 +144,14 @@ class Stage:
             if self.choose.random() < 0.5:
                 event.set()
 
-    def _rule(self, proxy: Proxy, fault: str, method: str, path: str) -> Rule:
-        choose = self.choose
+    def _rule(self, planned: Blow) -> Rule:
+        choose, step = self.choose, planned.step
+        if step in KUBE_STEPS:
+            proxy, (method, path) = self.to_kube, KUBE_STEPS[step]
+        elif self.to_helper and step in HELPER_STEPS:
+            proxy, (method, path) = self.to_helper, HELPER_STEPS[step]
+        else:
+            proxy, (method, path) = self.to_slurm, SLURM_STEPS[step if step in SLURM_STEPS else "cancel"]
         make: dict[str, Callable[..., Rule]] = {
             "pass": partial(proxy.delay, 0.0),
             "delay": partial(proxy.delay, choose.choice([0.05, 0.3, 0.6])),
@@ -153,7 +162,7 @@ class Stage:
             "503": partial(proxy.respond, 503),
             "hold back": partial(proxy.hold_back, self._later()),
         }
-        return make[fault](method=method, path=path, times=1)
+        return make[planned.fault](method=method, path=path, times=1)
 
     def _later(self) -> asyncio.Event:
         self.late.append(asyncio.Event())
@@ -179,7 +188,7 @@ class Stage:
         """Do what brings a step about, and now and then something else."""
         if step in {"submit", "bind", "nodes given"}:
             yield self.create_or_end()
-        elif step in {"outcome", "cancel"}:
+        elif step in {"outcome", "cancel", "end"}:
             yield self.end_some_pod(self.choose.choice(["Succeeded", "Failed", "deleted"]))
         elif step == "evict":
             yield self.end_some_pod("scancel")
@@ -236,8 +245,11 @@ class Stage:
 
 
 @pytest.fixture
-def slurm_to_crash_on(shared_slurm: Callable[..., SlurmBed]) -> SlurmBed:
-    return shared_slurm("26.05", nodes=0, external_nodes=NODES_THERE, accounting=False)
+def slurm_to_crash_on(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+    bed = shared_slurm("26.05", nodes=0, external_nodes=NODES_THERE, accounting=False)
+    bed.start("isthmus-complete")
+    yield bed
+    bed.stop("isthmus-complete")
 
 
 @pytest.fixture
@@ -269,7 +281,16 @@ async def staged(
             namespace=namespace,
             scheduler_name=scheduler_name,
         )
-        settings = settings_file(directory, bed, url=to_slurm.url, scheduler_name=scheduler_name)
+        to_helper = None
+        if seed % 4 < 2:
+            to_helper = await stack.enter_async_context(in_front_of(bed.completer_url))
+        settings = settings_file(
+            directory,
+            bed,
+            url=to_slurm.url,
+            helper=to_helper.url if to_helper else "",
+            scheduler_name=scheduler_name,
+        )
         # Scheduler and controllers share their caches in one process, or each have their own.
         processes = [
             Process(
@@ -283,7 +304,8 @@ async def staged(
         ]
         kubelets = asyncio.ensure_future(ground.confirm_departures())
         try:
-            yield Stage(ground, processes, to_slurm, to_kube, random.Random(seed))  # noqa: S311 - to be repeated
+            choose = random.Random(seed)  # noqa: S311 - to be repeated
+            yield Stage(ground, processes, to_slurm, to_helper, to_kube, choose)
         finally:
             kubelets.cancel()
             for process in processes:
@@ -323,8 +345,9 @@ async def run(stage: Stage) -> None:
     stage.tell("— all heals —")
     for event in stage.late:
         event.set()
-    stage.to_slurm.heal()
-    stage.to_kube.heal()
+    for proxy in (stage.to_slurm, stage.to_helper, stage.to_kube):
+        if proxy:
+            proxy.heal()
     stage.start()
     await settled(ground, expected=lambda: stage.expected, within=SETTLES_WITHIN)
     states = [(await ground.slurm.job(job_id))[0].job_state for job_id in foreign]

@@ -211,3 +211,65 @@ async def test_an_allocation_that_went_back_is_counted_and_named(
         async with asyncio.timeout(60):
             while not await told():  # noqa: ASYNC110 - Events are written by themselves
                 await asyncio.sleep(0.1)
+
+
+async def test_both_worlds_are_in_one_list(
+    bridge: Bridge, namespace: str, isthmus: Command, address: str, slurm_with_external_nodes: SlurmBed
+) -> None:
+    placed, left = await waiting(bridge, namespace)
+    other = await bridge.create(pod(namespace, "other", schedulerName="nobody"))
+    slurm = slurm_with_external_nodes
+    batch = slurm.command("sbatch", "--parsable", "--hold", "--wrap", "true", user="alice").strip()
+    found = json.loads((await isthmus("jobs", "-A", "-o", "json")).stdout)
+    assert not found["troubles"]
+    named = {it["name"]: it for it in found["items"] if it["namespace"] == namespace or it["job"] == int(batch)}
+    assert (named[str(placed)]["kind"], named[str(placed)]["phase"]) == ("pod", "running")
+    assert named[str(left)]["phase"] == "waiting"
+    assert (named[str(other)]["ref"], named[str(other)]["job"]) == (f"pod/{other}", 0)
+    assert [it["kind"] for it in named.values() if it["job"] == int(batch)] == ["slurm"]
+    mine = await isthmus("jobs", "-n", namespace, "-o", "name")
+    assert len(mine.stdout.splitlines()) == 6
+
+    explained = await isthmus("why", f"pod/{left}")
+    assert marks(explained)["queue"] == "…", explained.stderr
+    assert "Blocked by:" in explained.stdout
+    of_job = json.loads((await isthmus("why", str(named[str(left)]["job"]), "-o", "json")).stdout)
+    assert [it["name"] for it in of_job["gates"]][:2] == ["created", "admitted"]
+    of_batch = await isthmus("why", batch)
+    assert "its owner holds it" in of_batch.stdout
+    early = await isthmus("logs", f"pod/{left}")
+    assert (early.returncode, "has not started" in early.stderr) == (1, True)
+    slurm.command("scancel", batch)
+
+    away = await isthmus("jobs", "-n", namespace, SLURM_REST_API=f"http://{address}:{SLURMRESTD_PORT}")
+    assert away.returncode == 3
+    assert "Slurm cannot be read" in away.stderr
+    assert f"{namespace}/other" in away.stdout
+
+
+async def test_machines_of_both_worlds_are_one_line_each(bridge: Bridge, isthmus: Command) -> None:
+    await until(lambda: len(bridge.world.nodes) == 4)
+    found = json.loads((await isthmus("nodes", "-o", "json")).stdout)["items"]
+    by_name = {it["id"]: it for it in found}
+    assert len(found) == len(by_name) == 5
+    assert by_name["e1"]["kube"] == "e1"
+    assert by_name["e1"]["state"] != "kubernetes"
+    assert by_name["n1"]["kube"] == ""
+    one = await isthmus("nodes", "e1", "-o", "name")
+    assert one.stdout == "node/e1\n"
+    none = await isthmus("nodes", "e99")
+    assert (none.returncode, none.stderr.splitlines()[0]) == (1, "isthmus: there is no node e99")
+
+
+async def test_a_manifest_goes_to_kubernetes(
+    client: Client, namespace: str, isthmus: Command, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Pod", **pod(namespace, "sent", schedulerName="nobody")})
+    )
+    sent = await isthmus("submit", str(manifest))
+    assert sent.stdout == f"pod/{namespace}/sent\n", sent.stderr
+    again = await isthmus("submit", str(manifest))
+    assert (again.returncode, "Traceback" in again.stderr) == (1, False)
+    assert (await client.get(PODS, Key(namespace, "sent"))).spec.scheduler_name == "nobody"

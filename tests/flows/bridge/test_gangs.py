@@ -277,6 +277,17 @@ async def test_a_gang_larger_than_the_cluster_waits_and_says_why(gangs: Gangs) -
     assert not any(it.bound for it in gangs.pods())
 
 
+@pytest.mark.usefixtures("nodes", "workload_controllers")
+async def test_autoscalers_see_a_gang_that_is_larger_than_the_cluster(
+    config: Config, slurm_with_external_nodes: SlurmBed, namespace: str
+) -> None:
+    async with running(config, slurm_with_external_nodes, nodes_on_demand=True) as bridge:
+        gangs = Gangs(bridge, namespace)
+        await gangs.create(POD_GROUPS, "huge", {"minMember": 6})
+        for key in await gangs.members("huge", *range(6)):
+            assert "PartitionNodeLimit" in await bridge.told(key, "Unschedulable")
+
+
 async def test_gangs_that_allow_it_share_nodes(gangs: Gangs) -> None:
     await gangs.create(POD_GROUPS, "many", {"minMember": 6}, annotations=SHARED)
     pods = await gangs.bridge.bound(*await gangs.members("many", *range(6)))

@@ -13,11 +13,11 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.model.pod import PODS
 from isthmus.slurm import submitter
-from isthmus.slurm.poller import Poller
 from tests.bed.faults import Faults, Proxy
 from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import Bridge, pod, running, until
 from tests.flows.bridge.crash_bed import Ground
+from tests.flows.slurm.helpers import hold_census
 
 pytestmark = pytest.mark.usefixtures("nodes")
 
@@ -41,43 +41,42 @@ def acknowledge(proxy: Proxy, job_id: int) -> None:
     proxy.respond(200, body=f'{{"job_id": {job_id}}}'.encode(), method="POST", path=SUBMISSIONS, times=1)
 
 
-async def test_a_job_that_was_acknowledged_and_is_never_seen_is_submitted_again(
-    slurm_with_external_nodes: SlurmBed,
-    faults: Faults,
-    config: Config,
-    namespace: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+async def watchful(
+    slurm_with_external_nodes: SlurmBed, faults: Faults, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Bridge, Proxy]]:
+    """A bridge that misses a job half a second after its submission, and the proxy before its Slurm."""
     monkeypatch.setattr(inflight, "UNSEEN", 0.5)
-    async with behind(faults, slurm_with_external_nodes, config) as (bridge, proxy):
-        acknowledge(proxy, NEVER_THERE)
-        (found,) = await bridge.bound(await bridge.create(pod(namespace, "lost")))
-        assert found.metadata.labels[names.JOB_ID_LABEL] != str(NEVER_THERE)
+    async with behind(faults, slurm_with_external_nodes, config) as found:
+        yield found
 
 
-async def test_the_job_of_somebody_else_is_not_taken_for_one_that_is_lost(  # noqa: PLR0917 - fixtures
-    slurm_with_external_nodes: SlurmBed,
-    client: Client,
-    faults: Faults,
-    config: Config,
-    namespace: str,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_job_that_was_acknowledged_and_is_never_seen_is_submitted_again(
+    watchful: tuple[Bridge, Proxy], namespace: str
+) -> None:
+    bridge, proxy = watchful
+    acknowledge(proxy, NEVER_THERE)
+    (found,) = await bridge.bound(await bridge.create(pod(namespace, "lost")))
+    assert found.metadata.labels[names.JOB_ID_LABEL] != str(NEVER_THERE)
+
+
+async def test_the_job_of_somebody_else_is_not_taken_for_one_that_is_lost(
+    watchful: tuple[Bridge, Proxy], slurm_with_external_nodes: SlurmBed, client: Client, namespace: str
 ) -> None:
     """slurmctld gives the id of a job that it forgot to the next one."""
-    monkeypatch.setattr(inflight, "UNSEEN", 0.5)
-    async with behind(faults, slurm_with_external_nodes, config) as (bridge, proxy):
-        ground = Ground(
-            client,
-            bridge.world.slurm,
-            slurm_with_external_nodes,
-            cluster=await cluster_id(client),
-            namespace=namespace,
-            scheduler_name=names.SCHEDULER_NAME,
-        )
-        foreign = await ground.foreign_job("somebody else's")
-        acknowledge(proxy, foreign)
-        (found,) = await bridge.bound(await bridge.create(pod(namespace, "lost")))
-        assert found.metadata.labels[names.JOB_ID_LABEL] != str(foreign)
+    bridge, proxy = watchful
+    ground = Ground(
+        client,
+        bridge.world.slurm,
+        slurm_with_external_nodes,
+        cluster=await cluster_id(client),
+        namespace=namespace,
+        scheduler_name=names.SCHEDULER_NAME,
+    )
+    foreign = await ground.foreign_job("somebody else's")
+    acknowledge(proxy, foreign)
+    (found,) = await bridge.bound(await bridge.create(pod(namespace, "lost")))
+    assert found.metadata.labels[names.JOB_ID_LABEL] != str(foreign)
 
 
 async def test_a_job_that_a_restarted_slurmctld_does_not_know_is_submitted_again(
@@ -124,10 +123,10 @@ async def test_the_doubts_about_a_deleted_pod_go_with_it(
     async with behind(faults, slurm_with_external_nodes, config) as (bridge, proxy):
         proxy.cut(method="POST", path=SUBMISSIONS)
         key = await bridge.create(pod(namespace, "doubtful"))
-        await until(lambda: bridge.world.slurm.doubtful_submissions)
+        await until(lambda: bridge.world.slurm._submitter._doubts)
         await until(lambda: bridge.counted(names.SUBMIT_ERRORS, **{"class": "retry"}))
         await bridge.world.kube.delete(PODS, key, grace=0)
-        await until(lambda: not bridge.world.slurm.doubtful_submissions)
+        await until(lambda: not bridge.world.slurm._submitter._doubts)
 
 
 async def test_beside_very_many_jobs_new_pods_start_and_older_ones_get_no_second_job(
@@ -138,15 +137,7 @@ async def test_beside_very_many_jobs_new_pods_start_and_older_ones_get_no_second
     async with running(config, slurm_with_external_nodes) as bridge:
         old = await bridge.create(pod(namespace, "old", annotations=later))
         await until(lambda: [it for it in bridge.world.jobs if it.marker.name == "old"])
-    monkeypatch.setattr("isthmus.slurm.poller.MANY", -1)
-    counted = asyncio.Event()
-    take_census = Poller._take_census
-
-    async def when_counted(self: Poller) -> None:
-        await counted.wait()
-        await take_census(self)
-
-    monkeypatch.setattr(Poller, "_take_census", when_counted)
+    counted = hold_census(monkeypatch)
     async with running(config, slurm_with_external_nodes) as bridge:
         await bridge.told(old, "ReadingSlurm")
         await bridge.bound(await bridge.create(pod(namespace, "new")))

@@ -1,8 +1,7 @@
 """Nodes of a real API server and of a real Slurm, kept in step both ways."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -19,7 +18,6 @@ from isthmus.errors import Wait
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
 from isthmus.kube.crd import install
-from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import Recorder
 from isthmus.model.node import NODES
 from isthmus.model.slurm import Node as SlurmNode
@@ -32,9 +30,11 @@ from tests.flows.bridge.conftest import until
 from tests.flows.bridge.nodes_bed import (
     EXTERNAL,
     Nodes,
+    bed,
     make_kube_node,
     make_many,
     mark_of,
+    name,
     ready_condition,
     resize,
     running_nodes,
@@ -42,34 +42,12 @@ from tests.flows.bridge.nodes_bed import (
 )
 from tests.flows.slurm.helpers import QUICK
 
+__all__ = ["bed", "name"]
+
 pytestmark = pytest.mark.long
 
 TTL = "node.alpha.kubernetes.io/ttl"
 CORDONED = "slurm-bridge: Corresponding Kubernetes node ({}) is unschedulable"
-
-
-@pytest.fixture
-def bed(shared_slurm: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
-    """A Slurm that can make nodes, and knows GPUs."""
-    bed = shared_slurm("26.05", nodes=1, accounting=False, settings={"GresTypes": "gpu"})
-    yield bed
-    bed.command("scancel", "--user=slurm")
-
-
-@pytest.fixture
-async def name(client: Client, bed: SlurmBed) -> AsyncIterator[str]:
-    """A name for a node that is gone from both sides in the end."""
-    name = f"k-{uuid4().hex[:8]}"
-    yield name
-    with suppress(NotFound):
-        await client.delete(NODES, name)
-    # A node whose job is still being ended cannot be deleted, and the next test's controller would meet it.
-    await until(lambda: _is_forgotten(bed, name))
-
-
-def _is_forgotten(bed: SlurmBed, name: str) -> bool:
-    bed.command("sh", "-c", f"scancel -w {name}; scontrol delete nodename={name} || true")
-    return f"NodeName={name} " not in bed.scontrol("show", "--oneliner", "nodes")
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from tests.bed.slurm import SlurmBed
 from tests.flows.bridge.conftest import make_node, pod
 from tests.flows.bridge.crash_bed import Ground, Process, settings_file, settled
 from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, make_namespace
+from tests.flows.kube.waiting import eventually_read
 
 pytestmark = pytest.mark.long
 
@@ -78,15 +79,6 @@ def process_for(ground: Ground, bed: ControlPlaneBed, directory: Path, *flags: s
     directory.mkdir(exist_ok=True)
     settings = settings_file(directory, ground.bed, url=ground.bed.rest_url, scheduler_name=ground.scheduler_name)
     return Process(settings, bed.kubeconfig, *flags, log=directory / "bridge.log")
-
-
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float, what: str) -> None:
-    try:
-        async with asyncio.timeout(within):
-            while not await condition():  # noqa: ASYNC110 - other processes make it true
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"in vain: {what}") from None
 
 
 class Crowd:
@@ -163,7 +155,9 @@ async def test_nothing_is_lost_or_doubled_while_parts_are_away(
             slurm.stop("slurmrestd")
             back_at = time.monotonic() + AWAY_SECONDS
             await crowd.stir(stir)
-            await until(lambda: _passed(back_at), within=AWAY_SECONDS + SETTLES_WITHIN, what="the outage to end")
+            await eventually_read(
+                lambda: _passed(back_at), within=AWAY_SECONDS + SETTLES_WITHIN, what="the outage to end"
+            )
             assert {it.metadata.name for it in await crowd.living()} == crowd.expected
             slurm.start("slurmrestd")
             await crowd.settled()
@@ -259,7 +253,7 @@ async def test_a_standby_takes_over_within_seconds_when_the_leader_dies(
                 return False
 
         replicas[0].start()
-        await until(held, within=SETTLES_WITHIN, what="the first to lead")
+        await eventually_read(held, within=SETTLES_WITHIN, what="the first to lead")
         replicas[1].start()
         await ground.kube.create(PODS, pod(ground.namespace, "before", schedulerName=ground.scheduler_name))
         await settled(ground, expected=lambda: {"before"}, within=SETTLES_WITHIN)
@@ -287,7 +281,9 @@ async def test_a_job_that_slurm_forgot_is_not_mistaken_for_the_next_with_its_num
         state, saved = slurm.state_directory / "job_state", b""
         for name in ("kept", "forgotten"):
             await ground.kube.create(PODS, pod(ground.namespace, name, schedulerName=ground.scheduler_name))
-            await until(partial(_is_bound, ground, name), within=SETTLES_WITHIN, what=f"{name} to be bound")
+            await eventually_read(
+                partial(_is_bound, ground, name), within=SETTLES_WITHIN, what=f"{name} to be bound"
+            )
             async with asyncio.timeout(SETTLES_WITHIN):
                 while not (saved := saved or _saved(state, name)):  # noqa: ASYNC110 - slurmctld tells nobody
                     await asyncio.sleep(0.05)
@@ -299,7 +295,7 @@ async def test_a_job_that_slurm_forgot_is_not_mistaken_for_the_next_with_its_num
         foreign = await ground.foreign_job('{"of": "somebody else"}')
         assert foreign == lost
         slurm.scontrol("release", str(foreign))
-        await until(
+        await eventually_read(
             lambda: _is_gone(ground, "forgotten"), within=SETTLES_WITHIN, what="the pod without a job to go"
         )
         (found, *_) = await ground.slurm.job(foreign)

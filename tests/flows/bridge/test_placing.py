@@ -315,6 +315,23 @@ async def test_a_namespace_gets_no_more_than_its_policy_allows(placing: Bridge, 
         await placing.world.kube.delete(POLICIES, name)
 
 
+async def test_a_job_is_that_of_the_user_whom_its_policy_names(
+    placing: Bridge, namespace: str, slurm_with_external_nodes: SlurmBed
+) -> None:
+    """Also where a node is free: of an allocation that starts at once, slurmctld takes the token's user."""
+    name = f"policy-{namespace}"
+    spec = {"namespaces": [namespace], "users": {"default": "alice", "allowed": ["alice"]}}
+    await placing.world.kube.create(POLICIES, {"metadata": {"name": name}, "spec": spec})
+    try:
+        await until(lambda: placing.world.policies.get(Key("", name)))
+        (found,) = await placing.bound(await placing.create(pod(namespace, "hers")))
+        job_id = found.metadata.labels[names.JOB_ID_LABEL]
+        assert slurm_with_external_nodes.command("squeue", "-ho%u", f"--job={job_id}").split() == ["alice"]
+    finally:
+        await placing.world.kube.delete(POLICIES, name)
+        slurm_with_external_nodes.command("scancel", "--user=alice")
+
+
 async def waiting_pod(placing: Bridge, namespace: str) -> tuple[Key, OurJob]:
     """A pod whose job waits, because other pods have all nodes."""
     fillers = [await placing.create(pod(namespace, f"filler-{number}")) for number in range(4)]

@@ -32,10 +32,10 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import Job, JobRequest, Number
 from isthmus.names import MetricName
 from isthmus.runtime.metrics import Metrics
-from isthmus.slurm import completion
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
+from isthmus.slurm.completion import Completer, to_helper
 from isthmus.slurm.errors import AlreadyDone
 from tests.bed.faults import Faults
 from tests.bed.metrics import counted
@@ -224,8 +224,8 @@ async def syncing(
         cluster = await cluster_id(kube)
         completer = None
         if completes:
-            helper = completion.connect([bed.completer_url], tokens, cluster=cluster, clock=clock)
-            completer = await stack.enter_async_context(helper)
+            helper = await stack.enter_async_context(to_helper([bed.completer_url], tokens))
+            completer = Completer(helper, cluster=cluster, clock=clock)
         world = World(kube, slurm, cluster=cluster)
         metrics = metrics or Metrics()
         WorldMetrics(world, tokens, metrics)

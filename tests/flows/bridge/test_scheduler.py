@@ -1,9 +1,13 @@
 """Pods placed by a real Slurm, one by one."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from isthmus import names
+from isthmus.bridge.scheduler import submitter
 from isthmus.domain.bridge import marker
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -54,6 +58,20 @@ async def test_pods_wait_for_one_another_when_slurm_is_full(
     slurm_with_external_nodes.command("true")
 
 
+@pytest.mark.usefixtures("nodes")
+async def test_autoscalers_see_pods_for_which_slurm_has_too_few_nodes_and_no_others(
+    config: Config, slurm_with_external_nodes: SlurmBed, namespace: str
+) -> None:
+    """Cluster Autoscaler and Karpenter make machines for pods that are Unschedulable."""
+    async with running(config, slurm_with_external_nodes, nodes_on_demand=True) as bridge:
+        not_yet = {f"{names.JOB_ANNOTATIONS}begin": "2126-01-01T00:00:00Z"}
+        later = await bridge.create(pod(namespace, "later", annotations=not_yet))
+        await bridge.bound(*[await bridge.create(pod(namespace, f"p{it}")) for it in range(4)])
+        waiting = await bridge.create(pod(namespace, "waiting"))
+        assert "waits because" in await bridge.told(waiting, "Unschedulable")
+        assert "BeginTime" in await bridge.told(later, "SlurmPending")
+
+
 async def test_a_pod_for_which_no_node_is_free_leaves_no_failed_job(
     bridge: Bridge, namespace: str, nodes: list[str]
 ) -> None:
@@ -84,6 +102,26 @@ async def test_a_pod_beside_a_queue_of_batch_jobs_leaves_no_failed_job(
         assert [it.job_state for it, mark in known if mark and mark.uids == uids] == [("RUNNING",)]
     finally:
         slurm.command("scancel", *jobs)
+
+
+async def test_a_slurm_that_starts_no_job_at_once_is_asked_for_that_only_once(
+    config: Config,
+    namespace: str,
+    nodes: list[str],
+    slurm_bed: Callable[..., SlurmBed],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each attempt would leave a failed job in accounting."""
+    monkeypatch.setattr(submitter, "_BUSY_SECONDS", 0.0)
+    defer = {"SchedulerParameters": "defer,sched_min_interval=10000,bf_interval=1"}
+    slurm = slurm_bed("26.05", nodes=0, external_nodes=len(nodes), accounting=False, settings=defer)
+    async with running(config, slurm) as bridge:
+        for name in ("one", "two"):
+            await bridge.bound(await bridge.create(pod(namespace, name)))
+            # While another job waits, nobody tries.
+            await until(lambda: ("PENDING",) not in bridge.world.states.values())
+        states = sorted(it.job_state[0] for it in await bridge.world.slurm.jobs())
+    assert states == ["FAILED", "RUNNING", "RUNNING"]
 
 
 async def test_a_pod_that_claims_to_be_a_worker_redirects_nobody(

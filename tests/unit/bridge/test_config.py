@@ -102,6 +102,8 @@ enforce: true
 gres:
   nvidia.com/gpu: gpu
   example.com/fpga: fpga:xilinx
+deviceProfiles:
+  - {name: a100, driver: gpu.nvidia.com, selector: "device.attributes['gpu.nvidia.com'].model == 'A100'"}
 """),
         environ={},
     )
@@ -111,6 +113,8 @@ gres:
     assert config.without_policy == Tenancy("strict", "main")
     assert (config.nice_from_priority_class, config.enforce) == (True, True)
     assert config.gres == {"nvidia.com/gpu": "gpu", "example.com/fpga": "fpga:xilinx"}
+    (profile,) = config.device_profiles
+    assert (profile.name, profile.driver, profile.backend.gres_name) == ("a100", "gpu.nvidia.com", "gpu")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """How the poller keeps its books; whether Slurm behaves as it thinks is for the flows to say."""
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,9 +7,6 @@ from hypothesis import strategies as st
 from isthmus.model.slurm import Job, Node, Number
 from isthmus.slurm.poller import Poller
 from isthmus.slurm.submission import base_id
-
-if TYPE_CHECKING:
-    from isthmus.slurm.contact import Contact
 
 PENDING, RUNNING = ("PENDING",), ("RUNNING",)
 
@@ -136,16 +131,19 @@ def test_nothing_is_read_again_unless_asked_for() -> None:
 
 
 def test_contact_is_lost_with_the_first_failure_and_found_with_the_last_success(poller: Poller) -> None:
-    told: list[Contact] = []
-    poller.on_contact(told.append)
     poller._read_once["states"].set()
-    poller._note("states", "")
-    poller._note("nodes", "no route")
-    poller._note("states", "no route either")
-    poller._note("nodes", "")
-    assert not poller.contact.in_touch
-    poller._note("states", "")
-    assert [(it.in_touch, it.trouble) for it in told] == [(True, ""), (False, "no route"), (True, "")]
+    seen: list[tuple[bool, str]] = []
+    for loop, trouble in (
+        ("states", ""),
+        ("nodes", "no route"),
+        ("states", "no route either"),
+        ("nodes", ""),
+        ("states", ""),
+    ):
+        poller._note(loop, trouble)
+        seen.append((poller.contact.in_touch, poller.contact.trouble))
+    lost = [(False, "no route"), (False, "no route either"), (False, "no route either")]
+    assert seen == [(True, ""), *lost, (True, "")]
 
 
 KEYS = st.sampled_from(["1", "2", "3", "7_1", "7_2", "9+0", "10+1"])
@@ -183,3 +181,17 @@ def test_lists_of_many_nodes_are_asked_for_less_often(
     assert poller._pauses_of_nodes() == (quick, idle)
     poller._nodes_changed = False
     assert poller._pauses_of_nodes() == (0.5, 2.0), "a question that finds nothing new costs nothing"
+
+
+def test_a_reason_that_changes_lets_jobs_of_its_kind_come_next(poller: Poller) -> None:
+    poller._take_states({str(job_id): PENDING for job_id in range(1, 5)})
+    for job_id, partition in ((1, "a"), (2, "b"), (3, "b"), (4, "a")):
+        waiting = Job(job_id=job_id, job_state=PENDING, partition=partition, state_reason="Priority")
+        poller._take_records(job_id, [waiting])
+    poller._stale.clear()
+    assert poller._waits_for_long() == {1}
+    poller._refresh_due = 0.0
+    assert poller._waits_for_long() == {2}
+    poller._take_records(2, [Job(job_id=2, job_state=PENDING, partition="b", state_reason="Resources")])
+    poller._refresh_due = 0.0
+    assert poller._waits_for_long() == {3}

@@ -7,6 +7,7 @@ Every replica answers, leader or not. Nothing here needs Slurm: pods are admitte
 """
 
 import asyncio
+import contextlib
 from collections.abc import Collection
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ from isthmus.errors import IsthmusError, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Store
+from isthmus.model.dra import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, ClaimSpec
 from isthmus.model.meta import Key, Partial
 from isthmus.model.pod import Pod
 from isthmus.model.policy import POLICIES, BridgePolicy
@@ -84,13 +86,12 @@ class Admission:
         *,
         caches: Caches,
         metrics: Metrics,
-        owners: Owners | None = None,
         bridge_users: Collection[str] = (),
     ) -> None:
         self._client = client
         self._config = config
         self._caches = caches
-        self._owners = owners or Owners(client)
+        self._owners = Owners(client)
         self._rules = Rules(
             scheduler_name=config.scheduler_name,
             taint_effect=config.taint or "",
@@ -127,7 +128,8 @@ class Admission:
         except (IsthmusError, TimeoutError):
             owners = []  # The submitter reads them again, and reports.
         if request.operation == "CREATE":
-            warnings = podadmission.validate_create(pod, self._rules, owners=owners, grant=grant)
+            claims = await self._claims(pod)
+            warnings = podadmission.validate_create(pod, self._rules, owners=owners, grant=grant, claims=claims)
         else:
             warnings = podadmission.validate_update(
                 request.read_old(Pod),
@@ -163,6 +165,20 @@ class Admission:
             Source(f"{owner.kind} {owner.object.metadata.key}", owner.object.metadata.annotations)
             for owner in reversed(chain)
         ]
+
+    async def _claims(self, pod: Pod) -> dict[str, ClaimSpec]:
+        """Read what the claims of a pod ask for. One that cannot be read now is judged by the scheduler."""
+        found: dict[str, ClaimSpec] = {}
+        with contextlib.suppress(IsthmusError, TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                for use in pod.spec.resource_claims:
+                    name = use.resource_claim_template_name or use.resource_claim_name
+                    key = Key(pod.metadata.namespace, name)
+                    if use.resource_claim_template_name:
+                        found[use.name] = (await self._client.get(RESOURCE_CLAIM_TEMPLATES, key)).spec.spec
+                    else:
+                        found[use.name] = (await self._client.get(RESOURCE_CLAIMS, key)).spec
+        return found
 
     async def _grant(self, pod: Pod) -> Grant:
         namespace = pod.metadata.namespace

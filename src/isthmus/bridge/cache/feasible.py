@@ -20,9 +20,11 @@ from sys import intern
 from typing import Final
 
 from isthmus.bridge.cache.capacity import TOO_SMALL, Capacity
+from isthmus.bridge.cache.devices import Devices
 from isthmus.bridge.cache.ledger import sentence
 from isthmus.bridge.cache.nodemap import NodeMap, is_external
-from isthmus.domain.bridge.noderules import is_out
+from isthmus.domain.bridge.allocation import NOTHING, Fit
+from isthmus.domain.bridge.noderules import index_of, is_out
 from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.feasibility import Constraints
 from isthmus.domain.languages.hostlist import expand, fold, natural_key
@@ -41,6 +43,8 @@ _LOG: Final = 4096
 
 _NOT_THERE: Final = "is not a node of this Kubernetes cluster"
 _COUNTED_ELSEWHERE: Final = "runs on a machine that Slurm has as an external node"
+_NO_DEVICES: Final = "has no devices of drivers"
+_COUNTED_OTHERWISE: Final = "has devices that Slurm counts differently (see its condition)"
 _MIB: Final = 1 << 20
 
 
@@ -81,11 +85,14 @@ class FeasibleNodes:
         map: NodeMap,  # noqa: A002 - what else
         slurm_nodes: SlurmStore[str, slurm.Node],
         capacity: Capacity,
+        devices: Devices | None = None,
     ) -> None:
         self._nodes = nodes
         self._map = map
         self._slurm_nodes = slurm_nodes
         self._capacity = capacity
+        self._devices = devices
+        self._taken: dict[Constraints, tuple[int, Fit]] = {}
         self._order: list[str] | None = None
         self._log: list[str] = []
         self._log_from = 0
@@ -96,6 +103,8 @@ class FeasibleNodes:
         map.on_change(self._changed)
         slurm_nodes.on_change(self._slurm_node_changed)
         capacity.on_change(self._capacity_changed)
+        if devices:
+            devices.on_change(self._devices_changed)
 
     @property
     def version(self) -> int:
@@ -147,6 +156,32 @@ class FeasibleNodes:
             return _NOT_THERE
         return feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
 
+    def taken(self, constraints: Constraints) -> Fit:
+        """What the claims of a pod take, as seen from a node that fits; found once for a template.
+
+        Of nodes that could serve it in different ways, that one counts which has what is asked for first.
+        """
+        if not constraints.devices or self._devices is None:
+            return NOTHING
+        version, found = self._taken.get(constraints, (-1, NOTHING))
+        if version == self.version:
+            return found
+        misfits = self.misfits(constraints)
+        only_one_way = not any(len(it.choices) > 1 for need in constraints.devices for it in need.requests)
+        best: Fit | None = None
+        for name in (it for it in self._slurm_nodes if it not in misfits):
+            kube_node = self._map.kube_name(name) or ""
+            fits = self._devices.fit(constraints.devices, kube_node, shared=constraints.shared)
+            if not isinstance(fits, str) and (best is None or fits.detours < best.detours):
+                best = fits
+            if best is not None and (only_one_way or not best.detours):
+                break
+        if len(self._taken) > _ANSWERS:
+            self._taken.clear()
+        found = best or NOTHING
+        self._taken[constraints] = self.version, found
+        return found
+
     def _answer(self, constraints: Constraints) -> _Answer:
         answer = _Answer()
         for name in self._slurm_nodes:
@@ -178,8 +213,22 @@ class FeasibleNodes:
         reason = feasibility.misfit(constraints, node, opened=opened) or self._capacity.misfit(constraints, node)
         if reason is None and _outgrows(constraints, self._slurm_nodes.get(slurm_node)):
             reason = TOO_SMALL
+        if reason is None and constraints.devices:
+            reason = self._lacks_devices(constraints, slurm_node, node)
         # Interned, because thousands of nodes share a reason.
         return reason and intern(reason)
+
+    def _lacks_devices(self, constraints: Constraints, slurm_node: str, node: Node) -> str | None:
+        """Why the claims of a pod cannot be served on a node."""
+        known, name = self._slurm_nodes.get(slurm_node), node.metadata.name
+        if self._devices is None or known is None:
+            return _NO_DEVICES
+        found = self._devices.fit(constraints.devices, name, shared=constraints.shared)
+        if isinstance(found, str):
+            return found
+        if isinstance(index_of(self._devices.on(name), known, node=name), str):
+            return _COUNTED_OTHERWISE
+        return None
 
     def _counts_elsewhere(self, slurm_node: str, node: Node) -> bool:
         """Whether a worker's machine is itself a node of Slurm, which gives away what the worker does not have."""
@@ -236,10 +285,14 @@ class FeasibleNodes:
             kube_node = self._map.kube_name(name)
             for other in self._map.slurm_names(kube_node) - {name} if kube_node else ():
                 self._changed(other)
-        elif is_out(old) != is_out(new):
+        elif (is_out(old), old.gres, old.extra) != (is_out(new), new.gres, new.extra):
             self._changed(name)
         elif (old.cpus, old.real_memory) != (new.cpus, new.real_memory):
             self._size_changed(name)
+
+    def _devices_changed(self, kube_node: str) -> None:
+        for name in self._map.slurm_names(kube_node):
+            self._changed(name)
 
     def _capacity_changed(self, kube_node: str) -> None:
         for name in self._map.slurm_names(kube_node):

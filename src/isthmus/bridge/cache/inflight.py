@@ -26,6 +26,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.placement import Allocation
 from isthmus.domain.languages import hostlist
@@ -113,6 +115,12 @@ class JobsInFlight:
     def get(self, job_id: int) -> JobInFlight | None:
         return self._by_id.get(job_id)
 
+    def submitted(self, job_id: int, group: GroupKey, gang: str) -> bool:
+        """Whether this process submitted a job. The poller may see one before Slurm has answered its submission."""
+        return job_id in self._by_id or any(
+            not it.job_id and it.gang == gang for it in self._awaited.get(group, ())
+        )
+
     # Submission
 
     def begin(
@@ -132,18 +140,23 @@ class JobsInFlight:
         self._await(flight)
         return flight
 
-    def taken(self, flight: JobInFlight, job_id: int, components: Sequence[JobRequest]) -> None:
-        """Record that Slurm made the job of these components."""
+    def taken(self, flight: JobInFlight, job_id: int, components: Sequence[JobRequest], *, nodes: str = "") -> None:
+        """Record that Slurm made the job of these components; with `nodes`, that it started there at once."""
         self._count(flight.gang, flight.attempt + 1)
         flight.job_id = job_id
-        flight.record = _as_submitted(job_id, *components, key=flight.key) if len(components) == 1 else None
+        flight.record = None
+        if len(components) == 1:
+            flight.record = _as_submitted(job_id, *components, key=flight.key, nodes=nodes)
+            if not _is_known_by_its_nodes(components[0], slots=flight.slots):
+                flight.record = msgspec.structs.replace(flight.record, nodes=None)
         flight.check_at = self._clock() + UNSEEN
         self._by_id[job_id] = flight
-        if flight.at_once and (nodes := whole_nodes(components[0])):
-            flight.whole_nodes = nodes
+        if flight.at_once and (whole := whole_nodes(components[0])):
+            flight.whole_nodes = whole
             self._starting[job_id] = flight
         self._await(flight)
-        self.watch(job_id)
+        if flight.record is None or not flight.record.nodes:
+            self.watch(job_id)
 
     def refused(self, flight: JobInFlight) -> None:
         """Record that there is no such job, and will be none under this key."""
@@ -249,11 +262,17 @@ def whole_nodes(request: JobRequest) -> int:
     return (request.minimum_nodes or 1) if request.shared == ("none",) else 0
 
 
-def _as_submitted(job_id: int, request: JobRequest, *, key: str) -> Job:
+def _is_known_by_its_nodes(request: JobRequest, *, slots: int) -> bool:
+    """Whether the names of its nodes are enough: each is for one pod, and gives no devices."""
+    return (slots == 1 or whole_nodes(request) > 0) and not (request.tres_per_node or request.tres_per_task)
+
+
+def _as_submitted(job_id: int, request: JobRequest, *, key: str, nodes: str) -> Job:
     """Write the record of a plain job as it was submitted."""
     return Job(
         job_id,
-        job_state=("RUNNING" if request.immediate else "PENDING",),
+        nodes=nodes or None,
+        job_state=("RUNNING" if request.immediate or nodes else "PENDING",),
         name=request.name,
         partition=request.partition,
         account=request.account,

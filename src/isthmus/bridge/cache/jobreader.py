@@ -64,6 +64,8 @@ class JobReader:
     async def started(self, flight: JobInFlight) -> bool:
         """Read the nodes of a job that should have started; return whether it has. Not for jobs that pack nodes."""
         record = flight.record
+        if record is not None and record.nodes:
+            return True
         if record is None or _is_packed(record) or not (await self.client.server()).has(Feature.ALLOCATIONS):
             return False
         return bool(await self._placed([record]))
@@ -116,14 +118,18 @@ class JobReader:
             flight = self.inflight.get(job.job_id)
             async with gate, flight.reading if flight else nullcontext():
                 if flight and flight.record and flight.record.nodes:
-                    return msgspec.structs.replace(job, nodes=flight.record.nodes)
+                    known = flight.record
+                    return msgspec.structs.replace(job, nodes=known.nodes, gres_detail=known.gres_detail)
                 try:
                     nodes = await self.client.nodes_of(job.job_id)
                 except Terminal:
                     return None
                 if not nodes:
                     return None
-                placed = msgspec.structs.replace(job, nodes=hostlist.fold(nodes))
+                detail = tuple(it.gres for it in nodes) if any(it.gres for it in nodes) else ()
+                placed = msgspec.structs.replace(
+                    job, nodes=hostlist.fold(it.node for it in nodes), gres_detail=detail
+                )
                 if flight and flight.record:
                     flight.record = placed
                 return placed

@@ -75,11 +75,17 @@ class Taken:
 
 
 class Ledger:
-    """Knows what is free on each node. `pods` needs the index "node"."""
+    """Knows what is free on each node. `pods` needs the index "node".
 
-    def __init__(self, pods: Store[Pod], nodes: Store[Node]) -> None:
+    `backs` tells resources that claims stand for: nodes do not offer them, and there is nothing to count.
+    """
+
+    def __init__(
+        self, pods: Store[Pod], nodes: Store[Node], *, backs: Callable[[str], bool] = lambda _resource: False
+    ) -> None:
         self._pods = pods
         self._nodes = nodes
+        self._backs = backs
         self._taken: dict[str, Taken] = {}
         self._assumed: dict[Key, tuple[str, Pod]] = {}
         self._waiting: dict[str, dict[Callable[[], None], None]] = {}
@@ -103,7 +109,7 @@ class Ledger:
         lacking = []
         for name, need in _needs(pod).items():
             free = amount(name, allocatable.get(name, "0")) - taken.amounts.get(name, 0)
-            if 0 < need > free:
+            if 0 < need > free and not self._backs(name):
                 lacking.append(sentence(name, need, max(free, 0)))
         lacking += [
             f"host port {port.number}/{port.protocol} is taken"

@@ -22,8 +22,6 @@ _STATES: Final = {Phase.WAITING: "pending", Phase.RUNNING: "running", Phase.SUSP
 
 
 class WorldMetrics:
-    """The gauges of one world."""
-
     def __init__(
         self,
         world: World,

@@ -8,7 +8,6 @@ same.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -39,9 +38,8 @@ class Owner(msgspec.Struct, frozen=True):
 class Owners:
     """Looks up owners; each object is read once in half a minute, however many pods need it."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._clock = clock
         self._known: OrderedDict[tuple[str, Key, str], tuple[float, asyncio.Future[Any]]] = OrderedDict()
 
     async def of(self, pod: Pod) -> tuple[Owner, ...]:
@@ -84,9 +82,9 @@ class Owners:
     async def _get(self, kind: Kind[Any], key: Key, *, uid: str = "") -> Any | None:
         name = _name(kind, key, uid)
         until, asked = self._known.get(name, (0.0, None))
-        if asked is None or until < self._clock() or (asked.done() and asked.exception()):
+        if asked is None or until < time.monotonic() or (asked.done() and asked.exception()):
             asked = asyncio.get_running_loop().create_future()
-            self._known[name] = self._clock() + _FRESH_SECONDS, asked
+            self._known[name] = time.monotonic() + _FRESH_SECONDS, asked
             self._known.move_to_end(name)
             if len(self._known) > _MAX_OWNERS:
                 self._known.popitem(last=False)
@@ -103,7 +101,7 @@ class Owners:
                 raise
             if found is None or (uid and found.metadata.uid != uid):
                 # What is not there now may come soon.
-                self._known[name] = self._clock() + 1.0, asked
+                self._known[name] = time.monotonic() + 1.0, asked
                 found = None
             asked.set_result(found)
         return await asyncio.shield(asked)

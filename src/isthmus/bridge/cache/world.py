@@ -1,7 +1,7 @@
 """Kubernetes and Slurm as the bridge sees them: caches that are read without awaiting, and look-ups.
 
     Kubernetes   pods, nodes, claims, volumes, storage classes, namespaces, policies      (informers)
-                 owners of worker pods, where there are such kinds
+                 owners of worker pods; devices and claims on them (DRA), where there are such kinds
     Slurm        jobs, job states, nodes                                                  (one poller)
     between      our jobs by id and by group, jobs in flight, which node is which, what is left for Slurm on each
 
@@ -9,19 +9,22 @@ Everything that decides reads from here; nothing lists jobs, nodes or pods for o
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
 from isthmus import names
 from isthmus.bridge.cache.capacity import Capacity
+from isthmus.bridge.cache.devices import Devices
 from isthmus.bridge.cache.inflight import JobsInFlight
 from isthmus.bridge.cache.jobreader import JobReader
 from isthmus.bridge.cache.jobs import OurJobs
 from isthmus.bridge.cache.nodemap import OWNERS, NodeMap
-from isthmus.domain.bridge import marker, podrules, tenancy
+from isthmus.domain.bridge import marker, podclaims, podrules, tenancy
+from isthmus.domain.bridge.devices import Profile
 from isthmus.domain.bridge.groups import GroupKey, group_of, workload_kind
 from isthmus.domain.bridge.tenancy import Grant, Tenancy
-from isthmus.domain.kube import volumes
+from isthmus.domain.kube import feasibility, volumes
+from isthmus.domain.kube.feasibility import Constraints
 from isthmus.domain.kube.volumes import Volumes, claim_keys
 from isthmus.kube.client import Client
 from isthmus.kube.informer import Informer
@@ -65,8 +68,11 @@ class World:
         cluster: str,
         scheduler_name: str = names.SCHEDULER_NAME,
         without_policy: Tenancy = tenancy.AUTO,
+        poller: Poller | None = None,
+        profiles: Sequence[Profile] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """With a `poller`, Slurm is followed by that one, such as one that keeps the jobs of others in full."""
         self.kube = kube
         self.slurm = slurm
         self.cluster = cluster
@@ -75,7 +81,15 @@ class World:
         self._informers: dict[str, Informer[Any]] = {}
 
         pods = Informer(
-            kube, PODS, indexes={"group": self._groups, "node": _nodes, "job": job_ids, "claim": claim_keys}
+            kube,
+            PODS,
+            indexes={
+                "group": self._groups,
+                "node": _nodes,
+                "job": job_ids,
+                "claim": claim_keys,
+                "resource claim": podclaims.claim_keys,
+            },
         )
         nodes = Informer(kube, NODES)
         claims, persistent = Informer(kube, CLAIMS), Informer(kube, VOLUMES)
@@ -83,7 +97,9 @@ class World:
         namespaces = Informer(kube, NAMESPACES)
         policies = Informer(kube, POLICIES)
         owners = [Informer(kube, kind, optional=True) for kind in OWNERS]
+        self.devices = Devices(kube, nodes.store, pods.store, ours=self.ours, profiles=profiles)
         self._informers = {
+            **self.devices.informers,
             "pods": pods,
             "nodes": nodes,
             "claims": claims,
@@ -106,7 +122,7 @@ class World:
             known=self._known_job,
             state=self._state_of,
         )
-        self.poller = Poller(
+        self.poller = poller or Poller(
             slurm,
             waiting=self.inflight.watched,
             wants=self._wants,
@@ -166,10 +182,25 @@ class World:
         """The namespace, account and kind under which a pod is counted; an unknown account is empty."""
         account: str | None = ""
         if job_id is not None:
-            ours, flight = self.jobs.get(job_id), self.inflight.get(job_id)
-            job = ours.job if ours else flight.record if flight else None
+            job = self.record_of(job_id)
             account = job.account if job else ""
         return pod.metadata.namespace, account or "", workload_kind(pod)
+
+    def record_of(self, job_id: int) -> Job | None:
+        """What is known of a job of ours, from Slurm's lists or from its submission."""
+        ours, flight = self.jobs.get(job_id), self.inflight.get(job_id)
+        return ours.job if ours else flight.record if flight else None
+
+    def constraints(self, pod: Pod, *, shared: bool = False) -> Constraints:
+        """Which nodes a pod may run on; `shared` says whether others may be there with it."""
+        claims = self.devices.of_pod(pod)
+        return feasibility.constraints_of(
+            pod,
+            (*self.wanted_volumes(pod).terms, *claims.terms),
+            devices=claims.needs,
+            shared=shared,
+            without=claims.resources,
+        )
 
     def wanted_volumes(self, pod: Pod) -> Volumes:
         """The volumes that a pod wants, and where they are."""

@@ -9,6 +9,7 @@ import structlog
 
 from isthmus import names
 from isthmus.bridge.nodes.registrar import Registrar
+from isthmus.clock import utc_now
 from isthmus.domain.bridge.noderules import (
     Action,
     Complaint,
@@ -17,6 +18,7 @@ from isthmus.domain.bridge.noderules import (
     Drain,
     Mark,
     Register,
+    Report,
     Retaint,
     Uncordon,
     Undrain,
@@ -45,7 +47,8 @@ _CATCH_UP: Final = 1.0
 _IN_USE: Final = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 """How much of a node jobs use."""
 
-_KINDS: Final = (Register, Update, Drain, Undrain, Delete, Cordon, Uncordon, Mark, Retaint)
+_KINDS: Final = (Register, Update, Drain, Undrain, Delete, Cordon, Uncordon, Mark, Retaint, Report)
+_MANAGER: Final = "isthmus-nodes"
 
 
 class NodeActions:
@@ -65,15 +68,12 @@ class NodeActions:
         `node` and `slurm` are what the decision was about. Nothing is done to what has changed since.
         """
         # Kubernetes comes first: a refusal of Slurm does not prevent it.
-        if node is not None and (patch := _patch(node, actions)):
+        if node is not None:
             try:
-                await self._kube.merge_patch(NODES, node.metadata.name, patch)
+                await self._act_in_kubernetes(node, actions)
             except kube_errors.NotFound:
                 return None  # It was deleted just now, and we will hear of that.
-            for action in actions:
-                if isinstance(action, Cordon | Uncordon | Mark | Retaint):
-                    self._tell(node, action)
-        in_slurm = [action for action in actions if not isinstance(action, Cordon | Uncordon | Mark | Retaint)]
+        in_slurm = [it for it in actions if not isinstance(it, Cordon | Uncordon | Mark | Retaint | Report)]
         if slurm is not None and in_slurm:
             await self._check(slurm, idle_or_not=any(isinstance(it, Delete) for it in in_slurm))
         for action in in_slurm:
@@ -125,12 +125,38 @@ class NodeActions:
                     await self._slurm.delete_node(name)
                     self._registrar.forget(name)
 
+    async def _act_in_kubernetes(self, node: Node, actions: Sequence[Action]) -> None:
+        if patch := _patch(node, actions):
+            await self._kube.merge_patch(NODES, node.metadata.name, patch)
+            for action in actions:
+                if isinstance(action, Cordon | Uncordon | Mark | Retaint):
+                    self._tell(node, action)
+        for action in actions:
+            if isinstance(action, Report):
+                await self._report(node, action)
+
+    async def _report(self, node: Node, report: Report) -> None:
+        told = {
+            "type": names.NODE_GRES_CONDITION,
+            "status": str(report.compatible),
+            "reason": _told(report)[0],
+            "message": report.message,
+            "lastTransitionTime": utc_now(),
+        }
+        body = {"metadata": {"name": node.metadata.name}, "status": {"conditions": [told]}}
+        await self._kube.apply(NODES, body, manager=_MANAGER, force=True, subresource="status")
+        self._tell(node, report)
+
     def _tell(self, node: Node | None, action: Action) -> None:
         self._counts[type(action)].inc()
         reason, note = _told(action)
         log.info("node", did=reason, note=note)
         if node is not None:
-            self._recorder.event(NODES, node, reason, note, warning=isinstance(action, Cordon))
+            self._recorder.event(NODES, node, reason, note, warning=_is_warning(action))
+
+
+def _is_warning(action: Action) -> bool:
+    return isinstance(action, Cordon) or (isinstance(action, Report) and not action.compatible)
 
 
 def _facts(node: SlurmNode, *, idle_or_not: bool) -> tuple[object, ...]:
@@ -175,7 +201,7 @@ def _patch(node: Node, actions: Iterable[Action]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
 
-def _told(action: Action) -> tuple[str, str]:  # noqa: PLR0911 - one for each action
+def _told(action: Action) -> tuple[str, str]:  # noqa: C901, PLR0911 - one for each action
     """Make an Event of an action: its reason, and a sentence."""
     match action:
         case Register(wanted):
@@ -196,7 +222,9 @@ def _told(action: Action) -> tuple[str, str]:  # noqa: PLR0911 - one for each ac
         case Uncordon():
             return "UncordonedForSlurm", "uncordoned, because its Slurm node was resumed"
         case Mark(mark):
-            return "CordonReleased", mark or "no longer shut in Slurm"
+            return "CordonReleased", mark or "no longer drained in Slurm"
         case Retaint(taints):
             ours = [it.effect for it in taints if it.key == names.MANAGED_TAINT]
             return "TaintChanged", f"taint {names.MANAGED_TAINT}: {', '.join(ours) or 'removed'}"
+        case Report(compatible, message):
+            return ("SlurmCountsDevices" if compatible else "SlurmCountsOtherDevices"), message

@@ -1,7 +1,6 @@
 """Slurm's features and partitions, as far as decisions about nodes need them; read rarely."""
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from isthmus import names
@@ -18,9 +17,8 @@ _FRESH: Final = 5.0
 class CapabilityReader:
     """Slurm's version and partitions."""
 
-    def __init__(self, slurm: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slurm: Client) -> None:
         self._slurm = slurm
-        self._clock = clock
         self._partitions: frozenset[str] = frozenset()
         self._read_at: float | None = None
 
@@ -30,9 +28,9 @@ class CapabilityReader:
         server = await self._slurm.server()
         wanted = noderecord.partitions(node)
         if not self._partitions.issuperset(wanted) and not self._is_fresh():
-            self._read_at = self._clock()
+            self._read_at = time.monotonic()
             self._partitions = frozenset(found.name for found in await self._slurm.partitions())
         return SlurmCapabilities(can_register=server.has(Feature.NEW_NODES), partitions=self._partitions)
 
     def _is_fresh(self) -> bool:
-        return self._read_at is not None and self._clock() - self._read_at < _FRESH
+        return self._read_at is not None and time.monotonic() - self._read_at < _FRESH

@@ -11,7 +11,7 @@ gets its own answer and no node fails because of another.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from isthmus.domain.bridge import noderecord
@@ -34,16 +34,15 @@ _Order = tuple[Wanted, "asyncio.Future[None]"]
 class Registrar:
     """Collects requests while one is under way."""
 
-    def __init__(self, slurm: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slurm: Client) -> None:
         self._slurm = slurm
-        self._clock = clock
         self._made: dict[str, float] = {}
         self._waiting: list[_Order] = []
         self._turn = asyncio.Lock()
 
     async def register(self, wanted: Wanted) -> None:
         """Make a node and write its record. Raises `AlreadyExists` if the name is taken."""
-        if self._clock() - self._made.get(wanted.name, -_UNSEEN) < _UNSEEN:
+        if time.monotonic() - self._made.get(wanted.name, -_UNSEEN) < _UNSEEN:
             raise Wait(f"{wanted.name} was just created and has not been read yet", after=_CATCH_UP)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, done))
@@ -60,7 +59,7 @@ class Registrar:
     async def _serve(self) -> None:
         """Serve all waiting callers, one kind of node after the other."""
         orders, self._waiting = self._waiting, []
-        long_ago = self._clock() - _UNSEEN
+        long_ago = time.monotonic() - _UNSEEN
         self._made = {name: at for name, at in self._made.items() if at > long_ago}
         kinds: dict[Record, list[_Order]] = {}
         for order in orders:
@@ -79,7 +78,7 @@ class Registrar:
         nodes = [wanted for wanted, _ in orders]
         try:
             await self._slurm.create_node(noderecord.line(nodes))
-            self._made |= dict.fromkeys((node.name for node in nodes), self._clock())
+            self._made |= dict.fromkeys((node.name for node in nodes), time.monotonic())
             await self._slurm.update_nodes(
                 [node.name for node in nodes], NodeChange(extra=nodes[0].record.write(), reason="")
             )

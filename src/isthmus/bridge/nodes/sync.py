@@ -6,8 +6,6 @@ answer, nothing is done at all.
 """
 
 import time
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -20,6 +18,7 @@ from isthmus.bridge.nodes.actions import NodeActions
 from isthmus.bridge.nodes.capabilities import CapabilityReader
 from isthmus.clock import utc_now
 from isthmus.domain.bridge import noderecord
+from isthmus.domain.bridge.devices import NO_DEVICES
 from isthmus.domain.bridge.held import Held
 from isthmus.domain.bridge.noderecord import NO_RESERVE, Reserve
 from isthmus.domain.bridge.noderules import COMPLAINT_PAUSE, Complaint, Rules, decide, kube_facts, slurm_facts
@@ -56,13 +55,9 @@ class NodeSync:
         *,
         recorder: Recorder,
         metrics: Metrics,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
         self._rules = rules
-        self._now = now
-        self._clock = clock
         self._held = Held()
         self._mismatched: set[NodeKey] = set()
         """External nodes that Slurm does not have as Kubernetes describes them."""
@@ -76,6 +71,7 @@ class NodeSync:
         world.map.on_change(self._wake)
         world.slurm_nodes.on_change(self._slurm_changed)
         world.capacity.on_change(self._capacity_changed)
+        world.devices.on_change(self._devices_changed)
         for name in world.slurm_nodes:
             self._wake(name)
 
@@ -104,9 +100,10 @@ class NodeSync:
             slurm,
             name=name,
             rules=self._rules,
-            now=self._now(),
+            now=utc_now(),
             capabilities=capabilities,
             reserved=self._reserved(key) if kube else NO_RESERVE,
+            devices=self._world.devices.on(key.name) if kube else NO_DEVICES,
         )
         self._actions.complain(kube, decision.complaints)
         if decision.look_again is not None:
@@ -144,7 +141,7 @@ class NodeSync:
             if (node := world.slurm_nodes.get(name)) and (pod := world.pods.get(pod_key))
         ]
         found = noderecord.reserve(world.capacity.reserved(key.name), workers)
-        held, wait = self._held.settle(key.name, found.amounts, now=self._clock())
+        held, wait = self._held.settle(key.name, found.amounts, now=time.monotonic())
         if wait:
             self._look_again(key, wait)
         return msgspec.structs.replace(found, amounts=held)
@@ -165,6 +162,9 @@ class NodeSync:
         node = self._world.nodes.get(Key("", name))
         if node is not None and is_external(node):
             self.controller.queue.add(NodeKey("kubernetes", name))
+
+    def _devices_changed(self, name: str) -> None:
+        self.controller.queue.add(NodeKey("kubernetes", name))
 
     def _slurm_changed(self, name: str, old: SlurmNode | None, new: SlurmNode | None) -> None:
         if old is None or new is None or slurm_facts(old) != slurm_facts(new):

@@ -14,7 +14,7 @@ from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.world import World
 from isthmus.domain.bridge import jobstates, outcome, placeholder, podrules
 from isthmus.domain.bridge.outcome import Outcome, Result
-from isthmus.domain.bridge.podrules import SUSPENDED_CONDITION, Action, EndJob, Evict, Tell
+from isthmus.domain.bridge.podrules import SUSPENDED_CONDITION, Action, EndJob, Evict, ReportSuspension
 from isthmus.errors import Terminal, Wait
 from isthmus.kube import errors as kube_errors
 from isthmus.kube.recorder import Recorder
@@ -47,7 +47,7 @@ _SIGNALS: Final = {Result.SUCCEEDED: placeholder.SUCCEED, Result.FAILED: placeho
 
 
 class _Ending(msgspec.Struct):
-    """A job that we are ending: since when, what it was told of its pods, and when Slurm agreed to end it."""
+    """A job that we are ending: since when, what was written about its pods, and when Slurm agreed."""
 
     since: float
     told: str = ""
@@ -61,7 +61,6 @@ class PodActions:
     metrics: PodMetrics
     _: KW_ONLY
     now: Callable[[], datetime]
-    clock: Callable[[], float] = time.monotonic
     completer: Completer | None = None
     _endings: dict[int, _Ending] = field(default_factory=dict, init=False)
 
@@ -76,7 +75,7 @@ class PodActions:
                         await self._end(ours, action)
                     case Evict():
                         await self.evict(action)
-                    case Tell():
+                    case ReportSuspension():
                         await self._tell(action)
 
         async with asyncio.TaskGroup() as group:
@@ -94,8 +93,8 @@ class PodActions:
         parts = [ours, *(it for it in family if it.job.queue_id == ours.job_id != it.job_id)]
         await self._make_sure_that_they_are_gone(parts, end.missing)
         job_id = ours.job_id
-        ending = self._endings.setdefault(job_id, _Ending(since=self.clock()))
-        if ending.agreed is not None and self.clock() - ending.agreed < _END_AGAIN:
+        ending = self._endings.setdefault(job_id, _Ending(since=time.monotonic()))
+        if ending.agreed is not None and time.monotonic() - ending.agreed < _END_AGAIN:
             raise Wait(f"job {job_id} was ended, but Slurm has not confirmed it yet", after=_END_AGAIN)
         log.info("ending a job", job=job_id, group=str(ours.marker.group), because=end.outcome.text)
         try:
@@ -108,7 +107,7 @@ class PodActions:
                 or await self._signal(ours, end.outcome.result, since=ending.since)
             ):
                 await self.world.slurm.cancel_job(job_id)
-            ending.agreed = self.clock()
+            ending.agreed = time.monotonic()
         except (AlreadyDone, NotFound):
             return
         finally:
@@ -168,7 +167,7 @@ class PodActions:
         signal = _SIGNALS.get(result)
         if not (job.batch_flag and signal and jobstates.phase(job.job_state) is jobstates.Phase.RUNNING):
             return False
-        if self.clock() - since > _SIGNAL_WITHIN:
+        if time.monotonic() - since > _SIGNAL_WITHIN:
             log.warning("a placeholder job ignores signals and is cancelled", job=job.job_id)
             return False
         await self.world.slurm.cancel_job(job.job_id, signal=signal, batch=True)
@@ -193,7 +192,7 @@ class PodActions:
         labels = self.world.metric_labels(pod, podrules.claimed_job(pod))
         self.metrics.evicted.of(*labels, eviction.label).inc()
 
-    async def _tell(self, told: Tell) -> None:
+    async def _tell(self, told: ReportSuspension) -> None:
         self.recorder.event(
             PODS, told.pod, told.reason, told.message, warning=told.suspended, action="FollowingSlurm"
         )
@@ -202,7 +201,7 @@ class PodActions:
         except kube_errors.NotFound:
             return
 
-    async def _set_condition(self, pod: Pod, type_: str, *, status: bool, why: Evict | Tell) -> None:
+    async def _set_condition(self, pod: Pod, type_: str, *, status: bool, why: Evict | ReportSuspension) -> None:
         meta = pod.metadata
         condition: dict[str, Any] = {
             "type": type_,

@@ -10,8 +10,7 @@ A job counts as gone only if Slurm itself says so, twice.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
 
 from isthmus.bridge.cache.world import World, job_ids
@@ -51,8 +50,6 @@ class Strays:
     gatherer: PodGatherer
     actions: PodActions
     recorder: Recorder
-    _: KW_ONLY
-    clock: Callable[[], float] = time.monotonic
     _gone_since: dict[Key, tuple[int, float]] = field(default_factory=dict, init=False)
     """When Slurm first said that it does not know a pod's job."""
 
@@ -83,7 +80,7 @@ class Strays:
             return False
         marked = marker.read(found.admin_comment)
         if marked and marked.cluster == self.world.cluster and podrules.is_seated(pod, job_id, marked):
-            raise Wait(f"job {job_id} was not read yet", after=_LOOK_AGAIN)
+            raise Wait(f"job {job_id} has not been read yet", after=_LOOK_AGAIN)
         return not await self._has_id_of_another(found, pod)
 
     async def _has_id_of_another(self, job: Job, pod: Pod) -> bool:
@@ -98,7 +95,7 @@ class Strays:
         return podrules.has_id_of_another(job, bound=scheduled.last_transition_time, counts_since=since or 0)
 
     def _must_be_gone_for_long(self, job_id: int, key: Key) -> None:
-        now = self.clock()
+        now = time.monotonic()
         known, since = self._gone_since.get(key, (job_id, now))
         if known != job_id:
             since = now

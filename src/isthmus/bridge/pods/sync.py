@@ -5,7 +5,6 @@ the caches put keys into their queues; each pass looks at the present state of b
 so that it does not matter what was missed, or how often a pass is repeated.
 """
 
-import time
 from collections.abc import Callable, Hashable
 from datetime import datetime
 from typing import Final
@@ -47,14 +46,13 @@ class PodSync:
         metrics: Metrics,
         *,
         now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
         completer: Completer | None = None,
     ) -> None:
         self._world = world
         self._gatherer = PodGatherer(world, now=now)
-        self._actions = PodActions(world, recorder, metrics.pods(), now=now, clock=clock, completer=completer)
+        self._actions = PodActions(world, recorder, metrics.pods(), now=now, completer=completer)
         self._starts = PodStarts(world, metrics.pods())
-        self._strays = Strays(world, self._gatherer, self._actions, recorder, clock=clock)
+        self._strays = Strays(world, self._gatherer, self._actions, recorder)
         self.jobs: Controller[int] = Controller("pods", self.reconcile, metrics=metrics, workers=_WORKERS)
         self.strays: Controller[Key] = Controller("stray-pods", self._strays.reconcile, metrics=metrics)
         for ours in world.jobs:

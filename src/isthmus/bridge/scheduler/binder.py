@@ -16,11 +16,13 @@ from isthmus import names
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler.claims import ClaimAllocator, Plan
 from isthmus.bridge.scheduler.conditions import NodeRejected, NotYet
 from isthmus.clock import utc_now
 from isthmus.domain.bridge.placement import Bind, Seat
 from isthmus.domain.kube import feasibility
 from isthmus.domain.kube.volumes import Volumes
+from isthmus.errors import Terminal
 from isthmus.kube.errors import Conflict, NotFound
 from isthmus.model.meta import Key
 from isthmus.model.pod import Pod
@@ -37,6 +39,7 @@ class Binder:
     world: World
     ledger: Ledger
     feasible: FeasibleNodes
+    claims: ClaimAllocator
     _: KW_ONLY
     on_bound: Callable[[Seat], None]
     clock: Callable[[], float] = time.monotonic
@@ -56,6 +59,8 @@ class Binder:
             for seat in seats:
                 try:
                     node = await self._prepare(seat, wake)
+                    if plan := await self.claims.plan(seat, node, wake=wake):
+                        await self.claims.write(plan)
                     await self._bind(seat, node)
                 except (NotYet, NodeRejected) as error:
                     trouble = trouble or error
@@ -65,11 +70,25 @@ class Binder:
         nodes: list[str] = []
         for seat in seats:
             nodes.append(await self._prepare(seat, wake, others=zip(seats, nodes, strict=False)))
+        await self._give_devices(seats, nodes, wake)
         for seat, node in zip(seats, nodes, strict=True):
             self.ledger.assume(seat.pod, node)
         async with asyncio.TaskGroup() as tasks:
             for seat, node in zip(seats, nodes, strict=True):
                 tasks.create_task(self._bind(seat, node))
+
+    async def _give_devices(self, seats: Sequence[Seat], nodes: Sequence[str], wake: Callable[[], None]) -> None:
+        """Give the claims of pods that are bound together their devices: all or, as far as is known, none."""
+        plans: list[Plan] = []
+        try:
+            for seat, node in zip(seats, nodes, strict=True):
+                if plan := await self.claims.plan(seat, node, wake=wake):
+                    plans.append(plan)
+            for plan in plans:
+                await self.claims.write(plan)
+        finally:
+            for plan in plans:
+                self.claims.drop(plan)
 
     async def _prepare(
         self, seat: Seat, wake: Callable[[], None], *, others: Iterable[tuple[Seat, str]] = ()
@@ -90,7 +109,7 @@ class Binder:
         wanted = self.world.wanted_volumes(pod)
         if wanted.waiting:
             raise NotYet(wanted.waiting, reason="WaitingForVolume")
-        misfit = self.feasible.misfit(feasibility.constraints_of(pod, wanted.terms), node)
+        misfit = self.feasible.misfit(self.world.constraints(pod), node)
         misfit = misfit or feasibility.repelled(
             pod, self.world.pods.by("node", node), namespace_labels=self._labels_of
         )
@@ -163,6 +182,10 @@ class Binder:
         except (NotFound, Conflict):
             # The pod is gone, or has a node already: the cache will show it soon.
             self.ledger.forget(meta.key)
+        except Terminal:
+            self.ledger.forget(meta.key)
+            await self.claims.take_back(seat.pod)
+            raise
         except BaseException:
             self.ledger.forget(meta.key)
             raise

@@ -64,7 +64,7 @@ class PodConditions:
         self._turns = Turns(clock=clock)
 
     async def tell(self, pods: Sequence[Pod], reason: str, message: str, *, warning: bool = False) -> float:
-        """Tell each pod why it waits, if it does not know; return how long to wait before the rest is told."""
+        """Write to each pod why it waits, if that changed; return the pause before the rest."""
         for pod in pods:
             if knows(pod, reason, message):
                 continue
@@ -118,7 +118,7 @@ class Turns:
 
 
 def knows(pod: Pod, reason: str, message: str) -> bool:
-    """Whether a pod has been told this already."""
+    """Whether the pod has this condition already."""
     told = condition(pod.status.conditions, "PodScheduled")
     return told is not None and (told.status, told.reason, told.message) == ("False", reason, message[:_MAX_CHARS])
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from isthmus.bridge.cache.feasible import Excluded, FeasibleNodes
 from isthmus.bridge.cache.world import World
-from isthmus.domain.bridge.groups import GroupKey
-from isthmus.domain.kube import feasibility
+from isthmus.domain.bridge import marker, podclaims
+from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.kube.feasibility import Constraints
+from isthmus.domain.kube.podshape import Shape, shape_of
 from isthmus.domain.languages import hostlist
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import Job
@@ -26,17 +27,39 @@ class Exclusions:
     """Answers for the groups of one process, and remembers what they avoid."""
 
     def __init__(
-        self, world: World, feasible: FeasibleNodes, *, clock: Callable[[], float] = time.monotonic
+        self,
+        world: World,
+        feasible: FeasibleNodes,
+        *,
+        exclusive: bool = True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
         self._feasible = feasible
+        self._exclusive = exclusive
         self._clock = clock
+        self._sharing: dict[GroupKey, bool] = {}
+        """Whether the pods of a group share their nodes, where that is not as for all."""
         self._avoided: dict[GroupKey, dict[str, float]] = {}
         """Slurm nodes that Kubernetes could not use for a group, and until when they are left out."""
 
     def constraints(self, pod: Pod) -> Constraints:
         """Which nodes a pod may run on."""
-        return feasibility.constraints_of(pod, self._world.wanted_volumes(pod).terms)
+        return self._world.constraints(pod, shared=self._sharing.get(group_of(pod), not self._exclusive))
+
+    def note_sharing(self, group: GroupKey, *, exclusive: bool) -> None:
+        """Record whether the pods of a group get whole nodes."""
+        if exclusive == self._exclusive:
+            self._sharing.pop(group, None)
+        else:
+            self._sharing[group] = not exclusive
+
+    def shape(self, pod: Pod) -> Shape:
+        """What a pod takes, the devices of its claims included."""
+        claims = self._world.devices.of_pod(pod)
+        if not claims.needs:
+            return shape_of(pod)
+        return podclaims.shape_of(pod, claims, self._feasible.taken(self.constraints(pod)))
 
     def of(self, constraints: Collection[Constraints]) -> Excluded:
         """Which nodes do not fit pods with any of these constraints."""
@@ -48,6 +71,9 @@ class Exclusions:
 
     def news(self, group: GroupKey, job: Job, pods: Sequence[Pod]) -> str | None:
         """What the list of a waiting job is to be from now on; None if the one that it has will do."""
+        if marked := marker.read(job.admin_comment):
+            # A process before this one may have submitted it.
+            self.note_sharing(group, exclusive=not marked.shared)
         excluded = self.of(dict.fromkeys(self.constraints(pod) for pod in pods))
         avoided, told = self._avoided_by(group), job.excluded_nodes or ""
         wanted, enough = _joined(excluded.hostlist, avoided), _joined(excluded.lasting, avoided)
@@ -78,6 +104,7 @@ class Exclusions:
 
     def forget(self, group: GroupKey) -> None:
         self._avoided.pop(group, None)
+        self._sharing.pop(group, None)
 
     def _avoided_by(self, group: GroupKey) -> frozenset[str]:
         now = self._clock()

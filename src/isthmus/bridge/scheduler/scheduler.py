@@ -13,7 +13,6 @@ else is found again after a restart.
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn
 
@@ -26,11 +25,13 @@ from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.owners import Owners
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.binder import Binder
+from isthmus.bridge.scheduler.claims import ClaimAllocator
 from isthmus.bridge.scheduler.conditions import PATIENCE, NodeRejected, NoNodeFits, NotYet, PodConditions, why
 from isthmus.bridge.scheduler.exclusions import AVOIDED, Exclusions
 from isthmus.bridge.scheduler.gang import Gang, gang_of
 from isthmus.bridge.scheduler.jobs import GroupJobs
 from isthmus.bridge.scheduler.submitter import JobSubmitter
+from isthmus.clock import utc_now
 from isthmus.domain.bridge import jobstates, placement, reasons
 from isthmus.domain.bridge.groups import GroupKey, group_of
 from isthmus.domain.bridge.jobspec import Defaults
@@ -38,9 +39,10 @@ from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.placement import Bind, Cancel, Gather, Seat, Submit
 from isthmus.errors import Retry, Terminal, Wait
 from isthmus.kube.recorder import Recorder
+from isthmus.model.dra import ResourceClaim
 from isthmus.model.meta import Key
 from isthmus.model.pod import PODS, Pod
-from isthmus.model.slurm import JobRequest
+from isthmus.model.slurm import Job, JobRequest
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
@@ -64,29 +66,31 @@ class Scheduler:
         defaults: Defaults,
         *,
         choose: bool = False,
+        nodes_on_demand: bool = False,
         recorder: Recorder,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._world = world
+        self._nodes_on_demand = nodes_on_demand
         self._metrics = metrics.scheduling()
-        self._now = now
         self._clock = clock
         self._owners = Owners(world.kube)
-        ledger = Ledger(world.pods, world.nodes)
-        feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity)
-        self._exclusions = Exclusions(world, feasible, clock=clock)
+        ledger = Ledger(world.pods, world.nodes, backs=world.devices.backs)
+        feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity, world.devices)
+        claims = ClaimAllocator(world, clock=clock)
+        self._exclusions = Exclusions(world, feasible, exclusive=defaults.exclusive, clock=clock)
         self._submitter = JobSubmitter(
             world,
             self._owners,
             self._exclusions,
+            claims,
             metrics=self._metrics,
             defaults=defaults,
             choose=choose,
             clock=clock,
         )
-        self._binder = Binder(world, ledger, feasible, on_bound=self._count_bound, clock=clock, now=now)
+        self._binder = Binder(world, ledger, feasible, claims, on_bound=self._count_bound, clock=clock, now=utc_now)
         self._recorder = recorder
         self._conditions = PodConditions(world.kube, recorder, clock=clock)
         self._jobs = GroupJobs(world, ledger, wake=self._wake)
@@ -103,8 +107,10 @@ class Scheduler:
         world.jobs.on_change(self._job_changed)
         world.poller.on_restart(self._slurm_restarted)
         feasible.on_change(self._nodes_changed)
-        world.claims.on_change(self._things_changed)
+        world.claims.on_change(self._claim_changed)
         world.policies.on_change(self._things_changed)
+        world.devices.classes.on_change(self._things_changed)
+        world.devices.claims.on_change(self._resource_claim_changed)
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -160,6 +166,19 @@ class Scheduler:
         for group in self._waiting:
             if not self._world.jobs.of_group(group):
                 self.controller.queue.add(group, priority=-1)
+
+    def _resource_claim_changed(self, key: Key, before: object, after: ResourceClaim | None) -> None:
+        """Wake the pods of a claim that was made, or of whose devices a driver said something."""
+        if after is not None and (before is None or after.status.devices):
+            self._wake_users(self._world.pods.by("resource claim", key))
+
+    def _claim_changed(self, key: Key, *_: object) -> None:
+        self._wake_users(self._world.pods.by("claim", key))
+
+    def _wake_users(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            if not pod.bound and self._world.ours(pod):
+                self.controller.queue.add(group_of(pod))
 
     def _forget(self, group: GroupKey) -> None:
         self._wait_no_more(group)
@@ -229,7 +248,7 @@ class Scheduler:
         created = seat.pod.metadata.creation_timestamp
         if created:
             # Kubernetes writes whole seconds; the other end is as coarse as that.
-            waited = max(0.0, self._now().timestamp() - created.timestamp())
+            waited = max(0.0, utc_now().timestamp() - created.timestamp())
             self._metrics.wait.of(*self._world.metric_labels(seat.pod, seat.job_id)).observe(waited)
 
     def _count_bind(self, step: Bind) -> None:
@@ -246,7 +265,8 @@ class Scheduler:
             return
         # Booting is not ours to hurry, and a job that is resumed has its pods.
         was_running = before is not None and _runs_or_rests(before)
-        was_known = before is not None or self._world.inflight.get(job_id) is not None
+        mark = after.marker
+        was_known = before is not None or self._world.inflight.submitted(job_id, mark.group, mark.uid)
         if jobstates.running(after.job.job_state) and was_known and not was_running:
             self._started.setdefault(job_id, self._clock())
 
@@ -322,8 +342,19 @@ class Scheduler:
             # It is known from its submission alone. When its reason has been read, we come back.
             self._world.poller.reread(ours.job.queue_id)
             return
-        message, held = reasons.waiting(ours.job, now=self._now().timestamp())
-        await self._tell(group, pods, "SlurmHeld" if held else "SlurmPending", message, warning=held)
+        message, held = reasons.waiting(ours.job, now=utc_now().timestamp())
+        # What autoscalers of machines look for is this word.
+        pending = "Unschedulable" if self._wants_nodes(ours.job) else "SlurmPending"
+        await self._tell(group, pods, "SlurmHeld" if held else pending, message, warning=held)
+
+    def _wants_nodes(self, job: Job) -> bool:
+        """Whether autoscalers are to make machines for the pods of a job."""
+
+        def nodes() -> int:
+            partitions = set((job.partition or "").split(","))
+            return sum(not partitions.isdisjoint(it.partitions) for it in self._world.slurm_nodes.values())
+
+        return self._nodes_on_demand and reasons.waits_for_nodes(job, nodes=nodes)
 
     async def _tell(
         self, group: GroupKey, pods: Iterable[Pod], reason: str, message: str, *, warning: bool = False
@@ -354,4 +385,5 @@ def _placement_of(pod: Pod) -> Hashable:
         len(pod.spec.scheduling_gates),
         tuple(sorted(pod.metadata.annotations.items())),
         pod.leaving,
+        pod.status.resource_claim_statuses,
     )

@@ -7,6 +7,7 @@
 That there is exactly one job for each key is the business of `slurm.submitter`.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -22,6 +23,7 @@ from isthmus.bridge.cache.jobs import OurJob
 from isthmus.bridge.cache.owners import Owners
 from isthmus.bridge.cache.vacancies import Vacancies
 from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler.claims import ClaimAllocator
 from isthmus.bridge.scheduler.conditions import NoNodeFits, NotYet
 from isthmus.bridge.scheduler.exclusions import Exclusions
 from isthmus.bridge.scheduler.gang import Gang, job_options
@@ -31,11 +33,11 @@ from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.placement import Submit
-from isthmus.domain.kube.podshape import shape_of
 from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import JobRequest
 from isthmus.runtime.metrics import SchedulingMetrics
+from isthmus.slurm.errors import Deferred
 from isthmus.slurm.submission import key_of
 from isthmus.slurm.versions import Feature
 
@@ -65,6 +67,7 @@ class JobSubmitter:
     world: World
     owners: Owners
     exclusions: Exclusions
+    claims: ClaimAllocator
     _: KW_ONLY
     metrics: SchedulingMetrics
     defaults: Defaults
@@ -76,6 +79,7 @@ class JobSubmitter:
     def __post_init__(self) -> None:
         world = self.world
         self._vacancies = Vacancies(world.slurm_nodes, world.jobs, world.inflight, states=world.states)
+        world.poller.on_restart(self._slurm_restarted)
 
     async def submit(self, group: GroupKey, gang: Gang, step: Submit) -> JobInFlight:
         """Submit the job of a group, exactly once. Raises `NoNodeFits` where it could never start.
@@ -84,6 +88,8 @@ class JobSubmitter:
         """
         self._require_volumes(step.pods)
         options, deadline = await job_options(group, gang, step.pods, self.world, self.owners)
+        self.exclusions.note_sharing(group, exclusive=_exclusive(self.defaults, options))
+        await self.claims.prepare(step.pods)
         parts = components.parts_of(step.pods, self.exclusions.constraints)
         excluded = [self.exclusions.of(part.constraints) for part in parts]
         if unfit := next((it for it in excluded if not it.feasible), None):
@@ -99,21 +105,23 @@ class JobSubmitter:
     async def _submit_plain(self, order: _Order, part: Part, options: JobOptions) -> JobInFlight:
         """Submit a job without components.
 
-        An external job is first asked for as an allocation that starts now or not at all, which on a cluster with
-        room saves the second that slurmctld takes for its next round. It does not overtake: Slurm refuses it where
-        a job with a higher priority waits. Where no node is known to be free, or for a heterogeneous job, which is
-        started by backfill alone, it is not tried.
+        Where no helper allocates them, an external job is first asked for as an allocation that starts now or not
+        at all, which on a cluster with room saves the second that slurmctld takes for its next round. It does not
+        overtake: Slurm refuses it where a job with a higher priority waits. Where no node is known to be free, or
+        for a heterogeneous job, which is started by backfill alone, it is not tried.
         """
         step = order.step
         request = self._request(order, part, options, slots=step.slots, minimum=step.minimum)
-        may_start = request.flags and options.begin is None and options.dependency is None
+        may_start = jobspec.may_start_at_once(request) and not self.world.slurm.allocates
         if may_start and self.clock() >= self._busy_until and self._vacancies.suffice(request):
             try:
                 with self._vacancies.attempt(request):
                     return await self._send(order, replace(request, immediate=True))
+            except Deferred:
+                self._busy_until = math.inf
             except (Terminal, Wait):
                 # No room, or something is wrong with it: the ordinary submission shows which.
-                self._busy_until = self.clock() + _BUSY_SECONDS
+                self._busy_until = max(self._busy_until, self.clock() + _BUSY_SECONDS)
         return await self._send(order, request)
 
     async def _submit_components(self, order: _Order, parts: Sequence[Part]) -> JobInFlight:
@@ -131,6 +139,10 @@ class JobSubmitter:
         """Record that a group needs no job any more. One that Slurm took after all ends with its pods."""
         for key in self.world.inflight.forget(group):
             self.world.slurm.forget_submission(key)
+
+    def _slurm_restarted(self) -> None:
+        """Try again: it may have another configuration."""
+        self._busy_until = 0.0
 
     def _require_volumes(self, pods: Sequence[Pod]) -> None:
         """Raise `NotYet` if a pod could not start wherever it is placed: it must not keep nodes while it waits."""
@@ -157,20 +169,22 @@ class JobSubmitter:
 
     def _request(self, order: _Order, part: Part, options: JobOptions, *, slots: int, minimum: int) -> JobRequest:
         group, defaults, pods = order.group, order.defaults, part.pods
+        exclusive = _exclusive(defaults, options)
         marked = marker.mark(
             group,
             order.gang.uid,
             pods,
             cluster=self.world.cluster,
             slots=slots,
-            packed=slots > 1 and not _exclusive(defaults, options),
+            packed=slots > 1 and not exclusive,
+            shared=not exclusive,
             role=part.role,
         )
         return jobspec.request(
             name=pods[0].metadata.name if group.single else group.name,
             comment=marker.comment(pods, asked=options.comment),
             admin_comment=marker.write(marked),
-            shapes=[shape_of(pod) for pod in pods],
+            shapes=[self.exclusions.shape(pod) for pod in pods],
             slots=slots,
             minimum=minimum,
             options=options,
@@ -202,7 +216,7 @@ class JobSubmitter:
             if not (refused and requests[0].immediate):
                 self.metrics.submit_failed(error)
             raise
-        world.inflight.taken(flight, submission.job_id, requests)
+        world.inflight.taken(flight, submission.job_id, requests, nodes=submission.nodes)
         return flight
 
     async def _chosen(self) -> Defaults:

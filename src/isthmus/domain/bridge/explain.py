@@ -1,7 +1,7 @@
 """Where a pod stands on its way from being created to running: gate by gate, why, and what one can do.
 
-    created ─ admitted ─ ungated ─ complete ─ allowed ─ nodes ─ submitted ─ queue ─ allocated ─ volumes ─ room
-            ─ bound ─ running
+    created ─ admitted ─ ungated ─ complete ─ allowed ─ nodes ─ submitted ─ queue ─ allocated ─ volumes ─ devices
+            ─ room ─ bound ─ running
 
 All that is known about the pod comes in as `Facts`; what could not be looked at is among them, with the reason.
 """
@@ -18,6 +18,7 @@ from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.jobstates import Phase
 from isthmus.domain.bridge.placement import Demand
 from isthmus.domain.bridge.reasons import Outlook
+from isthmus.domain.languages import hostlist
 from isthmus.model.base import EMPTY
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import Job
@@ -51,6 +52,14 @@ class Trouble(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
+class Devices(msgspec.Struct, frozen=True):
+    """What the claims of a pod have, or else what they wait for, and whether that needs somebody's help."""
+
+    held: str = ""
+    waiting: str = ""
+    remedy: str = ""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod
     scheduler_name: str
@@ -75,8 +84,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Its place among the jobs that wait in its partition, and how many those are."""
     kube_nodes: Mapping[str, str] = EMPTY
     """What the nodes that Slurm gave are in Kubernetes."""
+    blocks: Mapping[str, str] = EMPTY
+    """In which block of the network each of them stands, where that is known."""
     volumes: str = ""
     """What its volumes wait for."""
+    devices: Devices | None = None
+    """Of a pod with claims on devices."""
     room: str = ""
     """What the node that Slurm gave lacks in Kubernetes."""
     blind: Mapping[str, str] = EMPTY
@@ -88,6 +101,8 @@ def gates(facts: Facts) -> tuple[Gate, ...]:
     found: list[Gate] = []
     closed = False
     for name, look in _GATES.items():
+        if name == "devices" and facts.devices is None:
+            continue
         gate = _look(facts, name, look)
         if closed and gate.mark in {Mark.WAITING, Mark.UNKNOWN} and not gate.remedy:
             gate = Gate(name, Mark.AHEAD)
@@ -274,15 +289,31 @@ def _allocated(facts: Facts) -> Gate:
                 f"label the node {names.NODE_NAME_LABEL}, or take it out of the partition",
             )
         renamed = ", ".join(f"{name} is {kube}" for name, kube in facts.kube_nodes.items() if kube != name)
-        return Gate("allocated", Mark.PASSED, f"{facts.job.nodes}{f' ({renamed})' if renamed else ''}")
+        text = f"{facts.job.nodes}{f' ({renamed})' if renamed else ''}"
+        return Gate("allocated", Mark.PASSED, "; ".join(filter(None, (text, _blocks(facts.blocks)))))
     given = pod.metadata.annotations.get(names.POD_SLURM_NODE_ANNOTATION, "")
     return Gate("allocated", Mark.PASSED if pod.bound else Mark.WAITING, given)
+
+
+def _blocks(blocks: Mapping[str, str]) -> str:
+    """Put into words how close its nodes are to each other."""
+    found: dict[str, list[str]] = {}
+    for node, block in blocks.items():
+        found.setdefault(block, []).append(node)
+    return ", ".join(f"{hostlist.fold(nodes)} in block {block}" for block, nodes in sorted(found.items()))
 
 
 def _volumes(facts: Facts) -> Gate:
     if facts.volumes and not facts.pod.bound:
         return Gate("volumes", Mark.WAITING, facts.volumes, "see kubectl describe pvc")
     return Gate("volumes", Mark.PASSED, "ready" if facts.pod.spec.volumes else "none")
+
+
+def _devices(facts: Facts) -> Gate:
+    found = facts.devices or Devices()
+    if found.held:
+        return Gate("devices", Mark.PASSED, found.held)
+    return Gate("devices", Mark.PASSED if facts.pod.bound else Mark.WAITING, found.waiting, found.remedy)
 
 
 def _room(facts: Facts) -> Gate:
@@ -312,7 +343,7 @@ def _running(facts: Facts) -> Gate:
             return Gate("running", Mark.REFUSED, f"it has failed{f': {why}' if why else ''}", _logs(pod))
     if not pod.bound:
         return Gate("running", Mark.WAITING)
-    text = f"the kubelet of {pod.spec.node_name} is to start it{f': {why}' if why else ''}"
+    text = f"waiting for the kubelet of {pod.spec.node_name} to start it{f': {why}' if why else ''}"
     return Gate(
         "running", Mark.WAITING, text, f"see kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
     )
@@ -323,7 +354,7 @@ def _logs(pod: Pod) -> str:
 
 
 def _told(pod: Pod) -> str:
-    """What the scheduler last told the pod."""
+    """The latest message of the scheduler for the pod."""
     told = (it.message for it in pod.status.conditions if it.type == "PodScheduled" and it.status == "False")
     return next(told, "")
 
@@ -347,6 +378,7 @@ _GATES: Final[Mapping[str, Callable[[Facts], Gate]]] = {
     "queue": _queue,
     "allocated": _allocated,
     "volumes": _volumes,
+    "devices": _devices,
     "room": _room,
     "bound": _bound,
     "running": _running,

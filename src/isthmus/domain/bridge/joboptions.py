@@ -322,7 +322,7 @@ OPTIONS: Final = (
         "partition",
         _matching(_NAMES, most=1024),
         "the name of a partition, or several separated by commas",
-        "The partition, or those of which the first that can start the job gets it.",
+        "The partition; of several, the one that can start the job first.",
         "gpu",
     ),
     Option(
@@ -406,7 +406,7 @@ OPTIONS: Final = (
         "nice",
         _between(0, LARGEST - 2),
         "a whole number from 0",
-        "How far the job steps back behind others of its priority.",
+        "How much to lower the job's priority, as `sbatch --nice` does.",
         "100",
     ),
     Option(
@@ -414,7 +414,7 @@ OPTIONS: Final = (
         "requeue",
         _yes_or_no,
         '"true" or "false"',
-        "Whether Slurm may put the job back into the queue, when a node fails or a job of more weight needs it.",
+        "Whether Slurm may requeue the job when a node fails or another job preempts it.",
         "false",
     ),
 )

@@ -25,7 +25,7 @@ import msgspec
 from isthmus.domain.bridge.joboptions import LARGEST, MIB, JobOptions
 from isthmus.domain.kube.podshape import Shape, largest
 from isthmus.domain.languages import slurmtime, tres
-from isthmus.domain.languages.gresnames import CPU_DEVICE, gres_of
+from isthmus.domain.languages.gresnames import gres_of
 from isthmus.errors import Terminal
 from isthmus.model.slurm import JobRequest, Number
 
@@ -35,7 +35,7 @@ EXTERNAL_JOB: Final = "EXTERNAL_JOB"
 _DIRECTORY: Final = "/tmp"  # noqa: S108 - nothing is written there; Slurm wants one that every node has
 _ENVIRONMENT: Final = ("PATH=/usr/local/bin:/usr/bin:/bin",)
 """slurmrestd refuses a job without any."""
-_MOST_NICE: Final = LARGEST - 2
+_MAX_NICE: Final = LARGEST - 2
 _MILLI: Final = 1000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -134,6 +134,18 @@ def request(
     )
 
 
+def may_start_at_once(request: JobRequest) -> bool:
+    """Whether an external job can be asked for as an allocation that starts now or not at all.
+
+    Of such a request slurmctld takes the user of the token, whatever it says. A job that is held, or that waits for
+    a time or another job, can only fail.
+    """
+    somebody_elses = request.user_id is not None or request.group_id is not None
+    held = request.priority is not None and request.priority.value == 0
+    later = request.begin_time is not None or request.dependency is not None
+    return EXTERNAL_JOB in request.flags and not (somebody_elses or held or later)
+
+
 def component_options(of_parts: Sequence[JobOptions]) -> list[JobOptions]:
     """Fit what is asked for to the components of one heterogeneous job, the leader first.
 
@@ -163,7 +175,7 @@ def _nodes(options: JobOptions, *, minimum: int, slots: int) -> tuple[int, int]:
 
 
 def _cpus(shape: Shape) -> int:
-    return max(-(-shape.milli_cpu // _MILLI), shape.devices.get(CPU_DEVICE, 0))
+    return -(-shape.milli_cpu // _MILLI)
 
 
 def _megabytes(amount: int) -> Number | None:
@@ -172,7 +184,12 @@ def _megabytes(amount: int) -> Number | None:
 
 def _gres(shape: Shape, defaults: Defaults, *, asked: str) -> str:
     """The GRES of a pod: of each kind its devices, or what the annotation asks for if that is more."""
-    requested = _gres_of_devices(shape, defaults, known=not asked)
+    if asked and shape.gres:
+        raise Terminal(
+            f"the annotation gres ({asked}) conflicts with resource claims, which take {', '.join(shape.gres)}",
+            remedy="remove the annotation: claims are authoritative",
+        )
+    requested = Counter(_gres_of_devices(shape, defaults, known=not asked)) + Counter(shape.gres)
     wanted = Counter[str]()
     for it in tres.parse_gres(asked):
         wanted[f"{it.name}:{it.type}" if it.type else it.name] += it.count
@@ -237,7 +254,7 @@ def _nice(options: JobOptions, pod_priority: int | None, defaults: Defaults) -> 
         or not defaults.nice_from_priority
     ):
         return options.nice
-    return max(-_MOST_NICE, min(-pod_priority, _MOST_NICE))
+    return max(-_MAX_NICE, min(-pod_priority, _MAX_NICE))
 
 
 def _script(script: str | None, defaults: Defaults) -> str | None:

@@ -17,8 +17,6 @@ from isthmus.model.slurm import States
 
 
 class Phase(StrEnum):
-    """The phase of a job."""
-
     WAITING = "waiting"
     RUNNING = "running"
     SUSPENDED = "suspended"

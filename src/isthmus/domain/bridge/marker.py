@@ -37,6 +37,8 @@ class Marker(msgspec.Struct, frozen=True, gc=False):
     """How many pods it has room for."""
     packed: bool = False
     """Whether several of them may be on one node."""
+    shared: bool = False
+    """Whether pods of other jobs may be on its nodes; Slurm does not always tell."""
     role: str = ""
     """Of a component of a heterogeneous job: which pods it is for (`components.role_of`). All else is its own."""
     isthmus: int = _VERSION
@@ -64,6 +66,7 @@ def mark(
     cluster: str,
     slots: int = 1,
     packed: bool = False,
+    shared: bool = False,
     role: str = "",
 ) -> Marker:
     return Marker(
@@ -76,6 +79,7 @@ def mark(
         uids=tuple(pod.metadata.uid for pod in pods),
         slots=slots,
         packed=packed,
+        shared=shared,
         role=role,
     )
 

@@ -22,10 +22,13 @@ from typing import Final
 import msgspec
 
 from isthmus import names
+from isthmus.domain.bridge import gresindex
+from isthmus.domain.bridge.devices import NO_DEVICES, NodeDevices
+from isthmus.domain.bridge.gresindex import Order
 from isthmus.domain.languages import quantity
 from isthmus.domain.languages.gresnames import gres_of
 from isthmus.domain.languages.slurmconf import Directive, Value
-from isthmus.domain.languages.tres import TresError, parse_gres
+from isthmus.domain.languages.tres import Gres, TresError, parse_gres
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
 from isthmus.model.node import Node
@@ -57,11 +60,13 @@ class Record(msgspec.Struct, frozen=True):
     features: tuple[str, ...] = ()
     topology: str = ""
     isthmus: int = _VERSION
+    devices: Order = ()
+    """The devices of drivers (DRA) in the order of their indices, for as long as the node exists."""
 
     def close_to(self, other: "Record") -> bool:
         """Whether two sizes differ so little that no pod has to leave the node for it."""
         return (
-            self.gres == other.gres
+            (self.gres, self.devices) == (other.gres, other.devices)
             and abs(self.cpus - other.cpus) * _SMALL <= self.cpus
             and abs(self.memory - other.memory) * _SMALL <= self.memory
         )
@@ -167,10 +172,14 @@ def describe(
     gres: Mapping[str, str] = EMPTY,
     feature_labels: Sequence[str] = (),
     reserved: Reserve = NO_RESERVE,
+    devices: NodeDevices = NO_DEVICES,
 ) -> Wanted:
     """What a Kubernetes node should be in Slurm. Raises `Terminal` with what is wrong with the node."""
     allocatable = node.status.allocatable
     cpus, memory = _cpus(allocatable, reserved), _memory(allocatable, reserved)
+    if devices.cpus:
+        # Those that their driver keeps for the system have no place among Slurm's cores.
+        cpus = min(cpus, devices.cpus)
     if cpus < 1 or memory < 1:
         raise _nothing_left(cpus, memory, reserved)
     features = (*partitions(node), *(node.metadata.labels.get(label, "") for label in feature_labels))
@@ -182,12 +191,13 @@ def describe(
             cluster=cluster,
             cpus=cpus,
             memory=memory,
-            gres=_gres_text(_devices(allocatable, gres, reserved)),
+            gres=_gres_text(_devices(allocatable, gres, reserved) + devices.gres),
             features=tuple(_checked(it, _FEATURE, "a feature") for it in dict.fromkeys(features) if it),
             topology=node.metadata.annotations.get(names.NODE_TOPOLOGY_ANNOTATION, "").strip(),
+            devices=gresindex.written(devices, node=node.metadata.name),
         ),
     )
-    line([wanted])  # A value that cannot stand in a line is found here, where it can be told of this node.
+    line([wanted])  # A value that cannot stand in a line is found here, where it can be reported for this node.
     return wanted
 
 
@@ -214,10 +224,21 @@ def line(nodes: Sequence[Wanted]) -> Directive:
         settings["Gres"] = record.gres
         # Without it Slurm drops GPUs that have no device files, and then refuses the line.
         settings["GresConf"] = "+".join(
-            f"count={it.count},name={it.name}" + (f",type={it.type}" if it.type else "")
-            for it in parse_gres(record.gres)
+            _gres_conf(it, indexed=bool(record.devices)) for it in parse_gres(record.gres)
         )
     return Directive.of(settings)
+
+
+def _gres_conf(gres: Gres, *, indexed: bool) -> str:
+    """Describe the devices of a GRES. Only where they have files, Slurm says by their index which ones a job has.
+
+    On a node without slurmd nobody opens those files, and they need not be there.
+    """
+    kind = f"count={gres.count},name={gres.name}" + (f",type={gres.type}" if gres.type else "")
+    if not indexed:
+        return kind
+    numbers = f"[0-{gres.count - 1}]" if gres.count > 1 else "0"
+    return f"{kind},file=/dev/{gres.name}-{gres.type}-{numbers}"
 
 
 def _cpus(allocatable: Mapping[str, str], reserved: Reserve) -> int:

@@ -5,7 +5,9 @@
     label or node gone, nothing left, resized     ──►   drained, and deleted as soon as it is idle
     resized a little                              ──►   recreated as soon as it is idle
     cordoned by people, or not ready for a while  ──►   drained, with a reason of ours
+    about to be removed, by whomever              ──►   drained, with a reason of ours
     cordoned by us, with a mark of ours           ◄──   drained, down or failing, with a reason of somebody else's
+    a device has a taint                          ──►   made anew with it apart, or drained
 
 Two owners never fight over a node, because each side says who shut it. A drain whose reason is not ours is never
 lifted or renamed, nor is a cordon without our mark. Somebody who uncordons a node that we have cordoned is obeyed
@@ -23,8 +25,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from isthmus import names
-from isthmus.domain.bridge import noderecord
+from isthmus.domain.bridge import gresindex, noderecord
+from isthmus.domain.bridge.devicefacts import repelling
+from isthmus.domain.bridge.devices import NO_DEVICES, NodeDevices
+from isthmus.domain.bridge.gresindex import Table
 from isthmus.domain.bridge.noderecord import NO_RESERVE, OURS, NothingLeftError, Record, Reserve, Wanted
+from isthmus.domain.kube.removal import notice_of
+from isthmus.domain.languages.prose import some
 from isthmus.errors import Terminal
 from isthmus.model.base import EMPTY
 from isthmus.model.meta import condition
@@ -128,7 +135,14 @@ class Retaint(msgspec.Struct, frozen=True):
     taints: tuple[Taint, ...]
 
 
-Action: TypeAlias = Register | Update | Drain | Undrain | Delete | Cordon | Uncordon | Mark | Retaint
+class Report(msgspec.Struct, frozen=True):
+    """Say in a condition of the Kubernetes node whether Slurm counts its devices as their drivers do."""
+
+    compatible: bool
+    message: str
+
+
+Action: TypeAlias = Register | Update | Drain | Undrain | Delete | Cordon | Uncordon | Mark | Retaint | Report
 
 
 class Complaint(msgspec.Struct, frozen=True):
@@ -160,17 +174,61 @@ def decide(
     now: datetime,
     capabilities: SlurmCapabilities,
     reserved: Reserve = NO_RESERVE,
+    devices: NodeDevices = NO_DEVICES,
 ) -> Decision:
-    """Decide about the node that Slurm calls, or would call, `name`. Only to be asked while both sides answer."""
+    """Decide about the node that Slurm calls, or would call, `name`. Only to be asked while both sides answer.
+
+    `devices` are those that drivers publish for it (DRA).
+    """
     if kube is None:
         return _leave(slurm, rules) if slurm else NOTHING
     if names.EXTERNAL_NODE_LABEL not in kube.metadata.labels:
         placed = _leave(slurm, rules) if slurm and noderecord.cluster_of(slurm) == rules.cluster else None
-        plan = placed or _follow(kube, slurm, rules, now)
+        plan = placed or _follow(kube, slurm, rules, now, devices)
     else:
-        plan = _external(kube, slurm, name=name, rules=rules, now=now, capabilities=capabilities, reserved=reserved)
+        plan = _external(
+            kube,
+            slurm,
+            name=name,
+            rules=rules,
+            now=now,
+            capabilities=capabilities,
+            reserved=reserved,
+            devices=devices,
+        )
     taints = _taints(kube, rules, managed=slurm is not None and not _foreign(slurm, rules))
-    return msgspec.structs.replace(plan, actions=(*plan.actions, *taints))
+    reports = _reports(kube, slurm, devices) if slurm else ()
+    return msgspec.structs.replace(plan, actions=(*plan.actions, *taints, *reports))
+
+
+def index_of(devices: NodeDevices, slurm: SlurmNode, *, node: str) -> Table | str:
+    """Find the device of each index that Slurm has on a Kubernetes node, or say why they do not agree."""
+    record = noderecord.read(slurm)
+    return gresindex.table(devices, slurm.gres, record.devices if record else (), node=node)
+
+
+def _reports(kube: Node, slurm: SlurmNode, devices: NodeDevices) -> tuple[Report, ...]:
+    told = condition(kube.status.conditions, names.NODE_GRES_CONDITION)
+    if not (devices.devices or devices.skipped) and told is None:
+        return ()
+    found = index_of(devices, slurm, node=kube.metadata.name)
+    if isinstance(found, str):
+        needed = gresindex.needed(devices)
+        report = Report(compatible=False, message=f"{found}; Slurm's node {slurm.name} needs Gres={needed}")
+    else:
+        told_of = f"Slurm's node {slurm.name} has the devices that drivers publish"
+        report = Report(compatible=True, message=f"{told_of}{_left_out(devices)}")
+    known = told is not None and (told.status, told.message) == (str(report.compatible), report.message)
+    return () if known else (report,)
+
+
+def _left_out(devices: NodeDevices) -> str:
+    """Name devices that Slurm does not count, with the reason."""
+    found: dict[str, list[str]] = {}
+    for name, why in devices.skipped.items():
+        found.setdefault(why, []).append(name)
+    told = (f"{some(left_out, 3)} ({why})" for why, left_out in found.items())
+    return f", except {'; '.join(told)}" if found else ""
 
 
 def slurm_facts(node: SlurmNode) -> tuple[object, ...]:
@@ -203,11 +261,12 @@ def _external(
     now: datetime,
     capabilities: SlurmCapabilities,
     reserved: Reserve,
+    devices: NodeDevices,
 ) -> Decision:
     if slurm and (_foreign(slurm, rules) or not _made_by_us_or_like_it(slurm)):
         if _foreign(slurm, rules):
             return _complain("NameTaken", f"Slurm's node {name} belongs to another Kubernetes cluster")
-        return _follow(kube, slurm, rules, now)  # A node of slurm.conf: not ours to make or delete.
+        return _follow(kube, slurm, rules, now, devices)  # A node of slurm.conf: not ours to make or delete.
     try:
         wanted = noderecord.describe(
             kube,
@@ -216,6 +275,7 @@ def _external(
             gres=rules.gres,
             feature_labels=rules.feature_labels,
             reserved=reserved,
+            devices=devices,
         )
     except Terminal as error:
         return _cannot_be(kube, slurm, error, rules, now)
@@ -250,7 +310,8 @@ def _register(
         return _also(_complain("CannotRegister", "external nodes need Slurm 25.11 or newer"), follow)
     if not _ready(kube):
         return follow  # What a kubelet says before it is ready, about its devices for one, is not its last word.
-    drains = (Drain(wanted.name, _cordoned(kube)),) if _shut_by_people(kube) else ()
+    reason = _shut_reason(kube, rules, now)
+    drains = (Drain(wanted.name, reason),) if reason else ()
     return _also(Decision(actions=(Register(wanted), *drains)), follow)
 
 
@@ -266,7 +327,8 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
     follow = _follow(kube, slurm, rules, now)
     # Running pods do not move for a small change: the scheduler keeps pods away that are too large.
     waits = _is_busy(slurm) and record.close_to(wanted.record)
-    if record.size != wanted.record.size and not waits and not _otherwise_shut(kube, slurm, rules, now):
+    resized = (record.size, record.devices) != (wanted.record.size, wanted.record.devices)
+    if resized and not waits and not _otherwise_shut(kube, slurm, rules, now):
         reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has changed its size"
         plan = Decision(actions=_remove(slurm, reason))
         if not _is_busy(slurm):
@@ -314,13 +376,18 @@ def _remove(slurm: SlurmNode, reason: str) -> tuple[Action, ...]:
     return (*drain, *(() if _is_busy(slurm) else (Delete(slurm.name),)))
 
 
-def _follow(kube: Node, slurm: SlurmNode | None, rules: Rules, now: datetime) -> Decision:
-    """Carry decisions of each side over to the other."""
+def _follow(
+    kube: Node, slurm: SlurmNode | None, rules: Rules, now: datetime, devices: NodeDevices = NO_DEVICES
+) -> Decision:
+    """Carry decisions of each side over to the other.
+
+    Of a node that we cannot make anew without them, `devices` with a taint keep all jobs away.
+    """
     word = None if slurm is None or _foreign(slurm, rules) else _their_word(slurm)
     marks = _marks(kube, word)
     if slurm is None or _foreign(slurm, rules):
         return Decision(actions=marks)
-    reason = _shut_reason(kube, rules, now)
+    reason = _shut_reason(kube, rules, now) or _tainted(devices)
     return Decision(actions=(*marks, *_drains(slurm, reason)), look_again=_grace_left(kube, rules, now))
 
 
@@ -350,10 +417,19 @@ def _marks(kube: Node, word: str | None) -> tuple[Action, ...]:
 
 def _shut_reason(kube: Node, rules: Rules, now: datetime) -> str:
     """Why Kubernetes wants the node drained; empty if it does not."""
+    if notice := notice_of(kube):
+        return f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) {notice.what}"
     if _shut_by_people(kube):
         return _cordoned(kube)
     if not _ready(kube) and _grace_left(kube, rules, now) is None:
         return f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) is not ready"
+    return ""
+
+
+def _tainted(devices: NodeDevices) -> str:
+    for it in devices.devices:
+        for taint in repelling(it.device):
+            return f"{OURS} device {it.id.name} of {it.id.driver} has the taint {taint.key}:{taint.effect}"
     return ""
 
 

@@ -59,7 +59,7 @@ def _of(pod: Pod, *, gone: bool) -> tuple[Result, str]:
     if status.phase == "Succeeded":
         return Result.SUCCEEDED, "Succeeded"
     if pod.leaving or not pod.finished:
-        # A container that is told to end exits with an error as a rule; that does not count as a failure.
+        # A container that receives a signal usually exits with an error; that does not count as a failure.
         disrupted = condition(status.conditions, "DisruptionTarget")
         why = f" ({disrupted.reason})" if disrupted and disrupted.reason else ""
         lost = "" if gone or pod.finished else f", and its node {pod.spec.node_name} did not confirm its end"

@@ -7,7 +7,8 @@
 Messages that slurm-bridge has too are in its words. Who is refused is told all that is wrong, not only the first.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -18,8 +19,10 @@ from isthmus.domain.bridge.groups import GANG_ANNOTATION, GROUP_ANNOTATIONS, GRO
 from isthmus.domain.bridge.joboptions import JobOptions
 from isthmus.domain.bridge.tenancy import Grant
 from isthmus.domain.kube import feasibility
-from isthmus.domain.languages.gresnames import DEVICE_CLASS
+from isthmus.domain.kube.deviceclaims import need_of
+from isthmus.domain.languages.gresnames import CPU_DEVICE, DEVICE_CLASS
 from isthmus.errors import Terminal
+from isthmus.model.dra import ClaimSpec
 from isthmus.model.pod import Container, Pod, Toleration
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -37,6 +40,7 @@ _TRAIN_JOB: Final = "TrainJob "
 _ID: Final = "external jobid label"
 _NODE: Final = "external node annotation"
 _ONLY_US: Final = "only the bridge writes it"
+_NO_CLAIMS: Final[Mapping[str, ClaimSpec]] = MappingProxyType({})
 
 Patch = list[dict[str, Any]]
 
@@ -93,8 +97,18 @@ def mutate(pod: Pod, rules: Rules, *, owners: Sequence[Source] = ()) -> Patch:
     return patch
 
 
-def validate_create(pod: Pod, rules: Rules, *, owners: Sequence[Source] = (), grant: Grant) -> list[str]:
-    """Refuse a pod that Slurm could not place as it is (`Terminal`), or return warnings for its author."""
+def validate_create(
+    pod: Pod,
+    rules: Rules,
+    *,
+    owners: Sequence[Source] = (),
+    grant: Grant,
+    claims: Mapping[str, ClaimSpec] = _NO_CLAIMS,
+) -> list[str]:
+    """Refuse a pod that Slurm could not place as it is (`Terminal`), or return warnings for its author.
+
+    `claims` are those of its claims on devices that are there already, or will be made for it.
+    """
     wrong: list[str] = []
     if pod.metadata.labels.get(names.JOB_ID_LABEL):
         wrong.append(f"can't create a pod with a slurm {_ID}")
@@ -109,6 +123,7 @@ def validate_create(pod: Pod, rules: Rules, *, owners: Sequence[Source] = (), gr
     options, errors = _options(pod, owners, grant)
     exclusive = rules.exclusive if options is None or options.exclusive is None else options.exclusive
     wrong += _unsupported(pod, exclusive=exclusive)
+    errors += _unplaceable(claims, exclusive=exclusive)
     _refuse(wrong, errors)
     # Controllers read no warnings: they are for people who create pods by hand.
     if pod.metadata.controller:
@@ -141,7 +156,7 @@ def validate_update(
     _, errors = _options(new, owners, grant)
     _refuse(wrong, errors)
     if new.bound:
-        return ["the pod's Slurm job is not changed by this: annotations count when the job is submitted"]
+        return ["this does not change the pod's Slurm job: annotations take effect when the job is submitted"]
     return []
 
 
@@ -200,31 +215,48 @@ def _unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
     """What Slurm cannot promise; what slurm-bridge refuses too is refused in its words."""
     found = []
     spec = pod.spec
-    if spec.resource_claims:
-        found.append(
-            "can't schedule a pod with a resourceclaim, use the annotation slurmjob.slinky.slurm.net/gres to"
-            " request devices instead"
-        )
     if any(it.when_unsatisfiable == "DoNotSchedule" for it in spec.topology_spread_constraints):
         found.append(
             "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler: Slurm spreads jobs by"
             " its own topology; remove it, or set whenUnsatisfiable to ScheduleAnyway, which is a preference"
         )
-    rest = msgspec.structs.replace(spec, resource_claims=(), topology_spread_constraints=())
+    rest = msgspec.structs.replace(spec, topology_spread_constraints=())
     return found + feasibility.unsupported(msgspec.structs.replace(pod, spec=rest), exclusive=exclusive)
 
 
 def _devices(pod: Pod) -> list[str]:
-    """Devices that are requested by class: nothing would create the claims that the kubelet looks for."""
+    """Devices that are requested by class or claim, and by an annotation as well."""
+    found = []
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return [
-        f'container "{container.name}" uses unsupported DRA device class "{name.removeprefix(DEVICE_CLASS)}": ask'
-        " for a device plugin's resource such as nvidia.com/gpu, or use the annotation"
-        f" {names.JOB_ANNOTATIONS}gres"
-        for container in containers
-        for name in sorted(_resources(container))
-        if name.startswith(DEVICE_CLASS)
-    ]
+    for name in sorted({it for each in containers for it in _resources(each) if it.startswith(DEVICE_CLASS)}):
+        if name == CPU_DEVICE:
+            found += _conflict(pod, f'CPU DRA resource "{name}"', annotation="cpu-per-task")
+        else:
+            found += _conflict(pod, f'DRA resource "{name}"')
+    return found + [it for use in pod.spec.resource_claims for it in _conflict(pod, f'resource claim "{use.name}"')]
+
+
+def _unplaceable(claims: Mapping[str, ClaimSpec], *, exclusive: bool) -> Iterator[Terminal]:
+    for name, spec in claims.items():
+        told = f'resource claim "{name}"'
+        try:
+            need = need_of(spec)
+        except Terminal as error:
+            yield Terminal(f"{told}: {error.what}", remedy=error.remedy)
+            continue
+        choices = [it for request in need.requests for it in request.choices]
+        if not exclusive and any(it.every and not it.admin for it in choices):
+            yield Terminal(
+                f"{told}: all devices of a node are only for pods that have it to themselves",
+                remedy=f"ask for a number of them, or set {names.JOB_ANNOTATIONS}exclusive to true",
+            )
+
+
+def _conflict(pod: Pod, what: str, *, annotation: str = "gres") -> list[str]:
+    annotation = f"{names.JOB_ANNOTATIONS}{annotation}"
+    if not pod.metadata.annotations.get(annotation):
+        return []
+    return [f'annotation "{annotation}" conflicts with {what}: explicit DRA requests are authoritative']
 
 
 def _resources(container: Container) -> set[str]:

@@ -95,7 +95,7 @@ class Evict(msgspec.Struct, frozen=True):
     label: str
 
 
-class Tell(msgspec.Struct, frozen=True):
+class ReportSuspension(msgspec.Struct, frozen=True):
     """Report on a pod that its job is suspended, or no longer."""
 
     pod: Pod
@@ -104,7 +104,7 @@ class Tell(msgspec.Struct, frozen=True):
     message: str
 
 
-Action = EndJob | Evict | Tell
+Action = EndJob | Evict | ReportSuspension
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -282,7 +282,7 @@ def _slurm_nodes(pod: Pod, view: JobView) -> set[str]:
     return {name for name in (then, view.slurm_names.get(pod.spec.node_name, "")) if name}
 
 
-def _about_suspension(held: Collection[Pod], view: JobView, phase: Phase) -> list[Tell]:
+def _about_suspension(held: Collection[Pod], view: JobView, phase: Phase) -> list[ReportSuspension]:
     suspended = phase is Phase.SUSPENDED
     job_id = view.job.job_id
     if suspended:
@@ -290,7 +290,7 @@ def _about_suspension(held: Collection[Pod], view: JobView, phase: Phase) -> lis
     else:
         reason, text = "SlurmJobResumed", "is no longer suspended"
     return [
-        Tell(pod, suspended, reason, f"Slurm job {job_id} {text}")
+        ReportSuspension(pod, suspended, reason, f"Slurm job {job_id} {text}")
         for pod in held
         if _stays(pod) and _knows_of_suspension(pod) != suspended
     ]

@@ -6,6 +6,7 @@ later Slurm adds are understood, too.
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
@@ -31,7 +32,7 @@ class Reason(msgspec.Struct, frozen=True):
     outlook: Outlook = Outlook.PASSES
 
 
-_PASSES, _HELD, _STUCK = Outlook.PASSES, Outlook.HELD, Outlook.STUCK
+_HELD, _STUCK = Outlook.HELD, Outlook.STUCK
 _RELEASE: Final = "release it: scontrol release JOBID"
 _ADJUST: Final = "ask for less, or for what the cluster has"
 
@@ -45,7 +46,7 @@ _REASONS: Final = {
     ),
     "BeginTime": Reason("its begin time has not come yet"),
     "SchedDefer": Reason("it waits for Slurm's next full scheduling cycle"),
-    "Cleaning": Reason("what is left of its last run is being cleaned up"),
+    "Cleaning": Reason("its previous run is still being cleaned up"),
     "Prolog": Reason("the prolog runs on its nodes"),
     "JobHeldUser": Reason("its owner holds it", _RELEASE, _HELD),
     "JobHeldAdmin": Reason("an administrator holds it", "ask an administrator for: scontrol release JOBID", _HELD),
@@ -83,7 +84,7 @@ _REASONS: Final = {
     "ReservationInvalid": Reason(
         "its reservation does not exist or is not for it", "choose another or none", _STUCK
     ),
-    "JobArrayTaskLimit": Reason("its array runs as many tasks at once as it allows itself"),
+    "JobArrayTaskLimit": Reason("its array already runs its maximum number of tasks"),
     "InvalidAccount": Reason("its account does not exist in Slurm", "see sacctmgr show account", _STUCK),
     "InvalidQOS": Reason("its QOS does not exist in Slurm", "see sacctmgr show qos", _STUCK),
     "QOSNotAllowed": Reason(
@@ -95,7 +96,7 @@ _REASONS: Final = {
     "MaxMemPerLimit": Reason(
         "it asks for more memory per CPU or node than is allowed", "ask for less memory, or for more CPUs", _STUCK
     ),
-    "MaxPoweredUpNodes": Reason("as many nodes are powered up as may be at once"),
+    "MaxPoweredUpNodes": Reason("the maximum number of nodes is already powered up"),
     "BurstBufferResources": Reason("its burst buffer has too little room"),
     "BurstBufferStageIn": Reason("its data is being staged into the burst buffer"),
     "BurstBufferOperation": Reason("its burst buffer failed", "see the log of slurmctld", _HELD),
@@ -154,6 +155,8 @@ _NEVER: Final = 360 * 86400.0
 """Slurm counts jobs without a time limit as if they had a year: a start that far off is not an estimate."""
 
 _CODE: Final = re.compile(r"[A-Za-z]+", re.ASCII)
+_FOR_NODES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "NodeDown"})
+_TOO_LARGE: Final = "PartitionNodeLimit"
 
 
 def sentence(reason: str, *, job_id: int | None = None) -> Reason:
@@ -162,8 +165,7 @@ def sentence(reason: str, *, job_id: int | None = None) -> Reason:
     With a job's id, commands in the remedy can be used as they stand.
     """
     reason = reason.strip().removeprefix("(").removesuffix(")")
-    match = _CODE.match(reason)
-    code = match[0] if match and match[0] != "null" else "None"
+    code = _code(reason)
     found = _REASONS.get(code) or _limit(code) or Reason(f"Slurm gives the reason {reason[:200]}")
     _, _, more = reason.partition(", ")
     return Reason(
@@ -171,6 +173,16 @@ def sentence(reason: str, *, job_id: int | None = None) -> Reason:
         remedy=found.remedy if job_id is None else found.remedy.replace("JOBID", str(job_id)),
         outlook=found.outlook,
     )
+
+
+def waits_for_nodes(job: Job, *, nodes: Callable[[], int]) -> bool:
+    """Whether a job that waits may start if there were more nodes; `nodes` counts those of its partitions.
+
+    One that a limit, a dependency or a person holds would not. Slurm has one reason for jobs that are larger than
+    their partition is, and for those that are larger than it allows: only the former get smaller with more nodes.
+    """
+    code = _code(job.state_reason or "")
+    return code in _FOR_NODES or (code == _TOO_LARGE and (job.node_count.value or 0) > nodes())
 
 
 def expected_start(job: Job, *, now: float) -> datetime | None:
@@ -188,6 +200,11 @@ def waiting(job: Job, *, now: float) -> tuple[str, bool]:
     if found.remedy and found.outlook is not Outlook.PASSES:
         message += f". {found.remedy[:1].upper()}{found.remedy[1:]}"
     return message, found.outlook is Outlook.HELD
+
+
+def _code(reason: str) -> str:
+    match = _CODE.match(reason)
+    return match[0] if match and match[0] != "null" else "None"
 
 
 def _limit(code: str) -> Reason | None:

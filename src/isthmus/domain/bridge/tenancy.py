@@ -14,7 +14,7 @@ priority. What else is free depends on `tenancy` in the configuration:
     auto      open as long as there is no policy at all; with the first one, strict
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -38,6 +38,7 @@ _CHOICES: Final = {
 _ONLY_BY_POLICY: Final = frozenset({"user_id", "group_id", "mcs_label"})
 _NEVER_BY_STAR: Final = {"user_id": frozenset({"root", "0"}), "group_id": frozenset({"root", "0"})}
 _FREE: Final = BridgePolicySpec()
+_NAMED: Final = 3
 
 Mode = Literal["auto", "open", "strict"]
 
@@ -84,6 +85,38 @@ def grant_for(
         return Grant(warning=_unruled(namespace, "account, partition and QOS are free to choose"))
     _, found = min(fitting, key=lambda it: (*(not exact for exact in it[0]), it[1].metadata.name))
     return Grant(found.metadata.name, found.spec)
+
+
+def idle(
+    policies: Collection[BridgePolicy], namespaces: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Policies that hold for no pod, whatever its service account, each with the reason."""
+    accounts = tuple(
+        dict.fromkeys(("default", *(it for policy in policies for it in policy.spec.service_accounts)))
+    )
+    for policy in policies:
+        mine = policy.spec.service_accounts or (*accounts, ANY)
+        covered = [it for it, labels in namespaces.items() if _covers(policy.spec, it, labels, mine[0])]
+        grants = (
+            grant_for(policies, namespace=it, namespace_labels=namespaces[it], service_account=account).policy
+            for it in covered
+            for account in mine
+        )
+        if not covered:
+            named = ", ".join(policy.spec.namespaces[:_NAMED])
+            yield policy.metadata.name, f"there is no namespace {named}" if named else "it selects no namespace"
+        elif policy.metadata.name not in (others := _until(policy.metadata.name, grants)):
+            yield policy.metadata.name, f"other policies go first in its namespaces: {', '.join(sorted(others))}"
+
+
+def _until(name: str, found: Iterator[str]) -> set[str]:
+    """The names up to this one: most policies hold for the first pod that one looks at."""
+    seen: set[str] = set()
+    for it in found:
+        seen.add(it)
+        if it == name:
+            break
+    return seen
 
 
 def apply(grant: Grant, options: JobOptions) -> JobOptions:

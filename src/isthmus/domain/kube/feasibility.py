@@ -10,10 +10,11 @@ Pods of one template have equal `Constraints`, so the question is answered once 
 `spec.nodeName` is not among them: a pod that has one is not waiting for us.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final
 
-from isthmus.domain.kube.podshape import Port, host_ports, largest_requests
+from isthmus.domain.kube.deviceclaims import Need
+from isthmus.domain.kube.podshape import Port, host_ports, requests_of
 from isthmus.domain.kube.selectors import compares, holds, matches
 from isthmus.model.base import Data
 from isthmus.model.node import Node, Taint
@@ -41,14 +42,23 @@ class Constraints(Data, frozen=True, cache_hash=True):
     needs: tuple[tuple[str, int], ...] = ()
     """What a node must be able to give, as `podshape.requests_of` counts it."""
     ports: tuple[Port, ...] = ()
+    devices: tuple[Need, ...] = ()
+    """What claims ask for that have no devices yet."""
+    shared: bool = False
+    """Of a pod with such claims: whether other pods of Slurm may be on its node."""
 
 
 def constraints_of(
-    pod: Pod, volume_terms: Sequence[NodeSelector] = (), *, beside: Iterable[Pod] = ()
+    pod: Pod,
+    volume_terms: Sequence[NodeSelector] = (),
+    *,
+    devices: tuple[Need, ...] = (),
+    shared: bool = False,
+    without: Container[str] = (),
 ) -> Constraints:
     """Read a pod; `volume_terms` say from where its volumes can be reached (`domain.kube.volumes`).
 
-    `beside` are pods for which the answer is to hold as well: each of them has to fit by itself.
+    Resources that `devices` stand for (`without`) are not looked for on the node.
     """
     spec = pod.spec
     affinity = spec.affinity and spec.affinity.node_affinity
@@ -57,8 +67,12 @@ def constraints_of(
         affinity=affinity.required if affinity else None,
         tolerations=spec.tolerations,
         volumes=tuple(dict.fromkeys(volume_terms)),
-        needs=tuple(sorted((name, need) for name, need in largest_requests((pod, *beside)).items() if need > 0)),
+        needs=tuple(
+            sorted((name, need) for name, need in requests_of(pod).items() if need > 0 and name not in without)
+        ),
         ports=tuple(host_ports(pod)),
+        devices=devices,
+        shared=shared and bool(devices),
     )
 
 
@@ -68,12 +82,12 @@ def misfit(constraints: Constraints, node: Node, *, opened: bool = False) -> str
     With `opened`, say it of a node that is shut, by a cordon or because it does not answer, as if it were not.
     """
     tolerations = constraints.tolerations
-    if node.spec.unschedulable and not opened and not _tolerated(_CORDONED, tolerations):
+    if node.spec.unschedulable and not opened and not tolerated(_CORDONED, tolerations):
         return "is cordoned"
     for taint in node.spec.taints:
         if opened and taint.key in _SHUT:
             continue
-        if taint.effect in _REPELLING and not _tolerated(taint, tolerations):
+        if taint.effect in _REPELLING and not tolerated(taint, tolerations):
             return f"has the taint {_text(taint)}"
     labels = node.metadata.labels
     for key, value in constraints.node_selector:
@@ -125,11 +139,6 @@ def unsupported(pod: Pod, *, exclusive: bool) -> list[str]:
             "topologySpreadConstraints with whenUnsatisfiable: DoNotSchedule are not supported, because Slurm "
             "spreads jobs by its own topology: remove them or set ScheduleAnyway, which is a preference"
         )
-    if spec.resource_claims:
-        found.append(
-            "resourceClaims are not supported: ask for devices as resources of a container, or with the annotation "
-            "slurmjob.slinky.slurm.net/gres"
-        )
     return found
 
 
@@ -175,10 +184,11 @@ def repelled(
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
     """Whether a pod can be on a node with this taint."""
-    return _tolerated(taint, pod.spec.tolerations)
+    return tolerated(taint, pod.spec.tolerations)
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether one of these tolerations is for this taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 

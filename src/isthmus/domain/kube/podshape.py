@@ -9,6 +9,7 @@ Slurm is asked for this (`jobspec`), and the room that is left on a node is coun
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Container as Container_
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -37,6 +38,8 @@ class Shape(Data, frozen=True):
     milli_cpu: int = 0
     memory: int = 0
     devices: Mapping[str, int] = NO_DEVICES
+    gres: Mapping[str, int] = NO_DEVICES
+    """What its claims take, by the GRES."""
 
 
 def measure(name: str, text: str) -> int:
@@ -62,21 +65,16 @@ def requests_of(pod: Pod, *, read: Measure = measure) -> dict[str, int]:
     return amounts
 
 
-def shape_of(pod: Pod) -> Shape:
-    """Add up what a pod takes of all that Slurm keeps account of."""
+def shape_of(pod: Pod, *, gres: Mapping[str, int] = NO_DEVICES, without: Container_[str] = ()) -> Shape:
+    """Add up what a pod takes of all that Slurm keeps account of.
+
+    `gres` is what its claims take, which stand for the resources `without`.
+    """
     amounts = requests_of(pod)
     cpu, memory = amounts.pop("cpu", 0), amounts.pop("memory", 0)
     # What has no slash is Kubernetes' own (ephemeral-storage, hugepages-2Mi): Slurm keeps no account of it.
-    devices = {name: count for name, count in amounts.items() if count and "/" in name}
-    return Shape(cpu, memory, devices or NO_DEVICES)
-
-
-def largest_requests(pods: Iterable[Pod]) -> dict[str, int]:
-    """What a node needs to have so that it could take each of these pods, one at a time."""
-    amounts: _Amounts = {}
-    for pod in pods:
-        _raise_to(amounts, requests_of(pod))
-    return amounts
+    devices = {name: count for name, count in amounts.items() if count and "/" in name and name not in without}
+    return Shape(cpu, memory, devices or NO_DEVICES, gres)
 
 
 def host_ports(pod: Pod) -> Iterator[Port]:
@@ -101,10 +99,12 @@ def largest(shapes: Iterable[Shape]) -> Shape:
     """Make a shape in which each of these fits."""
     cpu = memory = 0
     devices: _Amounts = {}
+    gres: _Amounts = {}
     for shape in shapes:
         cpu, memory = max(cpu, shape.milli_cpu), max(memory, shape.memory)
         _raise_to(devices, shape.devices)
-    return Shape(cpu, memory, devices or NO_DEVICES)
+        _raise_to(gres, shape.gres)
+    return Shape(cpu, memory, devices or NO_DEVICES, gres or NO_DEVICES)
 
 
 def _together(containers: Iterable[Container], init_containers: Iterable[Container], read: Measure) -> _Amounts:

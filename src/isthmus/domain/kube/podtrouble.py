@@ -41,10 +41,10 @@ def _of_pod(pod: Pod, now: datetime) -> Trouble:
     if pod.leaving:
         return Trouble(missing=f"{name} is being replaced")
     if (scheduled := _refused(pod)) is not None:
-        unplaced = f"{name} finds no node: {_short(scheduled.message)}"
+        unplaced = f"{name} cannot be scheduled: {_short(scheduled.message)}"
         return Trouble(missing=unplaced) if is_new(pod, now) else Trouble(wrong=unplaced)
     if _has_done_its_work(pod):
-        return Trouble(missing=f"{name} has done its work and ends")
+        return Trouble(missing=f"{name} has completed and is ending")
     for wrong in of_containers(pod):
         return Trouble(wrong=f"{name}: {wrong}")
     return Trouble(missing=f"{name} is not ready yet")

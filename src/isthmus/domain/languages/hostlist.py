@@ -20,6 +20,7 @@ LIMIT = 1 << 18
 _MAX_DIGITS = 18
 """Slurm keeps the number of a host in 64 bits; what is longer is part of the name to us, and broken in Slurm."""
 
+_MAX_QUOTED = 60
 _DIGITS = "0123456789"
 _SEPARATORS = re.compile(r"[\t\n ,]+")
 _TOKEN = re.compile(r"(?:[^\t\n ,\[\]]|\[[^\[\]]*\])+")
@@ -95,9 +96,9 @@ def fold(names: Iterable[str]) -> str:
     return ",".join(folded)
 
 
-def same_hosts(one: str, other: str, *, limit: int = LIMIT) -> bool:
+def same_hosts(one: str, other: str) -> bool:
     """Whether two host lists name the same hosts, whatever the order and however often."""
-    return one == other or set(expand(one, limit=limit)) == set(expand(other, limit=limit))
+    return one == other or set(expand(one)) == set(expand(other))
 
 
 def natural_key(name: str) -> tuple[str, int, int]:
@@ -189,5 +190,5 @@ def _too_many(limit: int, token: str = "") -> HostListError:
     return HostListError(f"the host list{where} names more than {limit} hosts", remedy="name fewer hosts")
 
 
-def _quoted(text: str, *, most: int = 60) -> str:
-    return repr(text if len(text) <= most else f"{text[:most]}…")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")

@@ -81,11 +81,6 @@ class Include(msgspec.Struct, frozen=True):
     path: str
     source: str | None = None
 
-    @classmethod
-    def of(cls, path: str) -> "Include":
-        """Build the line with a checked path."""
-        return cls(_checked_path(path))
-
     def render(self) -> str:
         return self.source if self.source is not None else f"Include {self.path}"
 
@@ -153,7 +148,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, *, name: str = "slurm.conf") -> Config:
-    """Read a file of `Key=value` lines; `name` tells the reader of an error which file is meant."""
+    """Read a file of `Key=value` lines; `name` is the file name for errors."""
     return Config(
         tuple(_parse_line(number, source, name=name) for number, source in _logical_lines(text, name=name))
     )

@@ -1,5 +1,8 @@
 """What is remembered of a job between its submission and Slurm's lists, and for how long."""
 
+import msgspec
+import pytest
+
 from isthmus.bridge.cache.inflight import UNSEEN, JobInFlight, JobsInFlight
 from isthmus.domain.bridge.groups import POD, GroupKey
 from isthmus.model.slurm import JobRequest
@@ -154,3 +157,26 @@ def test_slurm_is_asked_for_it_when_it_was_not_seen_for_long_and_after_a_restart
     assert bed.jobs.check_in(flight) == 0
     assert flight.record is None, "its id may be another's by now"
     assert bed.jobs.awaited_groups() == {GROUP}
+
+
+@pytest.mark.parametrize(
+    ("request_", "slots", "known"),
+    [
+        (PLAIN, 1, True),
+        (msgspec.structs.replace(PLAIN, shared=("none",), minimum_nodes=2), 2, True),
+        (msgspec.structs.replace(PLAIN, tasks=2), 2, False),
+        (msgspec.structs.replace(PLAIN, tres_per_node="gres/gpu=1"), 1, False),
+        (msgspec.structs.replace(PLAIN, tres_per_task="gres/gpu=1"), 1, False),
+    ],
+    ids=["alone", "each on a node of its own", "several on a node", "with devices", "with devices by task"],
+)
+def test_nodes_that_its_submission_told_are_believed_where_their_names_are_enough(
+    request_: JobRequest, slots: int, *, known: bool
+) -> None:
+    bed = Bed()
+    flight = bed.begin(slots=slots)
+    bed.jobs.taken(flight, 7, [msgspec.structs.replace(request_, immediate=True)], nodes="n[1-2]")
+    assert flight.record is not None
+    assert flight.record.nodes == ("n[1-2]" if known else None)
+    assert flight.allocation.nodes == (("n1", "n2")[:slots] if known else ())
+    assert list(bed.jobs.watched()) == ([] if known else [7]), "there is nothing to be in a hurry for"

@@ -10,6 +10,7 @@ from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.ledger import Ledger
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.binder import Binder
+from isthmus.bridge.scheduler.claims import ClaimAllocator
 from isthmus.bridge.scheduler.conditions import NodeRejected, NotYet
 from isthmus.domain.bridge.placement import Bind, Seat
 from isthmus.model.meta import Key, ObjectMeta
@@ -41,6 +42,7 @@ class Bed:
             world,
             Ledger(world.pods, world.nodes),
             FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity),
+            ClaimAllocator(world),
             on_bound=lambda _: None,
             clock=lambda: self.seconds,
             now=lambda: NOON + timedelta(seconds=self.seconds),

@@ -79,3 +79,10 @@ def test_jobs_that_ran_before_the_process_began_are_not_counted() -> None:
     bed = Bed()
     bed.job("RUNNING", at=0)
     assert bed.bind(at=900) == (0, 0)
+
+
+def test_a_job_that_is_seen_to_run_before_slurm_has_answered_its_submission_is_counted() -> None:
+    bed = Bed()
+    bed.world.inflight.begin(group_of(POD), "u", slots=1, uids=["u"])
+    bed.job("RUNNING", at=3)
+    assert bed.bind(at=5) == (1, 2)

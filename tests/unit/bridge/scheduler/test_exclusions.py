@@ -4,6 +4,7 @@ from isthmus import names
 from isthmus.bridge.cache.feasible import FeasibleNodes
 from isthmus.bridge.cache.world import World
 from isthmus.bridge.scheduler.exclusions import AVOIDED, Exclusions
+from isthmus.domain.bridge import marker
 from isthmus.domain.bridge.groups import group_of
 from isthmus.domain.languages.hostlist import expand
 from isthmus.model import slurm
@@ -11,6 +12,7 @@ from isthmus.model.meta import Condition, ObjectMeta
 from isthmus.model.node import Node, NodeStatus
 from isthmus.model.pod import Container, Pod, PodSpec
 from isthmus.slurm.client import Client
+from tests.unit.bridge.cache import test_devices
 
 
 def pod(*, name: str = "p", gang: str = "", node: str = "") -> Pod:
@@ -75,3 +77,14 @@ def test_a_gang_of_which_pods_run_does_without_what_the_others_cannot_use() -> N
     loose, bound = pod(name="a", gang="trio"), pod(name="b", gang="trio", node="n1")
     assert bed.exclusions.unusable(group_of(loose), [loose]) == frozenset()
     assert bed.exclusions.unusable(group_of(loose), [loose, bound]) == {"n3"}
+
+
+def test_whether_a_job_shares_its_nodes_is_known_from_a_process_before() -> None:
+    bed = test_devices.Bed()
+    bed.devices.claims.put(test_devices.claim())
+    found = test_devices.pod("p", claims=("c1",))
+    exclusions = Exclusions(bed.world, bed.feasible)
+    assert not exclusions.constraints(found).shared
+    marked = marker.mark(group_of(found), "u", [found], cluster="c", shared=True)
+    exclusions.news(group_of(found), slurm.Job(7, admin_comment=marker.write(marked)), [found])
+    assert exclusions.constraints(found).shared

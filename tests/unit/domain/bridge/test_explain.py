@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from isthmus import names
-from isthmus.domain.bridge.explain import Facts, Gate, Mark, Trouble, ago, gates, place_in_queue
+from isthmus.domain.bridge.explain import Devices, Facts, Gate, Mark, Trouble, ago, gates, place_in_queue
 from isthmus.domain.bridge.groups import GroupKey
 from isthmus.domain.bridge.placement import Demand
 from isthmus.model.meta import ObjectMeta, OwnerReference
@@ -89,6 +89,21 @@ def test_a_gang_tells_how_many_are_missing() -> None:
 def test_a_gang_without_its_object_says_so() -> None:
     found = of(group=GANG, demand=None, gang=Trouble("it does not exist", "create it"))
     assert found["complete"] == Gate("complete", Mark.WAITING, "it does not exist", "create it")
+
+
+def test_it_tells_how_close_the_nodes_of_a_job_are() -> None:
+    job = structs.replace(RUNNING, nodes="e[1-4]")
+    blocks = {"e1": "b1", "e2": "b1", "e3": "b2"}
+    assert of(job=job, blocks=blocks)["allocated"].text == "e[1-4]; e[1-2] in block b1, e3 in block b2"
+
+
+def test_claims_have_devices_or_wait_for_them() -> None:
+    assert "devices" not in of()
+    assert of(devices=Devices(waiting="they are chosen later"))["devices"].mark is Mark.AHEAD
+    held = of(bound(), devices=Devices(held="gpu-1 of gpu.example.com"))["devices"]
+    assert (held.mark, held.text) == (Mark.PASSED, "gpu-1 of gpu.example.com")
+    wrong = of(devices=Devices(waiting="there is no DeviceClass x", remedy="create it"))["devices"]
+    assert (wrong.mark, wrong.remedy) == (Mark.WAITING, "create it")
 
 
 def test_a_refusal_comes_with_its_remedy() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from isthmus.domain.bridge.joboptions import NOTHING, JobOptions
-from isthmus.domain.bridge.jobspec import Defaults, request
+from isthmus.domain.bridge.jobspec import Defaults, may_start_at_once, request
 from isthmus.domain.kube.podshape import Shape
 from isthmus.errors import Terminal
 from isthmus.model.slurm import JobRequest, Number
@@ -73,11 +73,6 @@ def test_weakness_24_every_kind_of_gres_is_sent() -> None:
 def test_devices_that_are_one_gres_add_up() -> None:
     devices = {"nvidia.com/gpu": 1, "amd.com/gpu": 2}
     assert job(Shape(devices=devices)).tres_per_node == "gres/gpu=3"
-
-
-def test_cpus_asked_for_as_devices_are_cpus() -> None:
-    made = job(Shape(devices={"deviceclass.resource.kubernetes.io/dra.cpu": 6}))
-    assert (made.cpus_per_task, made.tres_per_node) == (6, None)
 
 
 def test_a_device_that_slurm_could_not_account_is_refused() -> None:
@@ -182,6 +177,25 @@ def test_weakness_26_a_priority_class_becomes_nice_where_that_is_turned_on() -> 
 def test_weakness_26_begin_dependency_and_requeue_reach_slurm() -> None:
     made = job(options=JobOptions(begin=99, dependency="afterok:1", requeue=False, nice=3))
     assert (made.begin_time, made.dependency, made.requeue, made.nice) == (Number.of(99), "afterok:1", False, 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        JobOptions(user_id="alice"),
+        JobOptions(group_id="alice"),
+        JobOptions(priority=0),
+        JobOptions(begin=1_900_000_000),
+        JobOptions(dependency="afterok:5"),
+    ],
+)
+def test_what_slurm_would_refuse_or_give_to_another_user_is_not_asked_for_at_once(options: JobOptions) -> None:
+    assert may_start_at_once(job(options=JobOptions(priority=5)))
+    assert not may_start_at_once(job(options=options))
+
+
+def test_a_batch_placeholder_is_not_asked_for_at_once() -> None:
+    assert not may_start_at_once(job(defaults=Defaults(placeholder="batch"), script="sleep infinity"))
 
 
 def test_weakness_27_a_job_has_a_name_and_a_comment() -> None:

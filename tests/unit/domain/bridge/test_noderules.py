@@ -1,6 +1,6 @@
 """Decisions about single nodes, and that they come to rest whatever happens to the node."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from isthmus import names
 from isthmus.domain.bridge import noderecord
+from isthmus.domain.bridge.devices import NodeDevices, inventory
 from isthmus.domain.bridge.noderecord import Record
 from isthmus.domain.bridge.noderules import (
     Action,
@@ -20,6 +21,7 @@ from isthmus.domain.bridge.noderules import (
     Drain,
     Mark,
     Register,
+    Report,
     Retaint,
     Rules,
     SlurmCapabilities,
@@ -30,6 +32,7 @@ from isthmus.domain.bridge.noderules import (
 )
 from isthmus.domain.health import reasons as health_reasons
 from isthmus.errors import Terminal
+from isthmus.model.dra import ResourceSlice
 from isthmus.model.meta import Condition, ConditionStatus, ObjectMeta
 from isthmus.model.node import Node, NodeAddress, NodeSpec, NodeStatus, Taint
 from isthmus.model.slurm import Node as SlurmNode
@@ -399,6 +402,70 @@ def test_a_cordon_drains_and_its_end_undrains(make: Any) -> None:
     shut = make(("IDLE", "DRAIN", "EXTERNAL", "DYNAMIC_NORM") if make is slurm else ("IDLE", "DRAIN"), CORDONED)
     assert actions(kube(shut=True), shut) == ()
     assert actions(kube(), shut) == (Undrain("s1"),)
+
+
+@pytest.mark.parametrize("make", [slurm, hybrid])
+def test_a_node_that_its_autoscaler_removes_is_drained_before(make: Any) -> None:
+    going = kube(taints=(Taint("karpenter.sh/disrupted", "NoSchedule"),))
+    reason = "slurm-bridge: Corresponding Kubernetes node (k1) is being removed by Karpenter"
+    assert actions(going, make()) == (Drain("s1", reason),)
+    shut = make(("IDLE", "DRAIN", "EXTERNAL", "DYNAMIC_NORM") if make is slurm else ("IDLE", "DRAIN"), reason)
+    assert actions(going, shut) == ()
+    assert actions(kube(), shut) == (Undrain("s1"),)
+    candidate = kube(taints=(Taint("DeletionCandidateOfClusterAutoscaler", "PreferNoSchedule"),))
+    assert actions(candidate, make()) == ()
+
+
+def devices(*, taints: Sequence[Mapping[str, str]] = (), driver: str = "gpu.example.com") -> NodeDevices:
+    return inventory(devices_of(2, driver, taints=taints))
+
+
+def devices_of(count: int, driver: str, *, taints: Sequence[Mapping[str, str]] = ()) -> list[ResourceSlice]:
+    made = [{"name": f"gpu-{at}", "taints": taints if at else ()} for at in range(count)]
+    spec = {"driver": driver, "nodeName": "k1", "pool": {"name": "k1"}, "devices": made}
+    return [msgspec.convert({"spec": spec}, ResourceSlice)]
+
+
+BROKEN = ({"key": "example.com/broken", "effect": "NoExecute"},)
+
+
+def test_a_device_with_a_taint_drains_a_node_that_is_not_ours_to_make() -> None:
+    def plan(state: tuple[str, ...], reason: str, taints: Sequence[Mapping[str, str]]) -> tuple[Action, ...]:
+        node = hybrid(state, reason, gres="gpu:gpu.example.com:2")
+        found = decide(
+            kube(external=False),
+            node,
+            name="s1",
+            rules=RULES,
+            now=NOW,
+            capabilities=CAPABLE,
+            devices=devices(taints=taints),
+        )
+        return tuple(it for it in found.actions if not isinstance(it, Report))
+
+    reason = "slurm-bridge: device gpu-1 of gpu.example.com has the taint example.com/broken:NoExecute"
+    assert plan(("IDLE",), "", BROKEN) == (Drain("s1", reason),)
+    assert plan(("IDLE", "DRAIN"), reason, BROKEN) == ()
+    assert plan(("IDLE", "DRAIN"), reason, ()) == (Undrain("s1"),)
+
+
+def test_a_node_of_ours_has_devices_with_a_taint_apart() -> None:
+    record = noderecord.describe(kube(), "s1", cluster="c1", devices=devices(taints=BROKEN)).record
+    assert record.gres == "gpu:2,gpu:gpu.example.com:1,gpu:gpu.example.com.tainted:1"
+
+
+def test_a_node_tells_what_slurm_does_not_count_there() -> None:
+    found = inventory([*devices_of(4, "1.example.com"), *devices_of(1, "dra.net")])
+    node = hybrid(gres="gpu:dra.net:1")
+    told = decide(kube(external=False), node, name="s1", rules=RULES, now=NOW, capabilities=CAPABLE, devices=found)
+    (report,) = (it for it in told.actions if isinstance(it, Report))
+    assert report.compatible
+    assert "except gpu-0, gpu-1, gpu-2 and 1 more ('gpu:1.example.com' is not a valid GRES" in report.message
+
+
+def test_cpus_that_their_driver_keeps_for_the_system_are_no_cores() -> None:
+    few = noderecord.describe(kube(), "s1", cluster="c1", devices=devices(driver="dra.cpu")).record
+    assert (wanted().record.cpus, few.cpus) == (3, 2)
 
 
 @pytest.mark.parametrize("reason", ["bad disk", "", "not slurm-bridge: at all"])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from isthmus.domain.bridge.groups import GANG_ANNOTATION, group_of
 from isthmus.domain.bridge.podadmission import Rules, Source
 from isthmus.domain.bridge.tenancy import Grant, grant_for
 from isthmus.errors import Terminal
+from isthmus.model.dra import ClaimSpec
 from isthmus.model.meta import ObjectMeta, OwnerReference
 from isthmus.model.pod import (
     Affinity,
@@ -72,6 +74,29 @@ def refused_change(old: Pod, new: Pod, **given: Any) -> str:
     with pytest.raises(Terminal) as caught:
         change(old, new, **given)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "exclusive", "why"),
+    [
+        ({"count": 33}, "true", 'resource claim "gpus": it asks for 33 devices'),
+        ({"selectors": [{"cel": {"expression": "device.driver.reverse()"}}]}, "true", "the method .reverse()"),
+        ({"allocationMode": "All"}, "false", "all devices of a node are only for pods that have it to themselves"),
+        ({"allocationMode": "All"}, "true", ""),
+        ({"allocationMode": "All", "adminAccess": True}, "false", ""),
+        ({"capacity": {"requests": {"memory": "1Gi"}}}, "false", ""),
+    ],
+)
+def test_what_claims_ask_for_and_nobody_can_give_is_refused(
+    asked: dict[str, Any], exclusive: str, why: str
+) -> None:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "x", **asked}}]
+    spec = msgspec.convert({"devices": {"requests": requests}}, ClaimSpec)
+    new = pod(annotations={"slurmjob.slinky.slurm.net/exclusive": exclusive})
+    if why:
+        assert why in refusal(new, claims={"gpus": spec})
+    else:
+        assert create(new, claims={"gpus": spec}) == []
 
 
 def test_a_pod_of_a_managed_namespace_is_handed_over() -> None:
@@ -192,16 +217,19 @@ def test_a_plain_pod_is_let_in_without_a_word() -> None:
         ),
         (pod(annotations={"slurm.job.id": "7"}), "can't create a pod with the annotation slurm.job.id"),
         (
-            pod(resource_claims=(ResourceClaimUse("gpu"),)),
-            "can't schedule a pod with a resourceclaim, use the annotation slurmjob.slinky.slurm.net/gres to",
+            pod(resource_claims=(ResourceClaimUse("gpu"),), annotations={f"{ASK}gres": "gpu:1"}),
+            f'annotation "{ASK}gres" conflicts with resource claim "gpu": explicit DRA requests are authoritative',
         ),
         (
             pod(topology_spread_constraints=(SpreadConstraint("zone"),)),
             "spec.topologySpreadConstraints is not supported by the slurm-bridge scheduler",
         ),
         (
-            pod(containers=(Container("main", Resources({"deviceclass.resource.kubernetes.io/x.org": "1"})),)),
-            'container "main" uses unsupported DRA device class "x.org"',
+            pod(
+                annotations={"slurmjob.slinky.slurm.net/cpu-per-task": "4"},
+                containers=(Container("main", Resources({"deviceclass.resource.kubernetes.io/dra.cpu": "1"})),),
+            ),
+            'cpu-per-task" conflicts with CPU DRA resource "deviceclass.resource.kubernetes.io/dra.cpu": explicit',
         ),
         (
             pod(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm("zone"),)))),
@@ -310,7 +338,7 @@ def test_asks_may_change_while_the_pod_waits_and_do_nothing_afterwards() -> None
     asked = {f"{ASK}timelimit": "10"}
     assert change(pod(), pod(annotations=asked)) == []
     (warning,) = change(pod(node_name="n1"), pod(node_name="n1", annotations=asked))
-    assert "not changed" in warning
+    assert "does not change the pod's Slurm job" in warning
 
 
 @pytest.mark.parametrize("before", [{}, {names.POD_GROUP_LABEL: "mine"}])

@@ -20,7 +20,7 @@ from isthmus.domain.bridge.podrules import (
     EndJob,
     Evict,
     JobView,
-    Tell,
+    ReportSuspension,
     decide,
 )
 from isthmus.model.meta import Condition, Key, ObjectMeta
@@ -277,12 +277,12 @@ def test_an_unknown_state_leads_to_nothing() -> None:
 
 def test_suspension_is_told_once_each_way() -> None:
     (told,) = decide(scene("SUSPENDED", pods=(pod(),))).actions
-    assert isinstance(told, Tell)
+    assert isinstance(told, ReportSuspension)
     assert told.suspended
     assert "cannot be paused" in told.message
     assert decide(scene("SUSPENDED", pods=(pod(told="True"),))) == podrules.NOTHING
     (told,) = decide(scene("RUNNING", pods=(pod(told="True"),))).actions
-    assert isinstance(told, Tell)
+    assert isinstance(told, ReportSuspension)
     assert not told.suspended
     assert decide(scene("RUNNING", pods=(pod(told="False"),))) == podrules.NOTHING
 
@@ -419,7 +419,7 @@ def after(found: JobView, decision: Decision) -> JobView:
             case Evict(pod=it):
                 meta = msgspec.structs.replace(it.metadata, deletion_timestamp=found.now + timedelta(seconds=30))
                 pods[meta.uid] = msgspec.structs.replace(it, metadata=meta)
-            case Tell(pod=it, suspended=suspended):
+            case ReportSuspension(pod=it, suspended=suspended):
                 told = PodCondition(SUSPENDED_CONDITION, "True" if suspended else "False")
                 status = msgspec.structs.replace(it.status, conditions=(told,))
                 pods[it.metadata.uid] = msgspec.structs.replace(it, status=status)

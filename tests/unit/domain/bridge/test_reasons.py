@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from isthmus.domain.bridge.reasons import _REASONS, Outlook, expected_start, sentence, waiting
+from isthmus.domain.bridge.reasons import _REASONS, Outlook, expected_start, sentence, waiting, waits_for_nodes
 from isthmus.model.slurm import Job, Number
 
 # As libslurmfull of 26.05 has them: limits, whose names are made of parts.
@@ -118,3 +118,27 @@ def test_a_pod_is_told_why_its_job_waits_until_when_and_what_to_do() -> None:
     message, held = waiting(Job(7, state_reason="JobHeldAdmin"), now=0)
     assert "scontrol release 7" in message
     assert held
+
+
+@pytest.mark.parametrize(
+    ("reason", "wants"),
+    [
+        ("Resources", True),
+        ("Priority", True),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", True),
+        ("Dependency", False),
+        ("QOSMaxCpuPerUserLimit", False),
+        ("JobHeldUser", False),
+        ("PartitionTimeLimit", False),
+        ("", False),
+    ],
+)
+def test_more_nodes_help_a_job_that_waits_for_nodes(reason: str, *, wants: bool) -> None:
+    assert waits_for_nodes(Job(1, state_reason=reason), nodes=lambda: 0) is wants
+
+
+@pytest.mark.parametrize(("nodes", "wants"), [(3, True), (4, False)])
+def test_more_nodes_help_a_job_that_is_larger_than_its_partition_is(nodes: int, *, wants: bool) -> None:
+    """But not one that is larger than its partition allows, which has the same reason."""
+    job = Job(1, state_reason="PartitionNodeLimit", node_count=Number.of(4))
+    assert waits_for_nodes(job, nodes=lambda: nodes) is wants

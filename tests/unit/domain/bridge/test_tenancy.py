@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from isthmus.domain.bridge.joboptions import JobOptions
-from isthmus.domain.bridge.tenancy import Grant, Mode, Tenancy, apply, grant_for
+from isthmus.domain.bridge.tenancy import Grant, Mode, Tenancy, apply, grant_for, idle
 from isthmus.errors import Terminal
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.pod import LabelSelector, Requirement
@@ -63,6 +63,24 @@ def test_a_pod_without_a_service_account_has_the_default_one() -> None:
 )
 def test_namespaces_are_selected_by_labels(selector: LabelSelector | None, *, holds: bool) -> None:
     assert (grant(policy("a", namespace_selector=selector), team="a").policy == "a") == holds
+
+
+def test_policies_that_hold_for_nobody_are_named_with_the_reason() -> None:
+    namespaces: dict[str, dict[str, str]] = {"physics": {"team": "a"}, "chemistry": {}}
+    policies = (
+        policy("all", namespace_selector=EVERYWHERE),
+        policy("again", namespace_selector=EVERYWHERE),
+        policy("gone", namespaces=("biology",)),
+        policy("none", namespace_selector=LabelSelector(match_labels={"team": "z"})),
+        policy("runner", namespaces=("physics",), service_accounts=("runner",)),
+        policy("same", namespaces=("physics",), service_accounts=("runner",)),
+    )
+    assert dict(idle(policies, namespaces)) == {
+        "all": "other policies go first in its namespaces: again, runner",
+        "gone": "there is no namespace biology",
+        "none": "it selects no namespace",
+        "same": "other policies go first in its namespaces: runner",
+    }
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,6 @@ def anti(*topology: str) -> dict[str, object]:
         ),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, True, ["topologySpread"]),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, True, []),
-        ({"resourceClaims": [{"name": "gpu"}]}, True, ["resourceClaims"]),
     ],
 )
 def test_weakness_22_what_cannot_be_kept_is_refused_with_a_way_out(

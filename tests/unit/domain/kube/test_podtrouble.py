@@ -86,7 +86,7 @@ def test_a_pod_without_a_node_says_why() -> None:
         "reason": "Unschedulable",
         "message": "0/3 nodes are available",
     }
-    told = "pod login-0 finds no node: 0/3 nodes are available"
+    told = "pod login-0 cannot be scheduled: 0/3 nodes are available"
     assert of_pods([pod(conditions=[unplaced])]) == Trouble(wrong=told)
     # At first its volume may still be on its way.
     assert of_pods([pod(conditions=[unplaced])], age=PATIENCE - 1) == Trouble(missing=told)
@@ -109,7 +109,7 @@ def test_side_cars_that_end_with_the_work_are_nothing_wrong() -> None:
             )
         ]
     )
-    assert found == Trouble(missing="pod populate-jail-x has done its work and ends")
+    assert found == Trouble(missing="pod populate-jail-x has completed and is ending")
 
 
 def test_a_side_car_that_ends_before_the_work_is_done_is_wrong() -> None:

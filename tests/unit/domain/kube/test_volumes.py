@@ -17,9 +17,9 @@ from isthmus.model.pod import (
 from isthmus.model.storage import (
     Claim,
     ClaimSpec,
-    ClaimStatus,
     PersistentVolume,
     StorageClass,
+    StorageStatus,
     TopologyRequirement,
     TopologyTerm,
     VolumeNodeAffinity,
@@ -51,7 +51,7 @@ def claim(
     return Claim(
         ObjectMeta(name=name, namespace="ns", **more),  # type: ignore[arg-type]
         ClaimSpec(storage_class_name=storage_class, volume_name=volume, access_modes=modes),
-        ClaimStatus(phase),
+        StorageStatus(phase),
     )
 
 
