@@ -95,7 +95,7 @@ class InformerMachine(RuleBasedStateMachine):
         piece, self.unsent = self.unsent[:cut], self.unsent[cut:]
         if complete := self.lines.feed(piece):
             batch = self.frames.batch(complete)
-            self.informer._apply(batch, dict(batch.unreadable))
+            self.informer._apply(batch)
 
     @precondition(lambda self: self.connected)
     @rule()

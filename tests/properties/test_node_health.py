@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from isthmus import names
 from isthmus.domain.health import actions as act
@@ -26,6 +26,7 @@ from isthmus.model.node import Node, NodeStatus
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.slurm import Number
+from tests.properties.outages import SlurmOutages
 
 COUNT = 6
 NODES = st.integers(0, COUNT - 1)
@@ -105,7 +106,7 @@ class Machine:
         return Node(metadata=meta, status=NodeStatus(conditions=(ready, *self.conditions.values())))
 
 
-class World(RuleBasedStateMachine):
+class World(SlurmOutages):
     """Kubernetes, Slurm, people, and the health loop."""
 
     def __init__(self) -> None:
@@ -123,6 +124,8 @@ class World(RuleBasedStateMachine):
         self.seen: dict[str, tuple[SlurmNode, bool]] = {}
         self.touched: set[str] = set()
         """Nodes that people changed in Slurm since it was read."""
+        self.forgot = False
+        """Whether slurmctld is another one since the loop has worked."""
 
     # People
 
@@ -277,18 +280,28 @@ class World(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
 
-    @rule()
-    def slurm_goes(self) -> None:
-        self.answers = self.fresh = False
-
-    @rule()
-    def slurm_comes(self) -> None:
-        self.answers = True
-
     @rule(can=st.booleans())
     def another_slurm(self, *, can: bool) -> None:
         if not any(host.reserved for host in self.hosts.values()):
             self.can_reserve = can
+
+    @rule(numbers=st.sets(NODES, min_size=1), found=st.booleans())
+    def slurmctld_is_killed(self, numbers: set[int], *, found: bool) -> None:
+        """It forgets drains of its last seconds, whoever made them, and people wait until it is back.
+
+        With `found`, those of nodes that were just found to be bad under their jobs.
+        """
+        if found:
+            self.start_jobs(numbers)
+            self.nodes_are_found(numbers, "restartPod")
+        self.forgot, self.fresh = True, False
+        for number in numbers:
+            host = self.hosts[f"n{number}"]
+            if host.drained and host.name not in self.touched:
+                host.resume()
+        if found:
+            self.loop_reads()
+            self.loop_works()
 
     @rule()
     def loop_reads(self) -> None:
@@ -323,6 +336,10 @@ class World(RuleBasedStateMachine):
         broken: set[str] = set()
         for action in decided[:done]:
             self._act(view, action, broken)
+        if view.slurm_in_touch and self.forgot:
+            self.forgot = False
+            for host in self.hosts.values() if done is not None else ():
+                host.resumed = True  # the next process does not know that slurmctld was killed, too
 
     @rule(racing=st.sets(NODES))
     def loop_reads_and_works(self, racing: set[int]) -> None:
@@ -522,6 +539,7 @@ class World(RuleBasedStateMachine):
             policy=msgspec.convert(self.policy, HealthPolicySpec),
             nodes={host.name: self._node(host) for host in self.hosts.values()},
             slurm_in_touch=self.fresh,
+            slurm_forgot=self.forgot,
             can_reserve=self.can_reserve,
             rebooting=frozenset(
                 it.name

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from isthmus import names
 from isthmus.domain.operator.nodeset.actions import (
@@ -37,6 +37,7 @@ from isthmus.model.meta import ObjectMeta
 from isthmus.model.pod import Pod, PodSpec, PodStatus
 from isthmus.model.slinky import NodeSet
 from isthmus.model.slurm import Node as SlurmNode
+from tests.properties.outages import SlurmOutages
 
 NODES = st.integers(0, 7)
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,7 +78,7 @@ class Node:
         return SlurmNode(name=name, state=tuple(states), reason=self.reason, features=("w",))
 
 
-class World(RuleBasedStateMachine):
+class World(SlurmOutages):
     """Kubernetes, Slurm, the people, and the operator in between."""
 
     def __init__(self) -> None:
@@ -166,14 +167,6 @@ class World(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 61, 3600]))
     def time_passes(self, seconds: int) -> None:
         self.now += timedelta(seconds=seconds)
-
-    @rule()
-    def slurm_goes(self) -> None:
-        self.answers = self.fresh = False
-
-    @rule()
-    def slurm_comes(self) -> None:
-        self.answers = True
 
     @rule()
     def operator_reads(self) -> None:

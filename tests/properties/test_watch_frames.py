@@ -25,8 +25,6 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
     type_ = draw(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]))
     meta: dict[str, Any] = {"resourceVersion": str(draw(st.integers(1, 10**6)))}
     if type_ == "BOOKMARK":
-        if draw(st.booleans()):
-            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
         return {"type": type_, "object": {"kind": "Pod", "metadata": meta, "spec": {"containers": None}}}
     meta |= {"name": draw(names), "namespace": draw(names), "annotations": draw(st.dictionaries(texts, texts))}
     spec = {"nodeName": draw(texts), "containers": [{"name": draw(texts)}]}
@@ -67,9 +65,6 @@ def test_events_survive_any_cutting(
             assert change.spec.node_name == event["object"]["spec"]["nodeName"]
     if sent:
         assert batches[-1].version == sent[-1]["object"]["metadata"]["resourceVersion"]
-    assert any(batch.complete for batch in batches) == any(
-        "annotations" in event["object"]["metadata"] for event in sent if event["type"] == "BOOKMARK"
-    )
 
 
 @given(st.data(), st.binary(max_size=200))

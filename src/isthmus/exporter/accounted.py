@@ -1,7 +1,6 @@
 """Soperator's series for each job from slurmdbd instead of slurmctld: of the jobs of a span of time."""
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 from isthmus.domain.exporter.pastjobs import as_job, is_stale
@@ -21,17 +20,15 @@ class AccountedJobs:
         families: PerJob,
         *,
         lookback: float,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._accounting = accounting
         self._families = families
         self._lookback = lookback
-        self._clock = clock
         self._shown: set[int] = set()
 
     async def read(self) -> str:
         """Read them once. What it shows stands in the families of jobs, so this has no text of its own."""
-        now = self._clock()
+        now = time.time()
         found = await self._accounting.jobs(since=int(now - self._lookback), until=int(now) + _AHEAD)
         jobs = {job.job_id: as_job(job) for job in found if not is_stale(job, now=now)}
         for gone in self._shown - set(jobs):

@@ -34,7 +34,7 @@ def take(jobs: JobLedger, nodes: NodeLedger, *, asked_until: float) -> Checkpoin
 
 
 def restore(checkpoint: Checkpoint, jobs: JobLedger, nodes: NodeLedger) -> float:
-    """Go on from a checkpoint, and tell until when slurmdbd was asked; raises `msgspec.MsgspecError`."""
+    """Continue from a checkpoint; return until when slurmdbd was read; raises `msgspec.MsgspecError`."""
     jobs.load(checkpoint.jobs)
     nodes.load(checkpoint.nodes)
     tallies.load((*jobs.tallies, *nodes.tallies), checkpoint.tallies)

@@ -21,13 +21,11 @@ class ContactFamilies:
         *,
         diag: Periodic,
         accounting: Periodic,
-        clock: Clock = time.monotonic,
     ) -> None:
         self._poller = poller
         self._diag = diag
         self._readers = readers
         self._accounting = accounting
-        self._clock = clock
 
     @property
     def is_up(self) -> bool:
@@ -56,7 +54,7 @@ class ContactFamilies:
 
     def _age(self, loop: str) -> float | None:
         began = self._poller.as_of("states" if loop == "states" else "nodes")
-        return None if began is None else self._clock() - began
+        return None if began is None else time.monotonic() - began
 
     def _heard(self) -> float | None:
-        return None if self._poller.heard_at is None else self._clock() - self._poller.heard_at
+        return None if self._poller.heard_at is None else time.monotonic() - self._poller.heard_at

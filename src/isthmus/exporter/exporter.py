@@ -4,33 +4,34 @@
     diag ─► controller ──────────────────────────┼─► page
     partitions, licences, shares … (periodic) ───┘
 
-Jobs and nodes are listed when slurmctld's own counters say that something happened (`domain.exporter.pulse`), and
-now and then. So a quiet Slurm of 10,000 jobs costs one small question in 0.7 seconds.
+When Slurm is asked is the business of `looks`.
 """
 
 import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
-from isthmus.domain.exporter import own, tables
+from isthmus.domain.exporter import metricsets, tables
 from isthmus.domain.exporter.catalog import SOPERATOR
 from isthmus.domain.exporter.folding import Limits
-from isthmus.domain.exporter.pulse import pulse
 from isthmus.domain.exporter.sets import MetricSet
+from isthmus.errors import IsthmusError
 from isthmus.exporter.accounted import AccountedJobs
 from isthmus.exporter.aggregates import Aggregates
 from isthmus.exporter.contact import ContactFamilies
 from isthmus.exporter.controller import Controller
 from isthmus.exporter.jobhistory import JobHistory
 from isthmus.exporter.jobs import Gate, JobSums, PerJob
+from isthmus.exporter.looks import Looks
 from isthmus.exporter.metrics import ExporterMetrics
 from isthmus.exporter.nodes import Nodes
 from isthmus.exporter.page import Collector, Page
 from isthmus.exporter.periodic import Periodic
 from isthmus.exporter.settings import Settings
-from isthmus.exporter.slimming import Slimmer, SlimRecords
+from isthmus.exporter.slimrecords import Slimmer, SlimRecords
 from isthmus.exporter.topology import Topology
 from isthmus.exporter.users import UserNames
 from isthmus.slurm.accounting import Accounting
@@ -38,14 +39,10 @@ from isthmus.slurm.client import Client
 from isthmus.slurm.poller import Poller
 from isthmus.tasks import TaskGroup
 
-_PULSE: Final = 0.7
-"""Seconds between two looks at what slurmctld counts: so that a change is shown within two seconds."""
+_IDLE: Final = 120.0
+"""Seconds between two lists of jobs' states while nothing that is counted changes."""
 
-_STATES_IDLE: Final = 30.0
-_NODES_IDLE: Final = 10.0
-"""Seconds between two lists of jobs' states, and of nodes, while nothing that is counted changes."""
-
-_REFRESH: Final = 1.0
+_REFRESH: Final = 3.0
 """Seconds between two looks at why a job waits, each in its turn. A list of all jobs would tell it of all at once,
 but 10,000 jobs in full are 60 MB, and nothing else is read while slurmrestd writes them.
 """
@@ -81,14 +78,14 @@ class Exporter:
         self.accounting = Accounting(client.calls)
         self._history: JobHistory | None = None
         self._folded: dict[str, dict[str, int]] = {}
-        sets = (own.OWN, alias or own.SOPERATOR)
+        sets = (metricsets.OWN, alias or metricsets.SOPERATOR)
         limits = settings.limits
 
         users = UserNames()
         self.poller = Poller(
             client,
-            idle=_STATES_IDLE,
-            nodes_idle=_NODES_IDLE,
+            idle=_IDLE,
+            nodes_idle=_IDLE,
             refresh=_REFRESH,
             rounds=None,
             records=SlimRecords(client, Slimmer()),
@@ -100,8 +97,8 @@ class Exporter:
             sets, jobs=self._jobs.sums, nodes=self._nodes.sums, waiting=self._jobs.waiting, limits=limits
         )
         self._controller = Controller(sets, limits=limits, rpcs=alias is None)
-        self._pulse: tuple[int, ...] = ()
-        diag = self._periodic("diag", self._read_diag, interval=_PULSE)
+        self.looks = Looks(self.poller)
+        diag = self._periodic("diag", self._read_diag, pause=self.looks.until_next)
         others = [
             self._listed("pings", client.ping, tables.pings),
             self._listed("partitions", client.partitions, tables.partitions),
@@ -134,7 +131,7 @@ class Exporter:
             Gate(lambda: self.poller.as_of("nodes") is not None, self._aggregates.of_nodes),
             Gate(lambda: self.poller.knows_jobs_since(0), *of_jobs),
         ]
-        self.page = Page(self.collectors, folded=self._all_folded, metrics=metrics)
+        self.page = Page(self.collectors, folded=self._all_folded, metrics=metrics, scraped=self.looks.scraped)
         self._drained = asyncio.Event()
 
     def _per_job(
@@ -180,12 +177,13 @@ class Exporter:
         gc.freeze()
 
     async def _read_diag(self) -> str:
-        told = await self._client.diagnose()
+        try:
+            told = await self._client.diagnose()
+        except IsthmusError:
+            self.looks.missed()
+            raise
         self._controller.take(told)
-        now = pulse(told)
-        if now != self._pulse:
-            self._pulse = now
-            self.poller.nudge()
+        self.looks.take(told)
         return ""
 
     def _listed(
@@ -204,12 +202,17 @@ class Exporter:
         return self._periodic(name, text, interval=interval)
 
     def _periodic(
-        self, name: str, read: Callable[[], Awaitable[str]], *, interval: float | None = None
+        self,
+        name: str,
+        read: Callable[[], Awaitable[str]],
+        *,
+        interval: float | None = None,
+        pause: Callable[[], Awaitable[None]] | None = None,
     ) -> Periodic:
         return Periodic(
             name,
             read,
-            interval=interval or self._settings.interval,
+            pause=pause or partial(asyncio.sleep, interval or self._settings.interval),
             inflight=self._settings.inflight,
             metrics=self._metrics.collector(name),
             clock=time.monotonic,

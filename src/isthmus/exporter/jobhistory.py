@@ -205,7 +205,6 @@ class JobHistory:
                 log.warning("the history of jobs is incomplete for now, will retry", error=self._told)
 
     async def save(self) -> None:
-        """Write a checkpoint."""
         if not self._begun:
             return
         self._advance(self._clock())
@@ -280,7 +279,7 @@ class JobHistory:
         return run.job_id in self._poller.jobs
 
     def _give_up(self) -> None:
-        """Let runs end as unknown that nobody will tell of. A slurmdbd that is away for a while is waited for."""
+        """Let runs that will not be reported end as unknown. This waits while slurmdbd does not answer."""
         if self._accounts != "fail":
             patience = unseen.GIVEN_UP_BY_ACCOUNTS_AFTER if self._accounting else unseen.GIVEN_UP_AFTER
             self._ended += unseen.give_up(self._jobs, patience=patience, now=self._clock())

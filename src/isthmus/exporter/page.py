@@ -12,7 +12,7 @@ from isthmus.exporter.metrics import ExporterMetrics
 
 _SMALL: Final = 4096
 _HEAD: Final = 100
-"""So many characters tell families apart."""
+"""So many characters distinguish families."""
 
 
 class Collector(Protocol):
@@ -31,8 +31,11 @@ class Page:
         *,
         folded: Callable[[], Mapping[str, int]],
         metrics: ExporterMetrics,
+        scraped: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`scraped` is told who reads the page each time."""
+        self._scraped = scraped
         self._collectors = collectors
         self._folded = folded
         self._metrics = metrics
@@ -40,7 +43,6 @@ class Page:
         self._counted: dict[str, tuple[str, int]] = {}
 
     def render(self) -> bytes:
-        """Write the page."""
         now = self._clock()
         texts = [text for collector in self._collectors for text in collector.text(now)]
         folded = [((family,), count) for family, count in sorted(self._folded().items()) if count]
@@ -60,8 +62,9 @@ class Page:
         return before[1]
 
     def routes(self) -> list[web.RouteDef]:
-        async def scrape(_request: web.Request) -> web.Response:
+        async def scrape(request: web.Request) -> web.Response:
             self._metrics.requests.inc()
+            self._scraped(request.remote or "")
             return web.Response(body=self.render(), headers={"Content-Type": CONTENT_TYPE})
 
         return [web.get("/metrics", scrape)]

@@ -1,10 +1,9 @@
-"""What is read once per interval: one request each, and the text that follows from the answer.
+"""What is read over and over: one request each, and the text that follows from the answer.
 
-A reading that fails leaves the text of the one before. One that takes longer than the interval is not repeated
-while it is under way.
+A reading that fails leaves the text of the one before. One that takes longer than the pause is not repeated while
+it is under way.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -27,15 +26,15 @@ class Periodic:
         name: str,
         read: Callable[[], Awaitable[str]],
         *,
-        interval: float,
+        pause: Callable[[], Awaitable[None]],
         metrics: CollectorMetrics,
         inflight: int = 1,
         clock: Clock = time.monotonic,
     ) -> None:
-        """`read` returns the families as text."""
+        """`read` returns the families as text; `pause` is over when it is time for the next reading."""
         self.name = name
         self._read = read
-        self._interval = interval
+        self._pause = pause
         self._metrics = metrics
         self._inflight = inflight
         self._clock = clock
@@ -60,10 +59,9 @@ class Periodic:
                     group.create_task(self.read())
                 else:
                     self._metrics.skipped.inc()
-                await asyncio.sleep(self._interval)
+                await self._pause()
 
     async def read(self) -> None:
-        """Read once."""
         began = self._clock()
         self._under_way += 1
         self._metrics.begin(self._under_way)

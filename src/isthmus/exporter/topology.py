@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from isthmus import names
 from isthmus.domain.exporter.catalog import NODE_NVLINK_GROUP
-from isthmus.domain.exporter.places import NOWHERE, Place, places
+from isthmus.domain.exporter.locations import UNKNOWN, Location, locations
 from isthmus.kube.client import Client
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
@@ -12,17 +12,17 @@ from isthmus.model.slurm import Node
 
 
 class Topology:
-    """The places of a cluster's nodes."""
+    """The locations of a cluster's nodes."""
 
     def __init__(self, client: Client, *, namespace: str, cluster: str) -> None:
         self._client = client
         self._namespace = namespace
         self._cluster = cluster
-        self._places: dict[str, Place] = {}
+        self._locations: dict[str, Location] = {}
         self._hooks: list[Callable[[], None]] = []
 
     def place_of(self, node: str) -> tuple[str, str]:
-        return self._places.get(node, NOWHERE)
+        return self._locations.get(node, UNKNOWN)
 
     def on_change(self, hook: Callable[[], None]) -> None:
         """Call this when a node is found in another place."""
@@ -33,9 +33,9 @@ class Topology:
         of_cluster = f"{names.CLUSTER_LABEL}={self._cluster}"
         workers = (await self._client.list(PODS, namespace=self._namespace, labels=of_cluster)).items
         grouped = (await self._client.list(NODES, labels=names.NVLINK_GROUP_LABEL)).items
-        found = places(workers, grouped)
-        if found != self._places:
-            self._places = found
+        found = locations(workers, grouped)
+        if found != self._locations:
+            self._locations = found
             for hook in self._hooks:
                 hook()
         rows = [

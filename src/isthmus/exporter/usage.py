@@ -67,19 +67,19 @@ def mark_counted(connection: sqlite3.Connection, runs: Iterable[JobRun]) -> None
 
 
 def merge(connection: sqlite3.Connection, runs: Iterable[JobRun]) -> None:
-    """Write what the accounts tell of runs."""
+    """Write the data of accounting about runs."""
     connection.executemany(_MERGE, map(msgspec.structs.astuple, runs))
 
 
 def uncounted(connection: sqlite3.Connection) -> list[tuple[JobRun, bool]]:
-    """Read the runs that only the accounts told of, and whether there is a later one of the same job."""
+    """Read the runs that only accounting knows, and whether there is a later one of the same job."""
     later = "EXISTS (SELECT 1 FROM runs AS other WHERE other.job_id = runs.job_id AND other.submit > runs.submit)"
     rows = connection.execute(f"SELECT {_columns(_FIELDS)}, {later} FROM runs WHERE counted = 0")  # noqa: S608 - own names
     return [(JobRun(**dict(zip(_FIELDS, row, strict=False))), bool(row[-1])) for row in rows]
 
 
 def oldest_untold(connection: sqlite3.Connection, *, now: float) -> float | None:
-    """Tell when the oldest run ended of which slurmdbd has not told what it used."""
+    """When the oldest run ended whose usage slurmdbd has not reported."""
     row = connection.execute(
         'SELECT min("end") FROM runs WHERE cpu_seconds IS NULL AND start > 0 AND "end" > ?', [now - _UNTOLD_FOR]
     )
@@ -100,7 +100,7 @@ def prune(connection: sqlite3.Connection, *, before: float, max_bytes: int) -> i
 
 
 def _size(connection: sqlite3.Connection) -> int:
-    """Tell how many bytes are in use: a file does not shrink by itself."""
+    """How many bytes are in use: a file does not shrink by itself."""
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )

@@ -26,7 +26,6 @@ class UserNames:
         """A job of each user without a name."""
 
     def named(self, job: Job) -> Job:
-        """Give a job the name of its user."""
         if job.user_id is None:
             return job
         by_id = str(job.user_id)

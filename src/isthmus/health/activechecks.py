@@ -10,7 +10,7 @@ import msgspec
 
 from isthmus import names
 from isthmus.clock import utc_now
-from isthmus.domain.health.activechecks import gate, manifests
+from isthmus.domain.health.activechecks import manifests
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import Trouble
 from isthmus.errors import Terminal, Wait
@@ -79,7 +79,7 @@ class ActiveCheckSync:
             return
         if not self._caches.in_touch:
             raise Wait("Kubernetes does not answer", after=_REQUEUE_S)
-        closed = self._closed(check)
+        closed = self._caches.closed(check)
         trouble, failure = await refusals.attempt(self._make(check, closed))
         started = conditions.holds(check.status.conditions, FIRST_RUN)
         if not (started or closed or trouble.wrong or trouble.missing) and check.spec.run_after_creation:
@@ -87,17 +87,6 @@ class ActiveCheckSync:
         await self._report(check, trouble, closed, started=started)
         if failure:
             raise failure
-
-    def _closed(self, check: ActiveCheck) -> str:
-        """Why no run may start now."""
-        namespace = check.metadata.namespace
-        cluster = Key(namespace, check.spec.slurm_cluster_ref_name)
-        return gate.closed(
-            check,
-            cluster=self._world.clusters.get(cluster),
-            controller=self._world.controllers.get(cluster),
-            find=lambda name: self._caches.checks.get(Key(namespace, name)),
-        )
 
     async def _make(self, check: ActiveCheck, closed: str) -> Trouble:
         template = self._template(check)
@@ -151,7 +140,7 @@ class ActiveCheckSync:
 
     async def _report(self, check: ActiveCheck, trouble: Trouble, closed: str, *, started: bool) -> None:
         spec = check.spec
-        rests = "its schedule rests" if spec.suspend else f"its schedule is {spec.schedule}"
+        rests = "its schedule is suspended" if spec.suspend else f"its schedule is {spec.schedule}"
         waits = f"it does not run: {closed}" if closed else ""
         held = [*conditions.summary(wrong=trouble.wrong, missing=trouble.missing or waits, settled=rests)]
         if started:

@@ -28,7 +28,7 @@ def kernel_clock() -> float:
 def current(
     proc: Path = PROC, *, now: Callable[[], datetime] = utc_now, kernel: Callable[[], float] = kernel_clock
 ) -> Boot:
-    """Read when the machine's first process began, and what tells this boot from others."""
+    """Read when the first process of the machine started, and the identity of this boot."""
     try:
         text = (proc / "1" / "stat").read_text()
         ticks = int(text[text.rindex(")") + 2 :].split()[_STARTED])

@@ -42,7 +42,7 @@ _MORE_LOOKS: Final = 60
 """So many looks because of nodes a run may have, and one for each of its jobs."""
 
 
-class _Looks(msgspec.Struct):
+class _Polling(msgspec.Struct):
     """When a run was last looked at, and how often because of a node."""
 
     cluster: Key
@@ -53,7 +53,7 @@ class _Looks(msgspec.Struct):
 
 
 class CheckJobSync:
-    """The controller; `workers` are for the leader. `counted` is told of each result for a node."""
+    """The controller; `workers` are for the leader. `counted` is called with each result for a node."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class CheckJobSync:
         self._world = caches.operator
         self._now = tools.get("now", utc_now)
         self._clock = clock
-        self._looks: dict[Key, _Looks] = {}
+        self._looks: dict[Key, _Polling] = {}
         self._allocated: dict[tuple[Key, str], int] = {}
         self.controller: Controller[Key] = Controller(
             "checkjobs", self.reconcile, metrics=tools["metrics"], workers=_WORKERS
@@ -134,7 +134,7 @@ class CheckJobSync:
         if job.spec.suspend or check is None:
             return  # without its check, the Job is about to go with its CronJob
         cluster = Key(key.namespace, check.spec.slurm_cluster_ref_name)
-        looks = self._looks.setdefault(key, _Looks(cluster))
+        looks = self._looks.setdefault(key, _Polling(cluster))
         look = looks.due or looks.last is None or self._clock() - looks.last >= self._pause(plan_of(job))
         if look and looks.last is not None and self._clock() - looks.last < _SOONEST_S:
             look = False

@@ -3,8 +3,8 @@
 What checks found before this process began is not told again.
 """
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from isthmus.clock import utc_now
 from isthmus.domain.health.activechecks.results import CheckResult, results
@@ -14,20 +14,20 @@ from isthmus.model.activecheck import ActiveCheck
 from isthmus.model.health import HealthPolicy
 from isthmus.model.meta import Key
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 
 class CheckNotices:
-    def __init__(
-        self, notifications: Notifications, receivers: Receivers, *, now: Callable[[], datetime] = utc_now
-    ) -> None:
+    def __init__(self, notifications: Notifications, receivers: Receivers) -> None:
         self._notifications = notifications
         self._receivers = receivers
-        self._now = now
         self._began: datetime | None = None
         self._told: dict[tuple[Key, str, str], datetime] = {}
 
     def tell(self, cluster: Key, policy: HealthPolicy | None, checks: Iterable[ActiveCheck]) -> None:
-        """Tell what is new in the results of a cluster's checks."""
-        began = self._began = self._began or self._now()  # a standby begins when it leads
+        """Report what is new in the results of a cluster's checks."""
+        began = self._began = self._began or utc_now()  # a standby begins when it leads
         found = [it for check in checks for it in results(check)]
         known = {(cluster, it.check, it.node) for it in found}
         self._told = {it: at for it, at in self._told.items() if it[0] != cluster or it in known}
@@ -43,7 +43,7 @@ class CheckNotices:
             node=result.node,
             phase=result.result,
             message=f"{told}: {result.evidence}" if result.evidence else told,
-            at=self._now(),
+            at=utc_now(),
         )
         chosen = {
             name: it

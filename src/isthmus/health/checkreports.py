@@ -127,7 +127,7 @@ class CheckReports:
     async def tell_run(
         self, job: CheckJob, check: ActiveCheck, plan: Plan, *, there: Container[str] | None
     ) -> None:
-        """Tell how a run in Slurm stands; of nodes as soon as it is known, since they may have to be drained."""
+        """Report how a run in Slurm stands; of nodes as soon as it is known, since they may have to be drained."""
         counts = self._counts(job)
         verdicts = plans.verdicts(plan) if plan.each or plan.is_over else ()
 
@@ -142,7 +142,7 @@ class CheckReports:
         await self._tell(check, told)
 
     async def tell_unplanned(self, job: CheckJob, check: ActiveCheck, outcome: RunStatus) -> None:
-        """Tell of a run in Slurm without jobs."""
+        """Report of a run in Slurm without jobs."""
         if not self._counts(job):
             return
 
@@ -156,7 +156,7 @@ class CheckReports:
     async def tell_pods(
         self, job: CheckJob, check: ActiveCheck, pods: tuple[Pod, ...], verdicts: tuple[NodeVerdict, ...]
     ) -> None:
-        """Tell how a Job of Kubernetes went."""
+        """Report the result of a Kubernetes Job."""
         if not self._counts(job):
             return
         cron_job = self._caches.cron_jobs.get(check.metadata.key)

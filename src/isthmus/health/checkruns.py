@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from isthmus import names
-from isthmus.domain.health.activechecks import choice, gate, manifests, requests, scripts, status
+from isthmus.domain.health.activechecks import choice, manifests, requests, scripts, status
 from isthmus.domain.health.activechecks import plan as plans
 from isthmus.domain.health.activechecks.plan import Plan
 from isthmus.domain.health.activechecks.requests import Run
@@ -59,7 +59,7 @@ class CheckRuns:
     async def advance(self, job: CheckJob, check: ActiveCheck, *, look: bool) -> Plan | None:
         """Do the next step of a run; return its plan, or None if it has ended.
 
-        It asks Slurm how jobs stand only if it is told to `look`.
+        It reads the states of jobs from Slurm only with `look`.
         """
         plan = plan_of(job)
         if plan is None:
@@ -111,7 +111,7 @@ class CheckRuns:
     async def _begin(self, job: CheckJob, check: ActiveCheck) -> Plan | None:
         """Make the plan of a run, or end it if there is nothing to run."""
         node = tested_node(job)
-        if not node and (closed := self._closed(check)):
+        if not node and (closed := self._caches.closed(check)):
             await self._skip(job, check, closed)
             return None
         slurm = self._reached(job, check)
@@ -194,16 +194,6 @@ class CheckRuns:
         if found is None or manifests.SCRIPT_KEY not in found.data:
             raise Terminal(f"there is no ConfigMap {name} with the key {manifests.SCRIPT_KEY}", remedy="create it")
         return found.data[manifests.SCRIPT_KEY]
-
-    def _closed(self, check: ActiveCheck) -> str:
-        namespace = check.metadata.namespace
-        cluster = Key(namespace, check.spec.slurm_cluster_ref_name)
-        return gate.closed(
-            check,
-            cluster=self._world.clusters.get(cluster),
-            controller=self._world.controllers.get(cluster),
-            find=lambda name: self._caches.checks.get(Key(namespace, name)),
-        )
 
     def _reached(self, job: CheckJob, check: ActiveCheck) -> Slurm | None:
         """The Slurm of a check. Until the deadline, one that does not answer is waited for; then it is None."""

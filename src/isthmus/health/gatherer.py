@@ -1,8 +1,9 @@
 """Puts together what is known of a cluster's nodes, from caches alone: one `ClusterView` for one decision."""
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -19,6 +20,7 @@ from isthmus.domain.health.replacement import (
     permitted,
 )
 from isthmus.domain.health.view import ClusterView, NodeView, Observation, TestView
+from isthmus.domain.kube.blocks import block_of
 from isthmus.domain.operator.nodeset.drains import held_reason
 from isthmus.domain.operator.nodeset.identity import mode_of
 from isthmus.domain.operator.nodeset.view import PodView
@@ -46,6 +48,8 @@ class Memory:
     def __init__(self) -> None:
         self.wrote_slurm_at = float("-inf")
         """When we changed something in Slurm last: what was read before says nothing of it."""
+        self.restarted_at = math.inf
+        """When slurmctld was seen to be another one, until a decision has been carried out that knew it."""
         self.first = True
         """Whether this process has not carried out a decision yet."""
         self.can_reserve = True
@@ -108,26 +112,32 @@ class Gatherer:
     settings: Settings
     replacement: Replacement
     passive: PassiveTests
-    _: KW_ONLY
-    now: Callable[[], datetime] = utc_now
-    clock: Callable[[], float] = time.monotonic
     _claims: dict[str, float] = field(default_factory=dict, init=False)
 
     def look(self, cluster: Key, memory: Memory) -> ClusterView:
         """Read everything that bears on the nodes of a cluster."""
-        world, now = self.world.operator, self.now()
+        world, now = self.world.operator, utc_now()
         slurm = world.slurms.of(cluster)
         slurm_nodes: Mapping[str, SlurmNode] = slurm.nodes if slurm else {}
         healths = self.world.healths_of(cluster)
         places = {name: self._place(cluster, name, slurm_nodes.get(name)) for name in {*slurm_nodes, *healths}}
         on_machine = _by_machine(places)
         said = self._said(cluster)
+        checks = self.world.checks.by("cluster", cluster)
+        tests = {it.metadata.name for it in checks if it.spec.check_type == "slurmJob"}
         nodes = {}
         for name, (pod, machine) in places.items():
             node, health = slurm_nodes.get(name), healths.get(name)
             checked = said.get(name, _NOTHING)
             seen = observations.of_node(
-                node, machine, health=health, settings=self.settings, now=now, checks=checked.checks
+                node,
+                machine,
+                health=health,
+                settings=self.settings,
+                now=now,
+                checks=checked.checks,
+                tests=tests,
+                devices=self.world.devices_of(machine.metadata.name) if machine else (),
             )
             nodes[name] = NodeView(
                 name=name,
@@ -156,6 +166,7 @@ class Gatherer:
             and slurm.in_touch
             and as_of > memory.wrote_slurm_at
             and memory.reserved is not None,
+            slurm_forgot=as_of > memory.restarted_at,
             can_reserve=memory.can_reserve,
             rebooting=self._rebooting(),
             first=memory.first,
@@ -171,7 +182,7 @@ class Gatherer:
 
     def claim_reboot(self, machine: str) -> None:
         """Count a machine among those that reboot, from the decision on: another cluster may decide meanwhile."""
-        self._claims[machine] = self.clock() + _CLAIM_S
+        self._claims[machine] = time.monotonic() + _CLAIM_S
 
     def _said(self, cluster: Key) -> Mapping[str, Checked]:
         """What active checks say of nodes."""
@@ -238,8 +249,8 @@ class Gatherer:
         return self.passive.result(cluster, name)
 
     def _rebooting(self) -> frozenset[str]:
-        """Machines that reboot, or were told to: of all clusters, since the limit is for all of Kubernetes."""
-        now = self.clock()
+        """Machines that reboot, or will: of all clusters, since the limit is for all of Kubernetes."""
+        now = time.monotonic()
         self._claims = {machine: until for machine, until in self._claims.items() if until > now}
         told = {it.metadata.name for it in self.world.operator.kube_nodes.values() if _reboots(it)}
         climbing = {
@@ -249,18 +260,6 @@ class Gatherer:
             if it.status.steps[-1].ended is None
         }
         return frozenset(told | climbing | self._claims.keys())
-
-
-def block_of(node: SlurmNode | None, machine: Node | None) -> str:
-    """Name the topology block of a node: as Slurm has it, or as the labels of its machine say."""
-    if node is not None and node.topology:
-        return node.topology
-    if machine is None:
-        return ""
-    meta = machine.metadata
-    if told := meta.annotations.get(names.NODE_TOPOLOGY_ANNOTATION, "").strip():
-        return told
-    return next((found for label in names.BLOCK_LABELS if (found := meta.labels.get(label))), "")
 
 
 def _current(pods: Iterable[Pod]) -> Pod | None:

@@ -6,7 +6,6 @@ condition that stands there is not written again.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -55,7 +54,6 @@ class Machines:
     _: KW_ONLY
     may_replace: bool = False
     """Whether machines may be deleted in Kubernetes, so that their cloud replaces them."""
-    now: Callable[[], datetime] = utc_now
 
     async def climb(self, view: ClusterView, action: Climb) -> None:
         """Begin a rung."""
@@ -82,11 +80,11 @@ class Machines:
         if is_reboot(wanted):
             await self._require_no_jobs(wanted.machine)
         since = shown.last_transition_time if shown and shown.status == wanted.status else None
-        await self._write(machine, wanted, since or self.now())
+        await self._write(machine, wanted, since or utc_now())
 
     async def _restart(self, view: ClusterView, action: Climb) -> None:
         if action.pod is None:
-            raise Terminal(f"{action.node} has no pod that could be restarted")
+            raise Terminal(f"{action.node} has no pod to restart")
         await self._require_free(view.cluster, action.node)
         # A disruption budget that forbids it is heeded: the answer says when to ask again.
         with suppress(errors.NotFound, errors.Conflict):  # it is gone, or another one
@@ -95,7 +93,7 @@ class Machines:
 
     async def _reset(self, view: ClusterView, action: Climb) -> None:
         if action.pod is None:
-            raise Terminal(f"{action.node} has no pod in which its devices could be reset")
+            raise Terminal(f"{action.node} has no pod in which to reset its devices")
         await self._require_free(view.cluster, action.node)
         said = bytearray()
         chosen = (f"--id={','.join(action.devices)}",) if action.devices else ()
@@ -107,7 +105,7 @@ class Machines:
     async def _replace(self, view: ClusterView, action: Climb) -> None:
         if not self.may_replace:
             raise Terminal(
-                f"{action.machine} is not replaced: that is switched off",
+                f"{action.machine} is not replaced: node replacement is disabled",
                 remedy="run with --enable-node-replacement",
             )
         machine = self.world.operator.kube_nodes.get(Key("", action.machine))
@@ -153,7 +151,7 @@ class Machines:
             "reason": wanted.reason or "AsExpected",
             "message": wanted.message,
             "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "lastHeartbeatTime": self.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastHeartbeatTime": utc_now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         metadata = {"name": machine.metadata.name, "uid": machine.metadata.uid}
         body = {"metadata": metadata, "status": {"conditions": [told]}}

@@ -23,7 +23,6 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from isthmus.clock import utc_now
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.model.health import Receiver
 from isthmus.model.meta import Key
@@ -50,7 +49,7 @@ Addressed = Mapping[str, tuple[Receiver, Address]]
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told of a node."""
+    """A notification about a node."""
 
     cluster: Key
     node: str
@@ -82,19 +81,17 @@ class Notifications:
         self,
         *,
         counter: Counter | None = None,
-        now: Callable[[], datetime] = utc_now,
         first_pause: float = _FIRST_PAUSE_S,
     ) -> None:
         self._counter = counter
-        self._now = now
         self._first_pause = first_pause
         self._waiting: asyncio.Queue[_Delivery | None] = asyncio.Queue(_MAX_WAITING)
         self._told: OrderedDict[tuple[Key, str, str], str] = OrderedDict()
 
     def put(self, notice: Notice, receivers: Addressed, *, always: bool = False) -> None:
-        """Tell those receivers that want this phase.
+        """Notify those receivers that want this phase.
 
-        `always` is for what a receiver was chosen for by name: it is told, and its phases do not matter.
+        `always` is for receivers that are named explicitly: they are notified of every phase.
         """
         for receiver, address in receivers.values():
             identity = (notice.cluster, notice.node, receiver.name)

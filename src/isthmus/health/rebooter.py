@@ -9,7 +9,6 @@ import ctypes
 import os
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -79,7 +78,6 @@ class Rebooter:
         method: EvictionMethod = "evict",
         ignore_protection: bool = False,
         recheck: float = reboots.SLOW,
-        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client = client
         self._key = Key("", node)
@@ -90,7 +88,6 @@ class Rebooter:
         self._method: EvictionMethod = method
         self._ignore_protection = ignore_protection
         self._recheck = recheck
-        self._now = now
         self._written: Node | None = None
         self.nodes: Informer[Node] = Informer(client, NODES, fields=f"metadata.name={node}")
         self.pods: Informer[Pod] = Informer(client, PODS, fields=f"spec.nodeName={node}")
@@ -122,7 +119,7 @@ class Rebooter:
                     return
                 case _:
                     node = await self._act(node, step)
-        raise Retry(f"Node {key.name} does not settle")
+        raise Retry(f"Node {key.name} keeps changing")
 
     def _newest(self) -> Node | None:
         """Return the Node as it is; the cache may not have heard of our last write yet."""
@@ -141,7 +138,7 @@ class Rebooter:
                 node=node,
                 pods=tuple(pods),
                 boot=self._boot(),
-                now=self._now(),
+                now=utc_now(),
                 lock=lock,
                 method=self._method,
                 ignore_protection=self._ignore_protection,
@@ -177,7 +174,7 @@ class Rebooter:
         return self._written
 
     async def _set_condition(self, node: Node, step: SetCondition) -> Node:
-        moment = self._now().replace(microsecond=0)
+        moment = utc_now().replace(microsecond=0)
         there = condition(node.status.conditions, step.type)
         same = there is not None and there.status == step.status
         written = {

@@ -70,7 +70,7 @@ class RebootLock:
                 spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
                 await self._write(lease, spec)
                 return
-        raise Retry("other machines took the lock of reboots")
+        raise Retry("other machines hold the reboot lock")
 
     async def release(self) -> None:
         for key in self._keys:

@@ -16,7 +16,6 @@ class Receivers:
     wake: Callable[[Key], None]
 
     def of(self, policy: HealthPolicy | None, cluster: Key) -> Addressed:
-        """Find the receivers of a policy."""
         if policy is None:
             return {}
         namespace = policy.metadata.namespace

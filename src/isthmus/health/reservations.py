@@ -72,14 +72,14 @@ class CommandReservations:
     async def save(self, request: ReservationRequest, *, new: bool) -> None:
         code, said = await self._run((*_SCONTROL, *words(request, new=new)))
         if code:
-            raise Refused(f"scontrol does not save the reservation {request.name}: {_line(said)}")
+            raise Refused(f"scontrol cannot save reservation {request.name}: {_line(said)}")
 
     async def delete(self, name: str) -> None:
         if name not in {it.name for it in await self._client.reservations()}:
             return
         code, said = await self._run((*_SCONTROL, "delete", f"ReservationName={name}"))
         if code and name in {it.name for it in await self._client.reservations()}:
-            raise Retry(f"scontrol does not delete the reservation {name}: {_line(said)}")
+            raise Retry(f"scontrol cannot delete reservation {name}: {_line(said)}")
 
 
 async def reservations(client: Client, run: Run) -> Reservations:
@@ -128,4 +128,4 @@ def in_workers(world: HealthWorld, execute: Execute, cluster: Key) -> Run:
 
 
 def _line(said: str) -> str:
-    return " ".join(said.split())[:_MAX_CHARS] or "it does not say why"
+    return " ".join(said.split())[:_MAX_CHARS] or "no reason given"

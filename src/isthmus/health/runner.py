@@ -3,17 +3,21 @@
     in Kubernetes   records here, pods and machines by `machines`, Jobs by `nodetests`
     in Slurm        `slurm_actions`
 
+Repairs and tests of different nodes go on side by side, and what is left of them after a while is decided anew: a
+hundred repairs do not hold up the drain of a node that is found meanwhile.
+
 What fails for one node is not continued for it, and the others go on; in the end the most urgent error is raised,
 and the cluster is looked at again. Without Slurm, its actions fail, and nothing that follows them is done.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
-from typing import Any, Final
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, Literal
 
 import msgspec
 import structlog
@@ -59,6 +63,10 @@ log = structlog.get_logger()
 _AT_ONCE: Final = 16
 """Records that are written at a time."""
 
+_NODES_AT_ONCE: Final = 8
+_NODES_S: Final = 2.0
+"""So many nodes are repaired and tested at a time, and for so many seconds none is begun with after the first."""
+
 _SLURM_TIMEOUT_S: Final = 20.0
 _SLURM_AGAIN_S: Final = 2.0
 _REQUEUE_AGAIN_S: Final = 60.0
@@ -98,8 +106,6 @@ class Batch:
 
 @dataclass(eq=False)
 class ActionRunner:
-    """Carries out actions."""
-
     world: HealthWorld
     machines: Machines
     tests: NodeTests
@@ -107,32 +113,45 @@ class ActionRunner:
     notifications: Notifications
     recorder: Recorder
     metrics: HealthMetrics
-    _: KW_ONLY
-    now: Callable[[], datetime] = utc_now
-    clock: Callable[[], float] = time.monotonic
 
     async def run(self, batch: Batch, actions: Iterable[Action]) -> None:
         """Carry out all of a decision, as far as it goes."""
-        for alike in _runs(actions):
-            if isinstance(alike[0], Record):
-                await self._all(batch, alike)
-                continue
-            for action in alike:
-                await self._one(batch, action)
+        for how, some in groupby(actions, _how):
+            alike = list(some)
+            if how == "records":
+                await self._side_by_side(batch, [[it] for it in alike], at_once=_AT_ONCE)
+            elif how == "nodes":
+                await self._nodes(batch, alike)
+            else:
+                for action in alike:
+                    await self._one(batch, action)
         if batch.failed:
             decisive = most_urgent(BaseExceptionGroup("actions", list(batch.failed.values())))
             raise decisive
 
-    async def _all(self, batch: Batch, actions: Iterable[Action]) -> None:
-        gate = asyncio.Semaphore(_AT_ONCE)
+    async def _nodes(self, batch: Batch, actions: Iterable[Action]) -> None:
+        """Carry out what is done to single nodes and machines, for each in its order."""
+        chains: dict[str, list[Action]] = {}
+        for action in actions:
+            chains.setdefault(next(iter(nodes_of(action)), ""), []).append(action)
+        await self._side_by_side(batch, chains.values(), at_once=_NODES_AT_ONCE, seconds=_NODES_S)
 
-        async def one(action: Action) -> None:
+    async def _side_by_side(
+        self, batch: Batch, chains: Iterable[list[Action]], *, at_once: int, seconds: float = math.inf
+    ) -> None:
+        gate, until = asyncio.Semaphore(at_once), time.monotonic() + seconds
+
+        async def carry_out(chain: list[Action]) -> None:
             async with gate:
-                await self._one(batch, action)
+                if time.monotonic() >= until:
+                    later = Wait("others came first", after=0.0)
+                    batch.failed |= dict.fromkeys((it for action in chain for it in nodes_of(action)), later)
+                for action in chain:
+                    await self._one(batch, action)
 
         async with TaskGroup() as group:
-            for action in actions:
-                group.create_task(one(action))
+            for chain in chains:
+                group.create_task(carry_out(chain))
 
     async def _one(self, batch: Batch, action: Action) -> None:
         """Carry out one action, for the nodes for which nothing has failed yet."""
@@ -152,7 +171,6 @@ class ActionRunner:
             batch.failed |= dict.fromkeys(nodes_of(left) or (type(left).__name__,), error)
 
     async def carry_out(self, batch: Batch, action: Action) -> None:
-        """Carry out one action."""
         match action:
             case Record(node, status):
                 await self._record(batch, node, status)
@@ -244,11 +262,11 @@ class ActionRunner:
             batch.slurm_trouble = error
             raise
         finally:
-            batch.memory.wrote_slurm_at = self.clock()
+            batch.memory.wrote_slurm_at = time.monotonic()
             batch.slurm.hurry()
 
     async def _requeue(self, batch: Batch, slurm: SlurmActions, node: str, why: str) -> None:
-        now, asked = self.clock(), batch.memory.requeued
+        now, asked = time.monotonic(), batch.memory.requeued
         if now - asked.get(node, float("-inf")) < _REQUEUE_AGAIN_S:
             return
         asked[node] = now
@@ -271,7 +289,7 @@ class ActionRunner:
             phase=action.phase,
             message=action.message,
             machine=batch.status(action.node).machine,
-            at=self.now(),
+            at=utc_now(),
         )
         self.notifications.put(notice, self.receivers.of(batch.policy, batch.cluster))
 
@@ -292,6 +310,18 @@ def nodes_of(action: Action) -> tuple[str, ...]:
             return (action.node,)
 
 
+def _how(action: Action) -> Literal["records", "nodes", "alone"]:
+    match action:
+        case Record():
+            return "records"
+        case Climb() | Reserve() | Unreserve() | RunTest() | Requeue() | Comment() | SetCondition():
+            return "nodes"
+        case Release(nodes) if len(nodes) == 1:
+            return "nodes"
+        case _:
+            return "alone"
+
+
 def _without(action: Action, failed: Iterable[str]) -> Action | None:
     """Take nodes out of an action; None if none is left."""
     gone = set(failed)
@@ -302,13 +332,3 @@ def _without(action: Action, failed: Iterable[str]) -> Action | None:
     if isinstance(action, Drain | Release) and left != nodes:
         return msgspec.structs.replace(action, nodes=left)
     return action
-
-
-def _runs(actions: Iterable[Action]) -> list[list[Action]]:
-    """Put neighbours of one kind together."""
-    runs: list[list[Action]] = []
-    for action in actions:
-        if not runs or type(runs[-1][0]) is not type(action):
-            runs.append([])
-        runs[-1].append(action)
-    return runs

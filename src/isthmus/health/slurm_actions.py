@@ -6,7 +6,7 @@ decision, the node is left alone: the change wakes the loop, and it is decided a
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -36,12 +36,9 @@ _CLOCK_SKEW_S: Final = 60
 class SlurmActions:
     """Carries out actions in one Slurm, for one decision; `seen` are the nodes as the decision saw them."""
 
-    def __init__(
-        self, client: Client, seen: Mapping[str, Node | None], run: Run, *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, client: Client, seen: Mapping[str, Node | None], run: Run) -> None:
         self._client = client
         self._run = run
-        self._now = now
         self._seen = seen
         self._ours: set[str] = set()
         """Nodes that we have changed since."""
@@ -99,7 +96,7 @@ class SlurmActions:
             if found:
                 await self._update((node,), NodeChange(state=("DOWN",), reason=found[node].reason))
             return f"requeued {len(jobs)} jobs"
-        return "its jobs cannot be requeued, and go on"
+        return "its jobs cannot be requeued and keep running"
 
     async def _requeue(self, job: int) -> bool:
         try:
@@ -117,7 +114,7 @@ class SlurmActions:
                 users=tuple(dict.fromkeys((*_USERS, *allowed))),
                 flags=("MAINT", "IGNORE_JOBS"),
                 # A little in the past, so that it holds at once though Slurm's clock may be behind ours.
-                start_time=Number.of(int(self._now()) - _CLOCK_SKEW_S),
+                start_time=Number.of(int(time.time()) - _CLOCK_SKEW_S),
                 duration=_INFINITE,
             )
 
@@ -133,8 +130,7 @@ class SlurmActions:
 
     async def _unchanged(self, nodes: Sequence[str]) -> dict[str, Node]:
         """Ask Slurm once more; keep nodes that are as the decision saw them, or as we have made them since."""
-        listing = await self._client.nodes()
-        now = {it.name: it for it in listing.nodes} if listing else {}
+        now = await self._now(nodes)
         kept: dict[str, Node] = {}
         for name in nodes:
             node, seen = now.get(name), self._seen.get(name)
@@ -145,6 +141,14 @@ class SlurmActions:
             else:
                 log.info("node changed in Slurm since the decision", node=name, reason=node.reason)
         return kept
+
+    async def _now(self, nodes: Sequence[str]) -> dict[str, Node]:
+        if len(nodes) == 1:
+            with suppress(NotFound):
+                return {nodes[0]: await self._client.node(nodes[0])}
+            return {}
+        listing = await self._client.nodes()
+        return {it.name: it for it in listing.nodes} if listing else {}
 
     async def _update(self, nodes: Sequence[str], change: NodeChange) -> None:
         for start in range(0, len(nodes), _MAX_NODES_PER_REQUEST):

@@ -165,7 +165,7 @@ class SlurmRuns:
         *,
         now: int,
     ) -> dict[int, End]:
-        """Read the records of jobs of which the state does not tell enough."""
+        """Read the records of jobs whose state is not enough."""
         ends: dict[int, End] = {}
         read = unclear[:_MAX_DETAILS]
         there = {it.job_id: it for it in await slurm.client.details(read)}

@@ -8,15 +8,13 @@ Nothing is written while nothing changes. While Kubernetes or a Slurm does not a
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from typing import Final
 
 import structlog
 
-from isthmus.clock import utc_now
 from isthmus.domain.health import decision, policies
 from isthmus.domain.health.actions import Action
 from isthmus.domain.health.observations import Settings
@@ -78,12 +76,9 @@ class HealthSync:
         notifications: Notifications,
         metrics: Metrics,
         health_metrics: HealthMetrics,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
         execute: Execute | None = None,
     ) -> None:
         self._world = world
-        self._clock = clock
         self._reporter = reporter
         self._metrics = health_metrics
         self._memories: dict[Key, Memory] = {}
@@ -93,21 +88,20 @@ class HealthSync:
         )
         waker = Waker(world, self.controller.queue.add)
         self._wake = waker.wake
+        world.operator.slurms.on_restart(self._slurm_restarted)
         self._execute = execute = execute or in_pods(world.kube)
         self._passive = PassiveTests(execute, self._tested)
-        self._gatherer = Gatherer(world, settings, replacement, self._passive, now=now, clock=clock)
+        self._gatherer = Gatherer(world, settings, replacement, self._passive)
         receivers = Receivers(world.operator.references, waker.wake)
-        self._notices = CheckNotices(notifications, receivers, now=now)
+        self._notices = CheckNotices(notifications, receivers)
         self.runner = ActionRunner(
             world,
-            Machines(world, execute, may_replace=replacement.allowed, now=now),
+            Machines(world, execute, may_replace=replacement.allowed),
             NodeTests(world, self._passive),
             receivers,
             notifications,
             recorder,
             health_metrics,
-            now=now,
-            clock=clock,
         )
 
     @property
@@ -126,6 +120,7 @@ class HealthSync:
         memory = self._memories.setdefault(cluster, Memory())
         slurm = self._world.operator.slurms.of(cluster)
         await self._learn(cluster, slurm, memory)
+        restarted_at = memory.restarted_at
         view = self._gatherer.look(cluster, memory)
         actions = decision.decide(view)
         self._claim(actions)
@@ -137,6 +132,8 @@ class HealthSync:
         try:
             await self.runner.run(batch, actions)
             memory.first = False
+            if view.slurm_forgot and memory.restarted_at == restarted_at:
+                memory.restarted_at = math.inf
         finally:
             self._look_again(view, slurm, memory)
         await self._report(view)
@@ -177,6 +174,11 @@ class HealthSync:
         if any(it.status.phase in _UNDER_WAY for it in records):
             return min(_MAX_PAUSE_S, _PAUSE_S + _PAUSE_PER_NODE_S * len(view.nodes))
         return _SELDOM_S
+
+    def _slurm_restarted(self, cluster: Key) -> None:
+        if cluster in self._memories:
+            self._memories[cluster].restarted_at = time.monotonic()
+            self._wake(cluster)
 
     def _tested(self, test: PassiveTest, result: TestView) -> None:
         if result.result != "running":

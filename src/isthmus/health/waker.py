@@ -10,6 +10,7 @@ from isthmus import names
 from isthmus.domain.operator.nodeset.drains import is_shut
 from isthmus.health.world import HealthWorld
 from isthmus.model.activecheck import ActiveCheck
+from isthmus.model.dra import ResourceSlice
 from isthmus.model.health import HealthPolicy, NodeHealth
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
@@ -45,6 +46,7 @@ class Waker:
         world.policies.on_change(self._policy_changed)
         world.checks.on_change(self._check_changed)
         world.check_jobs.on_change(self._job_changed)
+        world.slices.on_change(self._slice_changed)
 
     def wake(self, cluster: Key) -> None:
         """Look at a cluster soon."""
@@ -66,14 +68,23 @@ class Waker:
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and _node_facts(old) == _node_facts(new):
             return  # a heartbeat
+        self._machine_changed(key.name, *(it.metadata.labels.get(names.NODE_NAME_LABEL) for it in (old, new) if it))
+
+    def _slice_changed(self, _: Key, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        if _taints(old) == _taints(new):
+            return
+        for machine in {it.spec.node_name for it in (old, new) if it}:
+            node = self._world.operator.kube_nodes.get(Key("", machine))
+            self._machine_changed(machine, node.metadata.labels.get(names.NODE_NAME_LABEL) if node else None)
+
+    def _machine_changed(self, machine: str, *named: str | None) -> None:
+        """Wake the clusters whose nodes are on a machine, or are `named` as it is in Slurm."""
         operator = self._world.operator
-        clusters = {_cluster(it) for it in operator.pods.by("node", key.name)}
-        for node in (old, new):
-            name = (node.metadata.labels.get(names.NODE_NAME_LABEL) if node else "") or key.name
-            for cluster in operator.controllers:
-                slurm = operator.slurms.of(cluster)
-                if slurm is not None and name in slurm.nodes:
-                    clusters.add(cluster)
+        clusters = {_cluster(it) for it in operator.pods.by("node", machine)}
+        for cluster in operator.controllers:
+            slurm = operator.slurms.of(cluster)
+            if slurm is not None and any((name or machine) in slurm.nodes for name in named):
+                clusters.add(cluster)
         for found in clusters:
             if found is not None:
                 self.wake(found)
@@ -152,6 +163,10 @@ def _node_facts(node: Node) -> tuple[object, ...]:
         node.spec,
         tuple((it.type, it.status, it.reason, it.message) for it in node.status.conditions),
     )
+
+
+def _taints(slice_: ResourceSlice | None) -> list[tuple[object, ...]]:
+    return [(it.name, it.taints) for it in slice_.spec.devices if it.taints] if slice_ else []
 
 
 def _slurm_facts(node: SlurmNode, *, full: bool) -> tuple[object, ...]:

@@ -1,67 +1,53 @@
 """What the health loop knows: caches that it shares with the operator, and health records, policies and checks.
 
     operator.world   clusters, NodeSets, worker pods, machines, each cluster's Slurm; no Secret that nobody names
-    here             NodeHealths, HealthPolicies, ActiveChecks and the Jobs that run them
+    here             NodeHealths, HealthPolicies, ActiveChecks and the Jobs that run them, devices of drivers (DRA)
 
 A cluster is known by the key of its Controller, here as in `slurms`.
 """
 
 import hashlib
 import re
-from collections.abc import Hashable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from isthmus import names
-from isthmus.kube.client import Client
-from isthmus.kube.informer import Informer
-from isthmus.kube.store import Index, Store
+from isthmus.health.caches import MoreCaches
 from isthmus.model.activecheck import ACTIVE_CHECKS, ActiveCheck
-from isthmus.model.base import Kind
+from isthmus.model.dra import RESOURCE_SLICES, Device, ResourceSlice
 from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS, HealthPolicy, NodeHealth
-from isthmus.model.meta import HasMeta, Key
+from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.workload import OWN_JOBS, OwnJob
-from isthmus.operator.world import ClusterCaches
+from isthmus.operator.world import CacheManager, ClusterCaches
 
-T = TypeVar("T", bound=HasMeta)
+if TYPE_CHECKING:
+    from isthmus.kube.store import Store
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 _MAX_NAME_CHARS: Final = 253
 
 
-class _Manager(Protocol):
-    def cache(self, name: str, cache: Any) -> None: ...
-
-
-class HealthWorld:
+class HealthWorld(MoreCaches):
     """The caches of the health loop, of one namespace or of all."""
 
     def __init__(self, operator: ClusterCaches) -> None:
-        self.operator = operator
-        self._informers: dict[str, Informer[Any]] = {}
+        super().__init__(operator, owner="health")
         self.healths: Store[NodeHealth] = self._follow(NODE_HEALTHS, indexes={"cluster": _cluster_of})
         self.policies: Store[HealthPolicy] = self._follow(HEALTH_POLICIES)
         self.checks: Store[ActiveCheck] = self._follow(ACTIVE_CHECKS, indexes={"cluster": _cluster_of_check})
         self.check_jobs: Store[OwnJob] = self._follow(OWN_JOBS, labels=names.CHECK_LABEL)
+        self.slices: Store[ResourceSlice] = self._follow(
+            RESOURCE_SLICES, indexes={"machine": _machine_of}, optional=True
+        )
         self._written: dict[Key, NodeHealth] = {}
         self._named: dict[str, set[str]] = {}
         operator.kube_nodes.on_change(self._node_changed)
 
-    @property
-    def kube(self) -> Client:
-        return self.operator.kube
-
-    @property
-    def in_touch(self) -> bool:
-        """Whether Kubernetes answers: only then does "not there" mean that it is gone."""
-        return self.operator.in_touch and all(it.contact.in_touch for it in self._informers.values())
-
-    def register(self, manager: _Manager) -> None:
+    def register(self, manager: CacheManager) -> None:
         """Let a manager keep all caches up to date, also the operator's."""
         self.operator.register(manager)
-        within = f" in {self.operator.namespace}" if self.operator.namespace else ""
-        for name, informer in self._informers.items():
-            manager.cache(f"{name}{within}", informer)
+        super().register(manager)
 
     # Health records, as of our own last writes
 
@@ -80,11 +66,14 @@ class HealthWorld:
         return found
 
     def knows(self, cluster: Key, node: str) -> bool:
-        """Whether there is a health record of a node."""
         key = Key(cluster.namespace, record_name(cluster.name, node))
         return key in self.healths or key in self._written
 
     # Machines
+
+    def devices_of(self, machine: str) -> Iterator[Device]:
+        """The devices that drivers publish of a machine."""
+        return (device for it in self.slices.by("machine", machine) for device in it.spec.devices)
 
     def external_machine(self, slurm_node: str) -> Node | None:
         """Find the Kubernetes node of an external node: that which carries its name in Slurm, or has it."""
@@ -107,11 +96,6 @@ class HealthWorld:
         if now:
             self._named.setdefault(now, set()).add(key.name)
 
-    def _follow(self, kind: Kind[T], *, labels: str = "", indexes: dict[str, Index[Any]] | None = None) -> Store[T]:
-        informer = Informer(self.kube, kind, indexes=indexes, namespace=self.operator.namespace, labels=labels)
-        self._informers[f"{kind.plural} of health"] = informer
-        return informer.store
-
 
 def record_name(cluster: str, node: str) -> str:
     """Name the health record of a node. Slurm allows names that Kubernetes does not; such a one gets a hash."""
@@ -129,6 +113,10 @@ def _cluster_of(health: NodeHealth) -> tuple[Hashable, ...]:
 
 def _cluster_of_check(check: ActiveCheck) -> tuple[Hashable, ...]:
     return (Key(check.metadata.namespace, check.spec.slurm_cluster_ref_name),)
+
+
+def _machine_of(slice_: ResourceSlice) -> tuple[Hashable, ...]:
+    return (slice_.spec.node_name,) if slice_.spec.node_name else ()
 
 
 def _carried_name(node: Node) -> str:

@@ -131,8 +131,8 @@ class AccountingSync(KindSync[Accounting]):
         meta, world = accounting.metadata, self._world
         for name in (partnames.accounting(meta.name), partnames.database(meta.name)):
             key = Key(meta.namespace, name)
-            await self._applier.remove(STATEFULSETS, key, there=world.statefulsets)
-            await self._applier.remove(SERVICES, key, there=world.services)
+            await self._applier.remove(STATEFULSETS, key, there=world.statefulsets, owner=accounting)
+            await self._applier.remove(SERVICES, key, there=world.services, owner=accounting)
 
     # Gathering
 

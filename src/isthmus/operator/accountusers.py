@@ -6,20 +6,19 @@ each change of the users, and when Slurm is reached again.
 
 from typing import Final
 
-import structlog
-
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.associations import ACCOUNT, missing
-from isthmus.errors import Wait
+from isthmus.errors import Terminal, Wait
 from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Key
 from isthmus.model.slinky import CONTROLLERS
+from isthmus.model.slinky import Controller as ControllerPart
+from isthmus.operator.refusals import AGAIN_S
+from isthmus.operator.slurms import Slurm
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
-
-log = structlog.get_logger()
 
 _WORKERS: Final = 2
 _NOT_REGISTERED: Final = 2.0
@@ -52,6 +51,15 @@ class AccountUsers:
         users = frozenset(user.name for user in controller.spec.users)
         if not users or self._done.get(key) == (users, slurm):
             return
+        try:
+            await self._add(controller, slurm, users)
+        except Terminal as error:
+            note = f"slurmdbd does not take the users of this cluster, whose jobs may be refused: {error.line}"
+            self._recorder.event(CONTROLLERS, controller, "UsersNotAdded", note, warning=True, action="Reconcile")
+            raise Wait(error.what, after=AGAIN_S) from error
+        self._done[key] = (users, slurm)
+
+    async def _add(self, controller: ControllerPart, slurm: Slurm, users: frozenset[str]) -> None:
         cluster = partnames.cluster_name(controller)
         if cluster not in {it.name for it in await slurm.accounting.clusters()}:
             raise Wait(f"slurmctld has not registered cluster {cluster} in slurmdbd yet", after=_NOT_REGISTERED)
@@ -65,7 +73,6 @@ class AccountUsers:
             added = f"{', '.join(lacking.users[:10])}{' …' if len(lacking.users) > 10 else ''}"  # noqa: PLR2004
             note = f"added to account {ACCOUNT}: {added}"
             self._recorder.event(CONTROLLERS, controller, "UsersAdded", note, action="Reconcile")
-        self._done[key] = (users, slurm)
 
     def _slurm_changed(self, controller: Key, node: str | None) -> None:
         if node is None:

@@ -136,10 +136,12 @@ class Applier:
             return False
         return True
 
-    async def remove(self, kind: Kind[T], key: Key, *, there: Store[T]) -> bool:
-        """Delete an object if it exists; return whether there was one."""
+    async def remove(self, kind: Kind[T], key: Key, *, there: Store[T], owner: HasMeta) -> bool:
+        """Delete an object if it exists and belongs to `owner`; return whether there was one."""
         found = there.get(key)
         if found is None or found.metadata.deletion_timestamp is not None:
+            return False
+        if all(it.uid != owner.metadata.uid for it in found.metadata.owner_references):
             return False
         self._applied.pop((kind, key), None)
         with suppress(NotFound):
@@ -148,7 +150,7 @@ class Applier:
 
 
 def _version(found: HasMeta | None) -> str:
-    """What shows that others changed an object; a status does not count where it can be told apart."""
+    """What shows that others changed an object; a status does not count if it can be distinguished."""
     if found is None:
         return ""
     meta = found.metadata

@@ -9,7 +9,7 @@ from isthmus.model.objects import Service
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.model.slinky import RestApi
 from isthmus.operator.slurms import Address, urls, why_unreachable
-from isthmus.operator.world import ClusterCaches
+from isthmus.operator.world import ClusterCaches, cluster_ip
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
@@ -39,6 +39,7 @@ class SlurmReach:
         controller = self._world.controllers.get(key)
         if controller is None:
             self._world.slurms.follow(key, None, why_not="its Controller does not exist")
+            self._world.references.release(Asker(self.controller.queue.add, key))
             return
         restapis = {it.metadata.key: it for it in self._restapis(key)}
         addresses = {name: address for name in restapis if (address := self._address(name))}
@@ -61,7 +62,7 @@ class SlurmReach:
 
     def _address(self, restapi: Key) -> str | None:
         service = self._world.services.get(Key(restapi.namespace, partnames.restapi(restapi.name)))
-        return self._world.rest_address(service) if service else None
+        return cluster_ip(service) if service else None
 
     def _key_of_tokens(self, controller: ControllerPart) -> bytes:
         reference = controller.spec.jwt_key
@@ -86,7 +87,8 @@ class SlurmReach:
     def _service_changed(self, key: Key, old: Service | None, new: Service | None) -> None:
         found: HasMeta | None = new or old
         if found and found.metadata.labels.get(names.COMPONENT_LABEL) == "restapi":
-            restapi = self._world.restapis.get(Key(key.namespace, found.metadata.labels[names.INSTANCE_LABEL]))
+            name = found.metadata.labels.get(names.INSTANCE_LABEL, "")
+            restapi = self._world.restapis.get(Key(key.namespace, name))
             owner = self._world.controller_key(restapi) if restapi else None
             if owner:
                 self.controller.queue.add(owner)

@@ -62,26 +62,26 @@ _CONTROLLER = (
 _ACCOUNTING = (_READY, _AGE, _WHY)
 _RESTAPI = (
     Column("Desired", ".spec.replicas", type="integer", description="Desired number"),
-    Column("Ready", ".status.readyReplicas", type="integer", description="Number that answer"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="Replicas that answer"),
     _AGE,
     _WHY,
 )
 _LOGINSET = (
     Column("Desired", ".spec.replicas", type="integer", description="Desired number"),
     Column("Replicas", ".status.replicas", type="integer", description="Current number"),
-    Column("Ready", ".status.readyReplicas", type="integer", description="Number that accept logins"),
+    Column("Ready", ".status.readyReplicas", type="integer", description="Login nodes that accept logins"),
     _AGE,
     _WHY,
 )
 _NODESET = (
     Column("Desired", ".status.desired", type="integer", description="Desired number"),
     Column("Replicas", ".status.replicas", type="integer", description="Current number"),
-    Column("Updated", ".status.updatedReplicas", type="integer", description="Number that match the specification"),
+    Column("Updated", ".status.updatedReplicas", type="integer", description="Nodes that match the specification"),
     Column("Ready", ".status.readyReplicas", type="integer", description="Number registered in Slurm"),
     Column("Idle", ".status.slurmIdle", type="integer", description="Number without jobs"),
     Column("Allocated", ".status.slurmAllocated", type="integer", description="Number with jobs"),
-    Column("Drain", ".status.slurmDrain", type="integer", description="Number that accept no new jobs"),
-    Column("Down", ".status.slurmDown", type="integer", description="Number that are down in Slurm", priority=1),
+    Column("Drain", ".status.slurmDrain", type="integer", description="Nodes that accept no new jobs"),
+    Column("Down", ".status.slurmDown", type="integer", description="Nodes that are down in Slurm", priority=1),
     _AGE,
     _WHY,
 )
@@ -139,7 +139,7 @@ _NODE_HEALTH = (
     Column("Since", ".status.since", type="date", description="Time in this phase"),
     _AGE,
     Column("Machine", ".status.machine", description="Kubernetes node", priority=1),
-    Column("Message", ".status.message", description="Why, and what comes next", priority=1),
+    Column("Message", ".status.message", description="Reason, and next step", priority=1),
 )
 _HEALTH_POLICY = (
     Column("Cluster", ".spec.slurmClusterRefName", description="The cluster that it is for; all if empty"),
@@ -207,10 +207,10 @@ def converted() -> list[str]:
     return [f"{kind.plural}.{kind.group}" for kind in (slinky.LOGINSETS, slinky.NODESETS)]
 
 
-async def install(client: Client, *, conversion: Conversion | None = None) -> None:
+async def install(client: Client) -> None:
     """Have the API server serve all kinds, and wait until it does."""
     async with asyncio.TaskGroup() as together:
-        for manifest in definitions(conversion=conversion):
+        for manifest in definitions():
             together.create_task(crd.install(client, manifest, manager=names.FIELD_MANAGER))
 
 

@@ -7,8 +7,7 @@ Files are written by sconfigcontroller, which knows nothing of Slurm.
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 import structlog
@@ -21,17 +20,14 @@ from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.domain.operator.nodeset import identity
 from isthmus.domain.operator.slurmfiles import delivery
 from isthmus.errors import IsthmusError, Wait
-from isthmus.kube.recorder import Recorder
 from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Condition, HasMeta, Key, condition
-from isthmus.operator.applier import Applier
+from isthmus.operator.kindsync import Tools
 from isthmus.operator.slurmctld.delivery import is_ready
 from isthmus.operator.slurms import Slurm
-from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.statusparts import StatusPart
 
 if TYPE_CHECKING:
@@ -77,24 +73,16 @@ class JailedConfigSync:
     """The controller of what follows from JailedConfigs; `workers` are for the leader."""
 
     def __init__(
-        self,
-        world: World,
-        *,
-        applier: Applier,  # noqa: ARG002 - all parts are made alike
-        reporter: Reporter,  # noqa: ARG002 - likewise; the status is not ours alone
-        recorder: Recorder,
-        metrics: Metrics,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
+        self, world: World, *, clock: Callable[[], float] = time.monotonic, **tools: Unpack[Tools]
     ) -> None:
         self._world = world
-        self._recorder = recorder
-        self._now = now
+        self._recorder = tools["recorder"]
+        self._now = tools.get("now", utc_now)
         self._clock = clock
-        self._status = StatusPart(world.kube, JAILED_CONFIGS, manager=names.FIELD_MANAGER, now=now)
+        self._status = StatusPart(world.kube, JAILED_CONFIGS, manager=names.FIELD_MANAGER, now=self._now)
         self._memories: dict[Key, _Memory] = {}
         self.controller: Controller[Key] = Controller(
-            "jailedconfigs", self.reconcile, metrics=metrics, workers=_WORKERS
+            "jailedconfigs", self.reconcile, metrics=tools["metrics"], workers=_WORKERS
         )
         stores: tuple[Store[Any], ...] = (world.clusters, world.controllers)
         world.jailed_configs.on_change(self._config_changed)
@@ -213,13 +201,13 @@ class JailedConfigSync:
             return
         memory.refusal = ""
 
-    async def _tell(self, config: JailedConfig, told: updates.Told) -> None:
+    async def _tell(self, config: JailedConfig, told: updates.NewStatus) -> None:
         self._record(config, told)
         generation = config.metadata.generation
         fields = {"reconfiguredHash": told.hash, "reconfiguredAt": told.at, "observedGeneration": generation}
         await self._status.tell(config, fields, [told.completed])
 
-    def _record(self, config: JailedConfig, told: updates.Told) -> None:
+    def _record(self, config: JailedConfig, told: updates.NewStatus) -> None:
         """Write Events about what users wait for, or should look at."""
         before, now = condition(config.status.conditions, updates.COMPLETED), told.completed
         if before is not None and (before.status, before.reason) == (now.status, now.reason):

@@ -27,6 +27,7 @@ from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
 from isthmus.runtime.metrics import Metrics
+from isthmus.runtime.references import Asker
 
 R = TypeVar("R", bound=Reported)
 P = TypeVar("P", bound=LoginSet | RestApi)
@@ -48,7 +49,14 @@ class KindSync(Generic[R]):
     """The controller of a kind, whose objects are `there`; `workers` are for the leader."""
 
     def __init__(
-        self, world: World, kind: Kind[R], there: Store[R], *, name: str = "", **tools: Unpack[Tools]
+        self,
+        world: World,
+        kind: Kind[R],
+        there: Store[R],
+        *,
+        name: str = "",
+        workers: int = _WORKERS,
+        **tools: Unpack[Tools],
     ) -> None:
         self._world = world
         self._kind = kind
@@ -58,14 +66,19 @@ class KindSync(Generic[R]):
         self._recorder = tools["recorder"]
         self._now = tools.get("now", utc_now)
         self._workloads = Workloads(world, self._applier)
-        guarded = refusals.told(kind, there, self.reconcile, reporter=self._reporter, recorder=self._recorder)
+        guarded = refusals.told(kind, there, self._follow, reporter=self._reporter, recorder=self._recorder)
         self.controller: Controller[Key] = Controller(
-            name or kind.plural, guarded, metrics=tools["metrics"], workers=_WORKERS
+            name or kind.plural, guarded, metrics=tools["metrics"], workers=workers
         )
 
     @property
     def workers(self) -> tuple[Worker, ...]:
         return (self.controller,)
+
+    async def _follow(self, key: Key) -> None:
+        await self.reconcile(key)
+        if key not in self._there:
+            self._world.references.release(Asker(self.controller.queue.add, key))
 
     @abstractmethod
     async def reconcile(self, key: Key) -> None: ...

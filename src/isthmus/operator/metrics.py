@@ -1,16 +1,19 @@
 """Gauges of clusters, read from the caches when Prometheus scrapes, so that they cost nothing in between."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from isthmus import names
+from isthmus.domain.elastic.decision import Phase, Slot
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.operator import partnames
+from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.model.meta import Key
 from isthmus.model.slinky import Controller, NodeSet, Token
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
@@ -28,6 +31,8 @@ class ClusterMetrics(Collector):
         for world in self._worlds:
             for nodeset in world.nodesets.values():
                 families.add_nodeset(nodeset)
+                if nodeset.elastic:
+                    families.add_elastic(nodeset, world)
             for controller in world.controllers.values():
                 families.add_controller(controller, world)
             for token in world.tokens.values():
@@ -38,12 +43,12 @@ class ClusterMetrics(Collector):
 
 
 class _Families:
-    """All families of one scrape."""
-
     def __init__(self) -> None:
         labels = {
             names.OPERATOR_NODES: ("namespace", "nodeset", "state"),
             names.ROLLOUT_PODS: ("namespace", "nodeset", "state"),
+            names.ELASTIC_NODES: ("namespace", "nodeset", "state"),
+            names.ELASTIC_DEMAND: ("namespace", "nodeset", "kind"),
             names.OPERATOR_SLURM: ("namespace", "controller"),
             names.ACTIVE_CONTROLLER: ("namespace", "controller", "pod"),
             names.CONFIG_APPLIED: ("namespace", "controller"),
@@ -74,6 +79,22 @@ class _Families:
         updated = status.updated_replicas
         self._add(names.ROLLOUT_PODS, (*key, "updated"), updated)
         self._add(names.ROLLOUT_PODS, (*key, "outdated"), max(0, status.replicas - updated))
+
+    def add_elastic(self, nodeset: NodeSet, world: World) -> None:
+        """Supply and demand, as Slurm said last; nothing before it has said anything."""
+        controller = world.controller_key(nodeset)
+        slurm = world.slurms.of(controller) if controller else None
+        if slurm is None:
+            return
+        key = nodeset.metadata.key
+        hosts = ((it, numbered(nodeset, it).hostname) for it in range(nodeset.spec.replicas))
+        slots = [Slot(ordinal=it, name=host, record=slurm.nodes.get(host)) for it, host in hosts]
+        counts = Counter(it.phase for it in slots)
+        for state in get_args(Phase):
+            self._add(names.ELASTIC_NODES, (*key, state), counts[state])
+        self._add(names.ELASTIC_DEMAND, (*key, "jobs"), sum(it.busy for it in slots))
+        planned = sum(it.has("PLANNED") and not it.busy for it in slots)
+        self._add(names.ELASTIC_DEMAND, (*key, "planned"), planned)
 
     def add_controller(self, controller: Controller, world: World) -> None:
         key, status = controller.metadata.key, controller.status

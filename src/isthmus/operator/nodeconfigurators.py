@@ -5,6 +5,7 @@ from typing import Final, Unpack
 from isthmus.domain.kube import conditions
 from isthmus.domain.kube.podtrouble import PATIENCE, Trouble, of_pods
 from isthmus.domain.operator.manifests import nodeconfigurator as manifests
+from isthmus.domain.operator.manifests.companion import LACKS_PROGRAM
 from isthmus.model.meta import Key
 from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS, NodeConfigurator
 from isthmus.model.objects import DAEMONSETS, Workload
@@ -45,7 +46,7 @@ class NodeConfiguratorSync(KindSync[NodeConfigurator]):
         world, meta = self._world, found.metadata
         manifest = manifests.daemonset(found, settings=world.settings)
         if manifest is None:
-            await self._applier.remove(DAEMONSETS, self._key(found), there=world.daemonsets)
+            await self._applier.remove(DAEMONSETS, self._key(found), there=world.daemonsets, owner=found)
             return Trouble()
         owners = (owner_reference(NODE_CONFIGURATORS, found),)
         await self._applier.apply(DAEMONSETS, manifest, there=world.daemonsets, owners=owners)
@@ -63,7 +64,7 @@ class NodeConfiguratorSync(KindSync[NodeConfigurator]):
         told = of_pods(pods.items, now=self._now())
         status = daemonset.status
         still = f"{status.number_ready} of {status.desired_number_scheduled} pods are ready"
-        wrong = f"{told.wrong} ({manifests.NOT_OURS})" if manifests.LACKS_PROGRAM in told.wrong else told.wrong
+        wrong = f"{told.wrong} ({manifests.NOT_OURS})" if LACKS_PROGRAM in told.wrong else told.wrong
         return Trouble(wrong=wrong, missing=told.missing or still)
 
     async def _report(self, found: NodeConfigurator, trouble: Trouble) -> None:

@@ -1,4 +1,4 @@
-"""What Kubernetes refuses stands in the status of the object that it was done for, and is tried again.
+"""What Kubernetes or Slurm refuses stands in the status of the object that it was done for, and is tried again.
 
 A refusal that no repetition helps against (`Terminal`) needs a user: the object is Degraded, with the reason and
 an Event. What was in the way may go without a word to us, such as a quota or another's Service, so it is
@@ -23,6 +23,7 @@ from isthmus.operator import parts
 from isthmus.operator.applier import Foreign, ReferenceMissing
 from isthmus.operator.statuswriter import Reported, Reporter
 from isthmus.runtime.controller import leaves, most_urgent
+from isthmus.slurm.errors import Declined
 
 log = structlog.get_logger()
 
@@ -36,7 +37,7 @@ AGAIN_S: Final = 10.0
 
 def again(error: IsthmusError) -> Wait | None:
     """What to raise once a refusal has been reported; None if a change of its cause wakes us."""
-    return Wait(error.what, after=AGAIN_S) if isinstance(error, ApiError | Foreign) else None
+    return Wait(error.what, after=AGAIN_S) if isinstance(error, ApiError | Foreign | Declined) else None
 
 
 async def attempt(making: Awaitable[Trouble]) -> tuple[Trouble, Exception | None]:

@@ -1,8 +1,7 @@
 """Writes the status of custom resources, when it says something new."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -16,7 +15,7 @@ from isthmus.model.base import Kind
 from isthmus.model.meta import Condition, Key, ObjectMeta
 
 
-class _Told(Protocol):
+class _Status(Protocol):
     @property
     def conditions(self) -> tuple[Condition, ...]: ...
 
@@ -29,7 +28,7 @@ class Reported(Protocol):
         """Where its key comes from."""
 
     @property
-    def status(self) -> _Told: ...
+    def status(self) -> _Status: ...
 
 
 T = TypeVar("T", bound=Reported)
@@ -38,9 +37,8 @@ T = TypeVar("T", bound=Reported)
 class Reporter:
     """Keeps the status of objects up to date, with one write per change."""
 
-    def __init__(self, client: Client, *, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._now = now
         self._told: dict[tuple[Kind[Any], Key], tuple[str, str]] = {}
 
     async def report(
@@ -48,10 +46,10 @@ class Reporter:
     ) -> tuple[Condition, ...]:
         """Write conditions and `fields` as in the status, zeros included. Return the conditions.
 
-        Fields that were told before and are not told now are taken away.
+        Fields that were reported before and are not reported now are removed.
         """
         meta, before = about.metadata, about.status
-        fresh = conditions.merged(before.conditions, held, generation=meta.generation, now=self._now())
+        fresh = conditions.merged(before.conditions, held, generation=meta.generation, now=utc_now())
         status = {
             **fields,
             "observedGeneration": meta.generation,

@@ -121,7 +121,8 @@ class TokenSync(KindSync[Token]):
         wanted = tokens.secret_name(token)
         for secret in self._world.secrets.by("owner", token.metadata.uid):
             if secret.metadata.name != wanted:
-                await self._applier.remove(SECRETS, secret.metadata.key, there=self._world.secrets)
+                key = secret.metadata.key
+                await self._applier.remove(SECRETS, key, there=self._world.secrets, owner=token)
 
     async def _report(self, token: Token, issued: Issued | None, found: Trouble) -> None:
         fields: dict[str, Any] = {}

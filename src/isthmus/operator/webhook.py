@@ -1,10 +1,12 @@
 """The operator's webhooks: validation of our kinds, and conversion between their versions.
 
     /validate   custom resources that are created, or whose specification changes
+    /scale      the scale subresource of NodeSets, which some other scaler may own
     /drain      deletion in the foreground of those that are drained first
     /convert    NodeSets and LoginSets between v1alpha1 and v1beta1
 
-Every replica answers, leader or not; neither Slurm nor a cache is needed. Whatever is on its way out passes.
+Every replica answers, leader or not; neither Slurm nor a cache is needed. Whatever is on its way out passes, and
+the scale subresource does not wait for us while we are away.
 """
 
 from contextlib import suppress
@@ -12,19 +14,21 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain.operator import validation
+from isthmus.domain.operator import scaling, validation
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
-from isthmus.kube.errors import NotFound
+from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model import slinky, soperator
+from isthmus.model.autoscaler import AUTOSCALERS
 from isthmus.model.base import Kind
-from isthmus.model.meta import Partial
+from isthmus.model.meta import Key, Partial
 from isthmus.operator.conversion import convert
 from isthmus.runtime import server
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.reviews import Admission, AdmissionRequest
 
 VALIDATE: Final = "/validate"
+SCALE: Final = "/scale"
 DRAIN: Final = "/drain"
 CONVERT: Final = "/convert"
 
@@ -43,6 +47,7 @@ DRAINED_FIRST: Final[tuple[Kind[Any], ...]] = (
     slinky.NODESETS,
     soperator.SLURM_CLUSTERS,
 )
+SCALED: Final[tuple[Kind[Any], ...]] = (slinky.NODESETS, soperator.NEBIUS_NODESETS)
 _BY_NAME: Final = {(kind.group, kind.version, kind.name): kind for kind in KINDS}
 
 
@@ -54,13 +59,14 @@ class Webhook:
         manager.cache("certificates", keeper)
         manager.serve(server.serve(webhook.routes, host="", port=9443, tls=keeper.context))
 
-    The chart tells the API server of them.
+    The chart registers them in the API server.
     """
 
     def __init__(self, client: Client, metrics: Metrics) -> None:
         self._client = client
         self.routes = [
             server.admission_route(VALIDATE, self.validate, metrics=metrics),
+            server.admission_route(SCALE, self.scale, metrics=metrics),
             server.admission_route(DRAIN, self.drain, metrics=metrics),
             server.conversion_route(CONVERT, convert, metrics=metrics),
         ]
@@ -77,9 +83,39 @@ class Webhook:
             if leaving or new.get("spec") == old.get("spec"):
                 return Admission()
         found = judge(kind, new, old)
+        if not found.problems and kind in SCALED:
+            found.problems += await self._rivals(kind, request.namespace, new, old)
         if found.problems:
             raise Terminal("\n".join(found.problems))
         return Admission(warnings=found.warnings)
+
+    async def _rivals(
+        self, kind: Kind[Any], namespace: str, new: dict[str, Any], old: dict[str, Any] | None
+    ) -> list[str]:
+        """What scales a NodeSet already that is to become elastic."""
+        subject = msgspec.convert(new, kind.type)
+        if not scaling.is_elastic(subject) or (old and scaling.is_elastic(msgspec.convert(old, kind.type))):
+            return []
+        try:
+            there = await self._client.list(AUTOSCALERS, namespace=namespace)
+        except Forbidden:
+            return []  # the operator reports it when both exist
+        rival = scaling.rival(kind, subject.metadata.key, there.items)
+        return [f"spec.{scaling.first(subject)}: {rival}"] if rival else []
+
+    async def scale(self, request: AdmissionRequest) -> Admission:
+        """Refuse to scale a NodeSet that something else scales already."""
+        asked = (request.resource.group, request.resource.resource)
+        kind = next((it for it in SCALED if (it.group, it.plural) == asked), None)
+        if kind is None or request.operation != "UPDATE" or request.sub_resource != "scale":
+            return Admission()
+        try:
+            found = await self._client.get(kind, Key(request.namespace, request.name))
+        except NotFound:
+            return Admission()
+        if wrong := scaling.refusal(found):
+            raise Terminal(wrong)
+        return Admission()
 
     async def drain(self, request: AdmissionRequest) -> Admission:
         """Start our own deletion of an object that a user deletes in the foreground, and refuse the request.

@@ -7,7 +7,7 @@
 Everything that decides reads from here without awaiting. With a namespace, nothing outside of it is read but nodes.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, Final, Protocol, TypeVar
 
 from isthmus import names
@@ -68,7 +68,7 @@ _MADE_BY_US: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{_OURS}"
 """Other products have components of these names as well, and what is in their Secrets is none of our business."""
 
 
-class _Manager(Protocol):
+class CacheManager(Protocol):
     def cache(self, name: str, cache: Any) -> None: ...
 
 
@@ -94,18 +94,11 @@ class ClusterCaches:
     """Clusters, their workers and machines, and each one's Slurm: what all need who talk to Slurm, and no more."""
 
     def __init__(
-        self,
-        kube: Client,
-        settings: Settings,
-        *,
-        namespace: str = "",
-        metrics: Metrics | None = None,
-        rest_address: Callable[[Service], str | None] = cluster_ip,
+        self, kube: Client, settings: Settings, *, namespace: str = "", metrics: Metrics | None = None
     ) -> None:
         self.kube = kube
         self.settings = settings
         self.namespace = namespace
-        self.rest_address = rest_address
         self._informers: dict[str, Informer[Any]] = {}
 
         owned: dict[str, Index[Any]] = {"owner": _owners}
@@ -141,7 +134,7 @@ class ClusterCaches:
         """Whether the API server knows a kind that somebody else installs, such as PodMonitors."""
         return self._informers[_title(kind)].is_served
 
-    def register(self, manager: _Manager) -> None:
+    def register(self, manager: CacheManager) -> None:
         """Let a manager keep the caches up to date, and count them as part of its readiness."""
         within = f" in {self.namespace}" if self.namespace else ""
         for name, informer in self._informers.items():
@@ -176,15 +169,9 @@ class World(ClusterCaches):
     """The caches of the operator, of one namespace or of all."""
 
     def __init__(
-        self,
-        kube: Client,
-        settings: Settings,
-        *,
-        namespace: str = "",
-        metrics: Metrics | None = None,
-        rest_address: Callable[[Service], str | None] = cluster_ip,
+        self, kube: Client, settings: Settings, *, namespace: str = "", metrics: Metrics | None = None
     ) -> None:
-        super().__init__(kube, settings, namespace=namespace, metrics=metrics, rest_address=rest_address)
+        super().__init__(kube, settings, namespace=namespace, metrics=metrics)
         owned: dict[str, Index[Any]] = {"owner": _owners}
         self.loginsets: Store[LoginSet] = self._follow(LOGINSETS, indexes={"controller": _controller_keys})
         self.accountings = self._follow(ACCOUNTINGS)

@@ -6,8 +6,8 @@ in one is answered by `Execution`, for there is no kubelet.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,12 @@ from isthmus.health.world import HealthWorld, record_name
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import AlreadyExists, NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.activecheck import ACTIVE_CHECKS
 from isthmus.model.health import HEALTH_POLICIES, NodeHealth, NodeHealthStatus
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
-from isthmus.model.slinky import NODESETS
+from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.slurm import Node as SlurmNode
 from isthmus.model.workload import OWN_JOBS
 from isthmus.operator.slurms import Address, Slurm
@@ -44,9 +43,59 @@ from tests.bed.slurm import SlurmBed
 from tests.bed.waiting import PATIENCE
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER, PLACES, make_controller
+from tests.flows.working import connected
 
 CHECK = "gpu-check"
 PREFIX = "[node_problem]"
+
+
+def now() -> str:
+    """This moment, as Kubernetes writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def worker_pod(node: str, machine: str, owner: NodeSet, *, grace: int) -> dict[str, Any]:
+    """The worker pod of a Slurm node, as a NodeSet makes it."""
+    meta = owner.metadata
+    marks = {names.COMPONENT_LABEL: "worker", names.CLUSTER_LABEL: CONTROLLER, names.POD_HOSTNAME_LABEL: node}
+    owned = {
+        "apiVersion": NODESETS.api_version,
+        "kind": NODESETS.name,
+        "name": meta.name,
+        "uid": meta.uid,
+        "controller": True,
+    }
+    # It tolerates everything, so that nobody evicts it from a machine without a kubelet.
+    spec = {
+        "nodeName": machine,
+        "containers": [{"name": "slurmd", "image": "example/none"}],
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": grace,
+    }
+    metadata = {"namespace": meta.namespace, "name": f"pod-{node}", "labels": marks, "ownerReferences": [owned]}
+    return {"metadata": metadata, "spec": spec}
+
+
+def pod_is_ready() -> dict[str, Any]:
+    """The status of a pod that runs."""
+    told = [{"type": "Ready", "status": "True", "lastTransitionTime": now()}]
+    return {"status": {"phase": "Running", "conditions": told, "startTime": now()}}
+
+
+def failure(node: str, job: int, *, at: str = "") -> dict[str, str]:
+    """What the status of a check says of a node that failed."""
+    return {"node": node, "result": "Failed", "jobId": str(job), "evidence": "exit code 1", "at": at or now()}
+
+
+def end_of_test(*, passed: bool) -> dict[str, Any]:
+    """The status of a Job that was the test of a node."""
+    moment = now()
+    told = [
+        {"type": it, "status": "True", "reason": "CheckEnded", "lastTransitionTime": moment}
+        for it in (("SuccessCriteriaMet", "Complete") if passed else ("FailureTarget", "Failed"))
+    ]
+    done = {"completionTime": moment} if passed else {}
+    return {"status": {"startTime": moment, "conditions": told, **done}}
 
 
 def commands_in(bed: SlurmBed) -> Run:
@@ -141,8 +190,7 @@ class HealthBed:
 
     async def condition(self, machine: str, type_: str, *, status: str = "True", reason: str = "Broken") -> None:
         """Set a condition of a machine, as a problem detector does."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        told = {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": moment}
+        told = {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": now()}
         body = {"metadata": {"name": machine}, "status": {"conditions": [told]}}
         await self.kube.apply(NODES, body, manager=f"detector-{type_.lower()}", force=True, subresource="status")
 
@@ -161,41 +209,12 @@ class HealthBed:
             )
         owner = await self.kube.get(NODESETS, self.key(nodeset))
         for node in nodes:
-            machine = await self.machine(node)
-            marks = {
-                names.COMPONENT_LABEL: "worker",
-                names.CLUSTER_LABEL: CONTROLLER,
-                names.POD_HOSTNAME_LABEL: node,
-            }
-            owned = {
-                "apiVersion": NODESETS.api_version,
-                "kind": "NodeSet",
-                "name": nodeset,
-                "uid": owner.metadata.uid,
-                "controller": True,
-            }
-            metadata = {
-                "namespace": self.namespace,
-                "name": f"pod-{node}",
-                "labels": marks,
-                "ownerReferences": [owned],
-            }
-            # It tolerates everything, so that nobody evicts it from a machine without a kubelet.
-            spec = {
-                "nodeName": machine,
-                "containers": [{"name": "slurmd", "image": "example/none"}],
-                "tolerations": [{"operator": "Exists"}],
-                "terminationGracePeriodSeconds": 0,
-            }
-            await self.kube.create(PODS, {"metadata": metadata, "spec": spec})
+            await self.kube.create(PODS, worker_pod(node, await self.machine(node), owner, grace=0))
             await self.ready(node)
             await eventually(partial(self.uid, node))
 
     async def ready(self, node: str) -> None:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        told = [{"type": "Ready", "status": "True", "lastTransitionTime": moment}]
-        status = {"phase": "Running", "conditions": told, "startTime": moment}
-        await self.kube.merge_patch(PODS, self.key(f"pod-{node}"), {"status": status}, subresource="status")
+        await self.kube.merge_patch(PODS, self.key(f"pod-{node}"), pod_is_ready(), subresource="status")
 
     def uid(self, node: str) -> str:
         """Which pod a node has; empty if it has none."""
@@ -228,14 +247,22 @@ class HealthBed:
         made = await self.kube.get(HEALTH_POLICIES, self.key(name))
         await eventually(seen)
 
-    async def check(self, name: str = CHECK, *, prefix: str = PREFIX, notify: Sequence[str] = ()) -> None:
-        """Make an active check that drains nodes which fail it."""
+    async def check(
+        self,
+        name: str = CHECK,
+        *,
+        prefix: str = PREFIX,
+        notify: Sequence[str] = (),
+        success: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make an active check that drains nodes which fail it; `success` is what it asks for when they pass."""
         spec = {
             "slurmClusterRefName": CONTROLLER,
             "checkType": "slurmJob",
             "slurmJobSpec": {"sbatchScript": "#!/bin/sh\ntrue\n"},
             "failureReactions": {"drainSlurmNode": {"drainReasonPrefix": prefix}}
             | ({"notify": {"receivers": list(notify)}} if notify else {}),
+            "successReactions": success,
         }
         metadata = {"namespace": self.namespace, "name": name}
         await self.kube.create(ACTIVE_CHECKS, {"metadata": metadata, "spec": spec})
@@ -250,25 +277,15 @@ class HealthBed:
         job = self.world.check_jobs.get(self.key(self.status(node).test))
         assert job
         assert job.metadata.annotations[names.CHECK_NODE_ANNOTATION] == node
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        first, last = ("SuccessCriteriaMet", "Complete") if passed else ("FailureTarget", "Failed")
-        told = [
-            {"type": it, "status": "True", "reason": "CheckEnded", "lastTransitionTime": moment}
-            for it in (first, last)
-        ]
-        status: dict[str, Any] = {"startTime": moment, "conditions": told}
-        if passed:
-            status["completionTime"] = moment
-        await self.kube.merge_patch(OWN_JOBS, job.metadata.key, {"status": status}, subresource="status")
+        await self.kube.merge_patch(OWN_JOBS, job.metadata.key, end_of_test(passed=passed), subresource="status")
         return job.metadata.annotations.get(names.CHECK_RESERVATION_ANNOTATION, "")
 
-    async def fails(self, *nodes: str, name: str = CHECK, job: int = 17) -> float:
-        """Let the last run of a check have failed on exactly these nodes; return when that was written."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        told = [
-            {"node": it, "result": "Failed", "jobId": str(job), "evidence": "exit code 1", "at": moment}
-            for it in nodes
-        ]
+    async def fails(self, *nodes: str, name: str = CHECK, job: int = 17, passed: Sequence[str] = ()) -> float:
+        """Let the last run of a check have failed on exactly these nodes; return when that was written.
+
+        `passed` are nodes that passed, which a check lists where it has reactions to that.
+        """
+        told = [failure(it, job) for it in nodes] + [failure(it, job) | {"result": "Passed"} for it in passed]
         await self.kube.merge_patch(
             ACTIVE_CHECKS, self.key(name), {"status": {"nodes": told}}, subresource="status"
         )
@@ -323,32 +340,34 @@ async def running(
     replacement: Replacement = Replacement(),  # noqa: B008 - frozen
     notifications: Notifications | None = None,
     execution: Execution | None = None,
+    not_ready_grace: float = 86400.0,
     grace: float = 1.0,
 ) -> AsyncIterator[HealthBed]:
-    """Run a health loop until the block ends; `slurm` is a bed, or the URL of a proxy before it."""
-    requests: list[str] = []
+    """Run a health loop until the block ends; `slurm` is a bed, or the URL of a proxy before it.
 
-    def observe(method: str, _code: int, _seconds: float) -> None:
-        if method != "GET":
-            requests.append(method)
-
-    async with AsyncExitStack() as stack:
-        way = load(kubeconfig or control_plane.kubeconfig)
-        client = await stack.enter_async_context(Client(way, observe=observe))
-        own = await stack.enter_async_context(Client(load(control_plane.kubeconfig)))
-        for_events = await stack.enter_async_context(Client(way))
+    Makes the Controller that everything belongs to, unless an earlier loop has.
+    """
+    async with (
+        connected(kubeconfig or control_plane.kubeconfig, controller="soperatorchecks") as (
+            client,
+            recorder,
+            requests,
+        ),
+        Client(load(control_plane.kubeconfig)) as own,
+    ):
+        with suppress(AlreadyExists):
+            await make_controller(own, namespace)
         metrics = Metrics()
         counts = HealthMetrics(metrics)
         notifications = notifications or Notifications(counter=counts.notifications)
         world = HealthWorld(ClusterCaches(client, OperatorSettings(cgroup="none"), namespace=namespace))
         counts.follow([world])
-        recorder = Recorder(for_events, controller="soperatorchecks", instance="test")
         ran = execution or Execution()
         ran.slurm = slurm if isinstance(slurm, SlurmBed) else None
         sync = HealthSync(
             world,
-            # No kubelet answers for the machines of the bed.
-            Settings(not_ready_grace=86400.0),
+            # No kubelet answers for the machines of the bed, unless a test says so.
+            Settings(not_ready_grace=not_ready_grace),
             replacement=replacement,
             recorder=recorder,
             reporter=Reporter(client),
@@ -379,8 +398,3 @@ async def running(
                 manager.stop()
                 slurms.stop()
                 events.cancel()
-
-
-async def make_cluster(kube: Client, namespace: str) -> None:
-    """Make the Controller that all of it belongs to."""
-    await make_controller(kube, namespace)

@@ -6,7 +6,7 @@ Jobs in Slurm really run. There are no kubelets: what a pod would do, the test s
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from isthmus.domain.operator.manifests.common import Settings
@@ -16,7 +16,7 @@ from isthmus.health.checkjobs import CheckJobSync
 from isthmus.health.world import HealthWorld
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
-from isthmus.kube.recorder import Recorder
+from isthmus.kube.errors import AlreadyExists
 from isthmus.model.activecheck import ACTIVE_CHECKS, ActiveCheck, CheckedNode, SlurmJobsStatus
 from isthmus.model.meta import Key
 from isthmus.model.node import NODES
@@ -34,6 +34,7 @@ from tests.bed.slurm import SlurmBed
 from tests.bed.waiting import PATIENCE
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER, PLACES, make_controller
+from tests.flows.working import connected
 
 LIMIT = PATIENCE
 ON_FAILURE = {"drainSlurmNode": {"drainReasonPrefix": "[node_problem]"}}
@@ -187,12 +188,6 @@ def _ended(run: SlurmJobsStatus, wanted: str) -> bool:
     return run.last_run_name == wanted and run.last_run_status not in {None, "InProgress"}
 
 
-async def make_cluster(kube: Client, namespace: str) -> None:
-    """Make a Controller that is in use."""
-    await make_controller(kube, namespace)
-    await available(kube, namespace)
-
-
 async def available(kube: Client, namespace: str, *, ready: bool = True) -> None:
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     told = {
@@ -210,12 +205,17 @@ async def available(kube: Client, namespace: str, *, ready: bool = True) -> None
 async def working(
     control_plane: ControlPlaneBed, namespace: str, slurm: SlurmBed, *, url: str = ""
 ) -> AsyncIterator[ChecksBed]:
-    """Run the controllers until the block ends, by way of this URL to Slurm."""
-    async with AsyncExitStack() as stack:
-        way = load(control_plane.kubeconfig)
-        client = await stack.enter_async_context(Client(way))
-        own = await stack.enter_async_context(Client(way))
-        for_events = await stack.enter_async_context(Client(way))
+    """Run the controllers until the block ends, by way of this URL to Slurm.
+
+    Makes the Controller that everything belongs to, unless an earlier run has.
+    """
+    async with (
+        connected(control_plane.kubeconfig, controller="soperatorchecks") as (client, recorder, _),
+        Client(load(control_plane.kubeconfig)) as own,
+    ):
+        with suppress(AlreadyExists):
+            await make_controller(own, namespace)
+            await available(own, namespace)
         world = ClusterCaches(client, Settings(cgroup="none"), namespace=namespace)
         health = HealthWorld(world)
         caches = CheckCaches(world, health.checks)
@@ -225,7 +225,6 @@ async def working(
             counts[check, result] = counts.get((check, result), 0) + 1
 
         metrics = Metrics()
-        recorder = Recorder(for_events, controller="soperatorchecks", instance="test")
         tools: Any = {
             "applier": Applier(client),
             "reporter": Reporter(client),

@@ -5,12 +5,11 @@ from contextlib import suppress
 
 import pytest
 
-from isthmus.kube.client import Client
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_box import wait_until
 from tests.bed.waiting import PATIENCE
-from tests.flows.health.bed import HealthBed, make_cluster, running
+from tests.flows.health.bed import HealthBed, running
 from tests.flows.operator.conftest import kube, namespace, served
 
 __all__ = ["kube", "namespace", "served"]
@@ -48,11 +47,8 @@ def _is_idle(bed: SlurmBed) -> bool:
 
 
 @pytest.fixture
-async def bed(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, nodes: SlurmBed
-) -> AsyncIterator[HealthBed]:
+async def bed(control_plane: ControlPlaneBed, namespace: str, nodes: SlurmBed) -> AsyncIterator[HealthBed]:
     """A health loop with a worker pod for each node."""
-    await make_cluster(kube, namespace)
     async with running(control_plane, namespace, nodes) as bed:
         await bed.worker(*NODES)
         yield bed

@@ -14,7 +14,7 @@ from isthmus.model.pod import PODS
 from isthmus.model.workload import CHECK_JOBS, CRON_JOBS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
-from tests.flows.health.checks_bed import ChecksBed, available, make_cluster, working
+from tests.flows.health.checks_bed import ChecksBed, available, working
 from tests.flows.health.conftest import clean
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.nodesets_bed import CONTROLLER
@@ -34,10 +34,7 @@ def four(slurm_version: str, shared_slurm: Callable[..., SlurmBed]) -> Iterator[
 
 
 @pytest.fixture
-async def checks(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, four: SlurmBed
-) -> AsyncIterator[ChecksBed]:
-    await make_cluster(kube, namespace)
+async def checks(control_plane: ControlPlaneBed, namespace: str, four: SlurmBed) -> AsyncIterator[ChecksBed]:
     async with working(control_plane, namespace, four) as bed:
         yield bed
 

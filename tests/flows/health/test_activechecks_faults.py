@@ -13,7 +13,7 @@ from isthmus.model.workload import CHECK_JOBS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
-from tests.flows.health.checks_bed import make_cluster, working
+from tests.flows.health.checks_bed import working
 from tests.flows.health.conftest import clean
 from tests.flows.kube.waiting import eventually
 
@@ -41,9 +41,8 @@ def go(bed: SlurmBed) -> None:
 
 
 async def test_a_run_goes_on_in_the_next_process(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, pair: SlurmBed
+    control_plane: ControlPlaneBed, namespace: str, pair: SlurmBed
 ) -> None:
-    await make_cluster(kube, namespace)
     async with working(control_plane, namespace, pair) as first:
         await first.check("kept", f"{WAITS}; [[ $SLURMD_NODENAME != n2 ]]")
         await first.until_job(
@@ -61,7 +60,6 @@ async def test_a_run_goes_on_in_the_next_process(
 async def test_jobs_that_nobody_wrote_down_are_found_and_not_submitted_again(
     control_plane: ControlPlaneBed, kube: Client, namespace: str, pair: SlurmBed
 ) -> None:
-    await make_cluster(kube, namespace)
     async with working(control_plane, namespace, pair) as first:
         await first.check("doubt", WAITS)
         await first.until_job(
@@ -88,9 +86,8 @@ async def test_jobs_that_nobody_wrote_down_are_found_and_not_submitted_again(
 
 @NEWEST
 async def test_a_lost_answer_makes_no_second_job_and_an_outage_no_error(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, pair: SlurmBed, faults: Faults
+    control_plane: ControlPlaneBed, namespace: str, pair: SlurmBed, faults: Faults
 ) -> None:
-    await make_cluster(kube, namespace)
     async with (
         faults.in_front_of(pair.rest_url) as proxy,
         working(control_plane, namespace, pair, url=proxy.url) as checks,
@@ -112,10 +109,9 @@ async def test_a_lost_answer_makes_no_second_job_and_an_outage_no_error(
 
 
 async def test_a_job_that_slurm_has_lost_is_an_error(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, slurm_bed: Callable[..., SlurmBed]
+    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
 ) -> None:
     bed = slurm_bed("26.05", nodes=1, accounting=False, settings={"MinJobAge": "2"})
-    await make_cluster(kube, namespace)
     async with working(control_plane, namespace, bed) as first:
         await first.check("lost", WAITS)
         await first.until_job(

@@ -232,7 +232,7 @@ def test_it_reads_no_more_than_it_needs(helm: Helm) -> None:
     assert readable == {
         *("controllers", "nodesets", "restapis", "slurmclusters", "activechecks", "nodehealths", "healthpolicies"),
         *("pods", "services", "podtemplates", "secrets", "configmaps", "serviceaccounts", "roles", "rolebindings"),
-        *("jobs", "cronjobs", "events", "nodes"),
+        *("jobs", "cronjobs", "events", "nodes", "resourceslices"),
     }
 
 

@@ -11,6 +11,7 @@ from isthmus.domain.health.actions import Action, Notify
 from isthmus.health.reservations import reserved_nodes
 from isthmus.health.runner import Batch
 from isthmus.kube.client import Client
+from isthmus.model.dra import RESOURCE_SLICES
 from isthmus.model.health import HEALTH_POLICIES
 from isthmus.model.meta import condition
 from isthmus.model.objects import SECRETS
@@ -18,7 +19,7 @@ from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.bed.waiting import PATIENCE
-from tests.flows.health.bed import CHECK, HealthBed, make_cluster, running
+from tests.flows.health.bed import CHECK, HealthBed, running
 from tests.flows.health.conftest import NODES as ALL
 from tests.flows.health.test_notifications import Hook, hook
 from tests.flows.kube.waiting import eventually
@@ -203,6 +204,83 @@ async def test_a_machine_is_rebooted_for_a_condition_and_returned_when_that_is_g
 
 
 @newest
+async def test_a_kubelet_that_is_away_shuts_its_node_until_it_is_back(
+    control_plane: ControlPlaneBed, namespace: str, nodes: SlurmBed
+) -> None:
+    async with running(control_plane, namespace, nodes, not_ready_grace=2.0) as bed:
+        await bed.policy(ladder=[], healthyDelay="1s")
+        await bed.worker(*ALL)
+        job = job_on(nodes, "n1")
+        await started(bed, "n1")
+        machine = f"{namespace}-n1"
+        await bed.condition(machine, "Ready", reason="KubeletReady")
+        await bed.settled()
+        assert bed.health("n1") is None
+        await bed.condition(machine, "Ready", status="Unknown", reason="NodeStatusUnknown")
+        await bed.drained("n1", "[node_problem] NotReady: the kubelet does not answer")
+        assert job in nodes.command("squeue", "-h", "-t", "running", "-o", "%i")
+        await bed.condition(machine, "Ready", reason="KubeletReady")
+        await bed.opened("n1")
+        await bed.phase("n1", "Recovered")
+        assert job in nodes.command("squeue", "-h", "-t", "running", "-o", "%i")
+
+
+@newest
+async def test_checks_may_ask_for_something_when_nodes_pass(bed: HealthBed) -> None:
+    await bed.policy(rules=[{"action": "drain", "match": {"sources": ["check"]}}], healthyDelay="1s")
+    await bed.check("burn-in", success={"commentSlurmNode": {"commentPrefix": "burnt in:"}})
+    await bed.fails(name="burn-in", passed=["n1"])
+    await eventually(lambda: (it := bed.record("n1")) and it.comment == "burnt in: burn-in: job 17 [slurm_job]")
+    # A check that finds what it looks for by passing; no test could show that it is over.
+    await bed.check("recalled", success={"drainSlurmNode": {"drainReasonPrefix": "[recall]"}})
+    await bed.fails(name="recalled", passed=["n2"])
+    await bed.drained("n2", "[recall] recalled: job 17 [slurm_job]")
+    await bed.settled()
+    assert bed.status("n2").test == ""
+    await bed.fails(name="recalled")
+    await bed.opened("n2")
+    # One that puts nodes back which it had condemned.
+    await bed.check(success={"undrainSlurmNode": {}})
+    await bed.fails("n3")
+    await bed.drained("n3", REASON)
+    await asyncio.sleep(1.0)  # results are dated in seconds, and only a later one counts
+    await bed.fails(passed=["n3"], job=18)
+    await bed.opened("n3")
+    await bed.phase("n3", "Recovered")
+
+
+@newest
+async def test_a_device_that_its_driver_taints_is_a_finding(bed: HealthBed, kube: Client) -> None:
+    await bed.policy(ladder=[], healthyDelay="1s")
+    machine, driver = f"{bed.namespace}-n1", "gpu.example.com"
+    taint = {"key": f"{driver}/lost", "value": "XID79", "effect": "NoExecute"}
+
+    async def publish(*taints: dict[str, str]) -> None:
+        devices = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": taints}]
+        pool = {"name": machine, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": machine, "pool": pool, "devices": devices}
+        body = {"metadata": {"name": machine}, "spec": spec}
+        await kube.apply(RESOURCE_SLICES, body, manager="driver", force=True)
+
+    await publish()
+    try:
+        await bed.settled()
+        assert bed.health("n1") is None
+        await publish({**taint, "effect": "NoSchedule"})
+        assert [it.devices for it in (await bed.phase("n1", "Suspect")).findings] == [("gpu-1",)]
+        await bed.settled()
+        assert bed.reason("n1") == "", "a device that is only set aside is recorded"
+        await publish(taint)
+        await bed.drained("n1", f"[hardware_problem] device: {driver}/lost")
+        assert bed.status("n1").findings[0].evidence == "gpu-1: XID79:NoExecute"
+        await publish()
+        await bed.opened("n1")
+        await bed.phase("n1", "Recovered")
+    finally:
+        await kube.delete(RESOURCE_SLICES, machine)
+
+
+@newest
 async def test_two_policies_for_one_cluster_are_told(bed: HealthBed) -> None:
     await bed.policy("a")
     await bed.policy("b", mode="shadow")
@@ -233,10 +311,9 @@ async def test_receivers_are_told_and_a_secret_is_followed(bed: HealthBed, kube:
 
 
 async def test_nothing_is_decided_while_slurmctld_is_away(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, slurm_bed: Callable[..., SlurmBed]
+    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
 ) -> None:
     slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
-    await make_cluster(kube, namespace)
     async with running(control_plane, namespace, slurm) as bed:
         await bed.worker(*ALL)
         await bed.check()
@@ -264,12 +341,38 @@ async def test_nothing_is_decided_while_slurmctld_is_away(
         await bed.opened("n1")
 
 
+async def test_a_drain_that_a_killed_slurmctld_has_forgotten_is_made_again(
+    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
+) -> None:
+    slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
+    async with running(control_plane, namespace, slurm) as bed:
+        await bed.worker(*ALL)
+        await bed.check()
+        job = job_on(slurm, "n1")
+        await started(bed, "n1")
+        slurm.stop("slurmctld")
+        before = {it: it.read_bytes() for it in slurm.state_directory.glob("node_state*")}
+        slurm.start("slurmctld")
+        await bed.fails("n1")
+        await bed.drained("n1", REASON)
+        first = await eventually(lambda: bed.status("n1").drained)
+        # What one that is killed has on its disk is some seconds old.
+        slurm.stop("slurmctld")
+        for file, content in before.items():
+            file.write_bytes(content)
+        slurm.start("slurmctld")
+        await eventually(lambda: bed.status("n1").drained != first, "it is seen that the drain is gone")
+        assert bed.status("n1").phase == "Draining"
+        await eventually(lambda: bed.status("n1").drained, "it is drained again")
+        assert REASON in slurm.scontrol("show", "node", "n1")
+        assert job in slurm.command("squeue", "-h", "-t", "running", "-o", "%i")
+
+
 @newest
 async def test_a_process_that_is_killed_after_every_action_gets_there(
-    control_plane: ControlPlaneBed, kube: Client, namespace: str, nodes: SlurmBed
+    control_plane: ControlPlaneBed, namespace: str, nodes: SlurmBed
 ) -> None:
     """Each process carries out one action and is never heard of again; the next one goes on."""
-    await make_cluster(kube, namespace)
     begun: set[str] = set()
     done: list[str] = []
     uid = ""

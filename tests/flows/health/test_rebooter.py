@@ -27,7 +27,8 @@ from isthmus.model.pod import PODS
 from isthmus.processes import rebooter
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.waiting import PATIENCE
-from tests.flows.kube.conftest import make_namespace, pod
+from tests.flows.kube.conftest import namespace_for_pods, pod
+from tests.flows.kube.waiting import eventually, eventually_read
 from tests.unit.health.test_boots import show
 
 DRAIN, REBOOT = names.NODE_DRAIN_CONDITION, names.NODE_REBOOT_CONDITION
@@ -43,9 +44,8 @@ async def kube(control_plane: ControlPlaneBed) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def namespace(kube: Client) -> AsyncIterator[str]:
-    name = await make_namespace(kube)
-    yield name
-    await kube.delete_all(PODS, namespace=name, grace=0)
+    async with namespace_for_pods(kube) as name:
+        yield name
 
 
 class Machine:
@@ -85,15 +85,7 @@ class Machine:
         return await self.kube.get(NODES, self.key)
 
     async def until(self, what: str, holds: Callable[[Node], object]) -> Node:
-        node = await self.look()
-        try:
-            async with asyncio.timeout(LIMIT):
-                while not holds(node):
-                    await asyncio.sleep(0.02)
-                    node = await self.look()
-        except TimeoutError:
-            raise AssertionError(f"{what}: {node}") from None
-        return node
+        return await eventually_read(self.look, what, holds=holds, within=LIMIT)
 
     async def says(self, type_: str, reason: str) -> Node:
         return await self.until(f"{type_} to be {reason}", lambda it: reason_of(it, type_) == reason)
@@ -122,19 +114,10 @@ class Machine:
                 await task
 
     async def goes_down(self) -> None:
-        await until(self.told.exists, f"{self.name} to be told to reboot")
+        await eventually(self.told.exists, f"{self.name} to be told to reboot", within=LIMIT)
 
     def comes_up(self) -> None:
         show(self.proc, started=1)
-
-
-async def until(holds: Callable[[], object], what: str) -> None:
-    try:
-        async with asyncio.timeout(LIMIT):
-            while not holds():  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not seen: {what}") from None
 
 
 def reason_of(node: Node, type_: str) -> str:

@@ -120,7 +120,7 @@ async def test_a_job_that_may_not_be_requeued_goes_on(client: Client, nodes: Slu
     await SlurmActions(client, await seen(client), commands_in(nodes)).drain(("n1",), REASON)
     told = await SlurmActions(client, await seen(client), commands_in(nodes)).requeue("n1")
     can = (await client.server()).has(Feature.REQUEUE)
-    assert told == ("requeued 0 of 1 jobs" if can else "its jobs cannot be requeued, and go on")
+    assert told == ("requeued 0 of 1 jobs" if can else "its jobs cannot be requeued and keep running")
     (found,) = await client.job(job)
     assert "RUNNING" in found.job_state
     nodes.command("scancel", str(job))

@@ -48,6 +48,8 @@ _DRAIN = f'isthmus_slurm_node_drain_timestamp_seconds{{{NS},node="n1",owner="roo
 _STATE = f'isthmus_slurm_node_state{{{NS},node="n1",reason_class='
 _ACTIVE = f'isthmus_operator_active_controller{{{NS},controller="slurm",instance='
 _BIND = 'isthmus_bridge_bind_seconds_bucket{job="bridge",le='
+_ELASTIC = f'isthmus_operator_elastic_nodes{{{NS},nodeset="gpu",state='
+_STARTED = f'isthmus_operator_elastic_start_seconds_count{{{NS},nodeset="gpu",step='
 _HEALTH = f'isthmus_health_nodes{{{NS},cluster="slurm",phase='
 _RUNS = 'isthmus_check_runs_total{check="gpu-checks",result='
 
@@ -232,6 +234,7 @@ CASES = (
         resolved=20,
         severity="critical",
     ),
+    Case("IsthmusGresMismatch", {f"isthmus_bridge_node_mismatch{{{NS}}}": "0x4 2x20 0x10"}, fires=20, resolved=30),
     Case(
         "IsthmusBridgeTokenExpiring",
         {'isthmus_bridge_token_expiry_timestamp_seconds{job="bridge"}': "3600x62 9000x20"},
@@ -254,6 +257,18 @@ CASES = (
         "IsthmusClusterDegraded",
         {f'isthmus_operator_degraded{{{NS},kind="NodeSet",name="gpu"}}': "0x4 1x20 0x10"},
         fires=22,
+        resolved=30,
+    ),
+    Case(
+        "IsthmusScaleStuck",
+        {f'{_ELASTIC}"starting"}}': "0x10 3x50 0x20", f'{_STARTED}"register"}}': "4x80"},
+        fires=50,
+        resolved=70,
+    ),
+    Case(
+        "IsthmusScaleStuck",
+        {f'{_ELASTIC}"failed"}}': "0x4 1x20 0x20"},
+        fires=20,
         resolved=30,
     ),
     Case(
@@ -305,6 +320,12 @@ CASES = (
 )
 
 QUIET = (
+    Quiet(
+        "IsthmusScaleStuck",
+        "nodes that start one after the other come up",
+        {f'{_ELASTIC}"starting"}}': "2x90", f'{_STARTED}"register"}}': "0+1x90"},
+        until=80,
+    ),
     Quiet(
         "IsthmusCheckErrors",
         "one error of two runs says little",
@@ -391,6 +412,10 @@ QUIET = (
 )
 
 HEALTHY = {
+    f'{_ELASTIC}"starting"}}': "2x240",
+    f'{_ELASTIC}"failed"}}': "0x240",
+    f'{_STARTED}"register"}}': "0+1x240",
+    f"isthmus_bridge_node_mismatch{{{NS}}}": "0x240",
     f'{_HEALTH}"Recovered"}}': "2x240",
     f'isthmus_health_storms{{{NS},policy="slurm"}}': "0x240",
     f'{_RUNS}"passed"}}': "0+10x240",

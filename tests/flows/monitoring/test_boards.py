@@ -146,7 +146,7 @@ async def test_alerts_fire_from_their_causes_and_end_with_them(slurm: SlurmBed, 
         slurm.start("slurmd-n2")
         is_over()
         slurm.stop("slurmdbd")
-        _sbatch(slurm, script="true")
+        slurm.submit(script="true")
         fires("IsthmusAccountingDown", "IsthmusDbdBacklog")
         slurm.start("slurmdbd")
         is_over()
@@ -182,22 +182,18 @@ def _impatient() -> list[dict[str, Any]]:
     return made
 
 
-def _sbatch(bed: SlurmBed, *words: str, script: str) -> str:
-    return bed.command("sbatch", "--parsable", "--chdir=/tmp", "--mem=16", *words, f"--wrap={script}").strip()
-
-
 def _end_jobs(bed: SlurmBed) -> None:
     for script in ("true", "exit 3"):
-        _sbatch(bed, script=script)
+        bed.submit(script=script)
 
 
 def _fill(bed: SlurmBed) -> None:
     """Have jobs that run, wait and are requeued, a drained node and a reservation."""
-    requeued = _sbatch(bed, "--licenses=matlab:2", "--requeue", "--nodelist=n1", script="sleep 3600")
+    requeued = bed.submit("--licenses=matlab:2", "--requeue", "--nodelist=n1", script="sleep 3600")
     eventually(lambda: bed.command("squeue", "-h", "-j", requeued, "-o%T").strip() == "RUNNING", "the job to run")
     bed.scontrol("requeue", requeued)
-    _sbatch(bed, "--nodelist=n1", script="sleep 3600")
-    _sbatch(bed, "--nodes=2", "--exclusive", script="true")
+    bed.submit("--nodelist=n1", script="sleep 3600")
+    bed.submit("--nodes=2", "--exclusive", script="true")
     bed.scontrol("update", "NodeName=n2", "State=DRAIN", "Reason=the fan")
     when = ("StartTime=now+3600", "Duration=60", "Nodes=n2", "Users=root")
     bed.scontrol("create", "reservation", "ReservationName=repair", *when)

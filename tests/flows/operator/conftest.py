@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from isthmus.model.node import NODES
 from isthmus.model.objects import SERVICES
 from isthmus.model.pod import PODS
 from isthmus.operator import crds
+from tests.bed import logs
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.conftest import make_namespace
@@ -38,16 +39,29 @@ async def until_listed(client: Client, definitions: Iterable[Mapping[str, Any]])
             await asyncio.sleep(0.02)
 
 
-@pytest.fixture(scope="session")
-def served(control_plane: ControlPlaneBed) -> None:
-    """Have the kinds served, once for all tests."""
+@contextmanager
+def own_control_plane(request: pytest.FixtureRequest, name: str) -> Iterator[ControlPlaneBed]:
+    """A control plane without controllers, for a module whose kinds would be in the way of other tests."""
+    with (
+        ControlPlaneBed(controllers=False) as bed,
+        logs.shown(request.config, name=f"{name}-control-plane", directory=bed.logs),
+    ):
+        yield bed
 
+
+def serve_kinds(control_plane: ControlPlaneBed) -> None:
     async def install() -> None:
         async with Client(load(control_plane.kubeconfig)) as client:
             await crds.install(client)
             await until_listed(client, crds.definitions())
 
     asyncio.run(install())
+
+
+@pytest.fixture(scope="session")
+def served(control_plane: ControlPlaneBed) -> None:
+    """Have the kinds served, once for all tests."""
+    serve_kinds(control_plane)
 
 
 @pytest.fixture

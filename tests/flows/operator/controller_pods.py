@@ -141,11 +141,13 @@ class ControllerPods:
         return int(found[0])
 
     def has_looked(self, name: str) -> bool:
-        """Whether the side-car of a pod has compared files at least once: only then does it rest for so long."""
-        process = self.main_process(name, "reconfigure")
+        """Whether the side-car of a pod has compared files at least once: then it rests, on a pipe of its own."""
+        process = Path("/proc", str(self.main_process(name, "reconfigure")))
         with suppress(FileNotFoundError, ProcessLookupError):
-            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-            return any(Path(f"/proc/{it}/cmdline").read_bytes() == b"sleep\x000.5\x00" for it in children)
+            for it in (process / "fd").iterdir():
+                flags = int((process / "fdinfo" / it.name).read_text().split("flags:")[1].split()[0], 8)
+                if it.readlink().name.startswith("pipe:") and flags & os.O_RDWR:
+                    return True
         return False
 
     def slurmctld_processes(self, name: str) -> list[int]:

@@ -1,10 +1,10 @@
 """A real Slurm with elastic nodes: our configuration, our programs, and the pods' scripts, run as kubelet would."""
 
 import os
-import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from tests.flows.slurm.helpers import eventually
 SETS = ("a", "b")
 IDLE = "2s"
 """How long a node may be idle by its policy."""
-KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend", "PrologSlurmctld")
+KEPT = ("NodeName", "NodeSet", "PartitionName", "Resume", "Suspend", "PrologSlurmctld", "GresTypes")
 """Lines of our slurm.conf that the bed takes over."""
 
 
@@ -45,7 +45,7 @@ class Pod:
         self._daemon: Daemon | None = None
 
     def start(self) -> None:
-        # Each slurmd keeps its configuration in the same place.
+        # Each slurmd keeps its configuration in the same place, and each pod writes its node-gres.conf there.
         argv = [*self._container["command"], *self._container["args"]]
         self._daemon = self._bed._box.spawn(
             argv,
@@ -53,6 +53,7 @@ class Pod:
             hostname=self.node,
             env=self._env,
             own_directory="/run/slurm",
+            own_copy="/etc/slurm",
         )
 
     def end(self) -> None:
@@ -66,10 +67,17 @@ class Pod:
 class Site:
     """A Slurm with two elastic nodes, of a NodeSet each."""
 
-    def __init__(self, bed: SlurmBed, client: Client, pods: dict[str, Pod]) -> None:
+    def __init__(self, bed: SlurmBed, client: Client, pods: dict[str, Pod], nodesets: dict[str, NodeSet]) -> None:
         self.bed = bed
         self.client = client
         self.pods = pods
+        self.nodesets = nodesets
+        """By their names, as slurm.conf was made from them first."""
+
+    def deliver(self, *nodesets: NodeSet, dynamic: tuple[str, ...] = ()) -> None:
+        """Give a running slurmctld the files for these NodeSets, as the operator does."""
+        _write(self.bed, list(nodesets), {"SuspendTimeout": "600"}, dynamic=dynamic)
+        self.bed.scontrol("reconfigure")
 
     async def nodes(self) -> dict[str, Node]:
         listing = await self.client.nodes()
@@ -98,40 +106,46 @@ class Site:
         await eventually(read, lambda found: state in found)
 
 
-def elastic_nodeset(name: str, port: int, **autoscale: Any) -> NodeSet:
+def elastic_nodeset(name: str, port: int, *, features: str = "", **given: Any) -> NodeSet:
     spec = {
         "controllerRef": {"name": "s"},
         "replicas": 1,
-        "autoscale": autoscale,
-        "extraConf": f"Port={port}",
+        "extraConf": f"Port={port}{f' Feature={features}' if features else ''}",
         "slurmd": {"resources": {"limits": {"cpu": "2", "memory": "512Mi"}}},
+        **given,
     }
     return msgspec.convert({"metadata": {"name": name, "namespace": "n"}, "spec": spec}, NodeSet)
 
 
-def configure(bed: SlurmBed, nodesets: list[NodeSet], *, idle: int | None, **settings: str) -> None:
-    """Give the bed what our slurm.conf says of power, and our programs, and start slurmctld with it."""
+def _write(
+    bed: SlurmBed, nodesets: list[NodeSet], settings: Mapping[str, str], *, dynamic: tuple[str, ...] = ()
+) -> Inputs:
+    """Put what our slurm.conf says of power and nodes in the place of what the bed's says."""
     controller = msgspec.convert({"metadata": {"name": "s", "namespace": "n"}, "spec": {}}, Controller)
     inputs = Inputs(
         controller=controller,
         settings=Settings(cgroup="none"),
-        workers=tuple(Workers.of(it) for it in nodesets),
+        workers=tuple(Workers.of(it, dynamic=dynamic) for it in nodesets),
         version=bed.version,
     )
     lines = [it for it in slurm_conf(inputs).splitlines() if it.startswith(KEPT)]
     lines = [it for it in lines if it.partition("=")[0] not in settings]
     lines += [f"{key}={value}" for key, value in settings.items()]
-    if idle is not None:
-        lines = [re.sub(r"\bSuspendTime=\d+", f"SuspendTime={idle}", it) for it in lines]
     conf = bed.path("/etc/slurm/slurm.conf")
-    before = [it for it in conf.read_text().splitlines() if not it.startswith("PartitionName")]
+    before = [it for it in conf.read_text().splitlines() if not it.startswith(KEPT)]
     conf.write_text("\n".join([*before, *lines, ""]))
-    owner = conf.stat()
+    return inputs
+
+
+def configure(bed: SlurmBed, nodesets: list[NodeSet], **settings: str) -> None:
+    """Give the bed what our slurm.conf says of power, and our programs, and start slurmctld with it."""
+    inputs = _write(bed, nodesets, settings)
+    owner = bed.path("/etc/slurm/slurm.conf").stat()
     for name, content in files(inputs).items():
-        if name.startswith("power-"):
-            program = bed.path(f"/etc/slurm/{name}")
-            program.write_text(content)
-            program.chmod(0o755)
+        if name not in {"slurm.conf", "cgroup.conf"}:
+            path = bed.path(f"/etc/slurm/{name}")
+            path.write_text(content)
+            path.chmod(0o755 if name.startswith("power-") else 0o644)
     spool = bed.path("/var/spool/slurmctld")
     spool.mkdir(parents=True, exist_ok=True)
     os.chown(spool, owner.st_uid, owner.st_gid)
@@ -142,23 +156,37 @@ def configure(bed: SlurmBed, nodesets: list[NodeSet], *, idle: int | None, **set
 
 @asynccontextmanager
 async def elastic_site(
-    slurm_bed: Callable[..., SlurmBed], release: str, *, idle: int | None = None
+    slurm_bed: Callable[..., SlurmBed],
+    release: str,
+    *,
+    idle: int | None = None,
+    only: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    **settings: str,
 ) -> AsyncIterator[Site]:
     """Start a Slurm of a release; its nodes take ten minutes to stop.
 
-    Slurm stops them when they have been `idle` for so many seconds. Unless that is given, it is as in clusters:
-    Slurm waits for ten minutes, and the operator stops them earlier, as the policy says.
+    With `idle`, that is the suspendTime of the cluster, and Slurm stops nodes by itself. Without, the policy says
+    how long nodes may be idle: Slurm waits for ten minutes, and the operator stops them earlier.
+    `only` are fields of single NodeSets, and `settings` lines of slurm.conf instead of ours.
     """
+    policy: dict[str, Any] = {"autoscale": {"idleTime": IDLE}} if idle is None else _suspended_after(idle)
     parameters = ",".join(("enable_configless", *power.PARAMETERS))
-    settings = {"SlurmctldParameters": parameters, "ReturnToService": "2", "MessageTimeout": "5"}
+    usual = {"SlurmctldParameters": parameters, "ReturnToService": "2", "MessageTimeout": "5"}
     with ExitStack() as claims:
         # Ports that no other bed has, and that the kernel gives to no client before slurmd listens.
         ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
-        bed = slurm_bed(release, nodes=0, accounting=False, settings=settings)
-        nodesets = [elastic_nodeset(name, port, idleTime=IDLE) for name, port in zip(SETS, ports, strict=True)]
-        configure(bed, nodesets, idle=idle, SuspendTimeout="600")
+        bed = slurm_bed(release, nodes=0, accounting=False, settings=usual)
+        nodesets = [
+            elastic_nodeset(name, port, **policy, **only.get(name, {}))
+            for name, port in zip(SETS, ports, strict=True)
+        ]
+        configure(bed, nodesets, **{"SuspendTimeout": "600"} | settings)
         pods = {f"{it.metadata.name}-0": Pod(bed, it) for it in nodesets}
         for pod in pods.values():
             claims.callback(pod.end)
         async with connect([bed.rest_url], MintedTokens(bed.jwt_key)) as client:
-            yield Site(bed, client, pods)
+            yield Site(bed, client, pods, {it.metadata.name: it for it in nodesets})
+
+
+def _suspended_after(seconds: int) -> dict[str, Any]:
+    return {"autoscale": {}, "suspendTime": seconds}

@@ -52,6 +52,8 @@ _SAMPLES: Final[Mapping[str, Any]] = {
     "prologSlurmctldScriptRefs": [{"name": "some-files"}],
     "epilogSlurmctldScriptRefs": [{"name": "some-files"}],
     "extraConf": "Weight=7",
+    "gresConfig": ["Name=gpu Count=1"],
+    "topologyPlugin": "topology/tree",
     "service.spec": {"sessionAffinity": "ClientIP"},
     "controllerRef.name": "one",
     "crVersion": "1.0.0",

@@ -8,7 +8,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ import msgspec
 from isthmus import names
 from isthmus.domain.kube.conditions import holds
 from isthmus.domain.languages.slurmconf import Directive
-from isthmus.domain.operator.manifests.common import Settings, labels
+from isthmus.domain.operator.manifests.common import labels
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import AlreadyExists, Conflict, NotFound
-from isthmus.kube.recorder import Recorder
 from isthmus.model.meta import Condition, Key, condition
 from isthmus.model.node import NODES
 from isthmus.model.objects import SECRETS
@@ -43,6 +42,7 @@ from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.slurm.helpers import busy_on, new_key
+from tests.flows.working import seated
 
 CONTROLLER = "slurm"
 PLACES = "places-of"
@@ -121,6 +121,14 @@ class NodeSets:
         except AssertionError:
             raise AssertionError(f"NodeSet {name} is not ready: {self.status(name)}") from None
 
+    async def serve(self, count: int) -> None:
+        """Make a NodeSet of so many workers, and bring all of them up."""
+        workers = [f"w-{ordinal}" for ordinal in range(count)]
+        await self.make(replicas=count)
+        await self.there(*workers)
+        await self.up(*workers)
+        await self.settled()
+
     # Pods
 
     def pods(self, name: str = "w") -> dict[str, Pod]:
@@ -183,7 +191,7 @@ class NodeSets:
         await eventually(lambda: all(map(replaced, pods)), within=within)
 
     def mirrored(self, pod: str) -> set[str]:
-        """Tell which states of Slurm a pod shows."""
+        """Which states of Slurm a pod shows."""
         found = self.world.pods.get(self.key(pod))
         conditions = found.status.conditions if found else ()
         return {it.type for it in conditions if it.type.startswith("SlurmNodeState")}
@@ -308,22 +316,12 @@ async def running(
 
     With `kubeconfig`, the controller takes another way to the API server than the test does.
     """
-    requests: list[str] = []
-
-    def observe(method: str, _code: int, _seconds: float) -> None:
-        if method != "GET":
-            requests.append(method)
-
-    async with AsyncExitStack() as stack:
-        way = load(kubeconfig or control_plane.kubeconfig)
-        kube = await stack.enter_async_context(Client(way, observe=observe))
-        own = await stack.enter_async_context(Client(load(control_plane.kubeconfig)))
-        world = World(kube, Settings(cgroup="none"), namespace=namespace)
-        metrics = Metrics()
+    async with (
+        seated(kubeconfig or control_plane.kubeconfig, namespace) as (world, recorder, requests),
+        Client(load(control_plane.kubeconfig)) as own,
+    ):
+        kube, metrics = world.kube, Metrics()
         metrics.registry.register(ClusterMetrics([world]))
-        # Events are sent beside everything else, and counted up many seconds later.
-        for_events = await stack.enter_async_context(Client(way))
-        recorder = Recorder(for_events, controller="isthmus-operator", instance="test")
         sync = NodeSetSync(
             world,
             applier=Applier(kube),

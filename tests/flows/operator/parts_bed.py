@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.domain.operator.manifests import common
-from isthmus.kube.client import path
+from isthmus.kube.client import Client, path
 from isthmus.kube.errors import NotFound
 from isthmus.kube.recorder import EVENTS
 from isthmus.kube.store import Store
@@ -62,6 +62,14 @@ async def until_quiet(world: World, rests: Callable[[], bool], writes: list[str]
             before = len(writes)
             if rests() and await caught_up(world) and rests() and len(writes) == before:
                 return
+            await asyncio.sleep(0.02)
+
+
+async def until_recorded(kube: Client, namespace: str, text: str) -> None:
+    """Wait for an Event that says this; they are sent beside everything else."""
+    where = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    async with asyncio.timeout(60):
+        while text not in (await kube.raw(where)).decode():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
 
 
@@ -148,14 +156,14 @@ class Bed:
     def behind(self, kind: Kind[Any]) -> Iterator[None]:
         """Let the cache of a kind hear of nothing, as while its watch is slow; then of everything at once."""
         informer = next(it for it in self.world._informers.values() if it.kind == kind)
-        held: list[tuple[Any, dict[Key, str]]] = []
-        informer._apply = lambda *given: held.append(given)  # type: ignore[method-assign]
+        held: list[Any] = []
+        informer._apply = held.append  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
             del informer._apply
-            for batch, unreadable in held:
-                informer._apply(batch, unreadable)
+            for batch in held:
+                informer._apply(batch)
 
     async def quiet(self) -> None:
         """Wait until the controller has nothing to do but to look again later."""

@@ -14,9 +14,11 @@ from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.kube.client import Client
 from isthmus.model.objects import SECRETS, STATEFULSETS
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS
+from isthmus.operator import accountusers
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.slurms import Address
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.faults import Faults
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import (
@@ -26,6 +28,7 @@ from tests.flows.operator.parts_bed import (
     SLURM_KEY_REF,
     Bed,
     a_minute_later,
+    until_recorded,
     working,
 )
 
@@ -43,10 +46,15 @@ async def generation(bed: Bed, name: str) -> int:
     return (await bed.kube.get(STATEFULSETS, bed.key(name))).metadata.generation
 
 
-async def test_without_a_database_it_gets_one_with_a_password_made_once(bed: Bed) -> None:
+async def make(bed: Bed) -> None:
+    """Make an Accounting with a database of its own, and wait for its slurmdbd."""
     await bed.keys()
     await bed.make(ACCOUNTINGS, "slurm", **KEYS)
     await bed.there(bed.world.statefulsets, "slurm-accounting")
+
+
+async def test_without_a_database_it_gets_one_with_a_password_made_once(bed: Bed) -> None:
+    await make(bed)
     await bed.there(bed.world.statefulsets, "slurm-mariadb")
     password = (await bed.there(bed.world.secrets, "slurm-mariadb")).data["password"]
     assert len(password) >= 32
@@ -67,9 +75,7 @@ async def test_without_a_database_it_gets_one_with_a_password_made_once(bed: Bed
 
 
 async def test_w12_a_changed_password_starts_both_daemons_anew(bed: Bed) -> None:
-    await bed.keys()
-    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
-    await bed.there(bed.world.statefulsets, "slurm-accounting")
+    await make(bed)
     before = [await generation(bed, name) for name in ("slurm-accounting", "slurm-mariadb")]
     other = b64encode(b"a-new-password").decode()
     await bed.kube.merge_patch(SECRETS, bed.key("slurm-mariadb"), {"data": {"password": other}})
@@ -113,9 +119,7 @@ async def test_a_password_that_is_there_already_is_taken(bed: Bed) -> None:
 
 
 async def test_other_changes_leave_the_database_alone(bed: Bed) -> None:
-    await bed.keys()
-    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
-    await bed.there(bed.world.statefulsets, "slurm-accounting")
+    await make(bed)
     before = await generation(bed, "slurm-mariadb")
     await bed.kube.merge_patch(ACCOUNTINGS, bed.key("slurm"), {"spec": {"extraConf": "PurgeJobAfter=12months"}})
     await eventually(lambda: _generation(bed, "slurm-accounting") > 1)
@@ -153,9 +157,7 @@ async def test_w10_an_external_slurmdbd_is_only_named(bed: Bed) -> None:
 
 
 async def test_bad_configuration_is_named_and_nothing_is_restarted(bed: Bed) -> None:
-    await bed.keys()
-    await bed.make(ACCOUNTINGS, "slurm", **KEYS)
-    await bed.there(bed.world.statefulsets, "slurm-accounting")
+    await make(bed)
     before = await generation(bed, "slurm-accounting")
     await bed.kube.merge_patch(ACCOUNTINGS, bed.key("slurm"), {"spec": {"extraConf": "StoragePass=x"}})
     await bed.until(bed.world.accountings, "slurm", "Degraded", "True", saying="passwordKeyRef")
@@ -216,11 +218,35 @@ async def test_users_of_a_cluster_get_an_account_and_keep_what_they_have(
         assert ("users", "alice") in associations(slurm)
 
 
+async def test_users_that_slurmdbd_does_not_take_are_told(
+    bed: Bed,
+    slurm_bed: Callable[..., SlurmBed],
+    faults: Faults,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(accountusers, "AGAIN_S", 0.2)
+    slurm = slurm_bed("26.05", nodes=0)
+    await bed.keys()
+    users = [{"name": "alice", "uid": 2001}]
+    async with faults.in_front_of(slurm.rest_url) as proxy, connected(bed, slurm, proxy.url):
+        denied = b'{"errors": [{"error_number": 2002, "error": "Access/permission denied"}]}'
+        refusal = proxy.respond(
+            500, headers={"Content-Type": "application/json"}, body=denied, method="POST", path="/slurmdb/*"
+        )
+        await bed.make(
+            CONTROLLERS, "slurm", **KEYS, clusterName="bed", accountingRef={"name": "slurm"}, users=users
+        )
+        await proxy.until_seen(method="POST", path="/slurmdb/*", times=2)
+        await until_recorded(bed.kube, bed.namespace, "does not take the users of this cluster")
+        refusal.remove()
+        await eventually(lambda: ("users", "alice") in associations(slurm), within=LIMIT)
+
+
 @asynccontextmanager
-async def connected(bed: Bed, slurm: SlurmBed) -> AsyncIterator[None]:
-    """Hold a connection of the world to a Slurm."""
+async def connected(bed: Bed, slurm: SlurmBed, url: str = "") -> AsyncIterator[None]:
+    """Hold a connection of the world to a Slurm, by way of this URL."""
     slurms = bed.world.slurms
-    slurms.follow(bed.key("slurm"), Address((slurm.rest_url,), slurm.jwt_key.read_bytes()))
+    slurms.follow(bed.key("slurm"), Address((url or slurm.rest_url,), slurm.jwt_key.read_bytes()))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(slurms.run())
         await eventually(lambda: slurms.in_touch(bed.key("slurm")))

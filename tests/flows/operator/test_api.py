@@ -8,10 +8,12 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import ApiError, Invalid
 from isthmus.model import slinky as parts
 from isthmus.model import soperator
+from isthmus.model.autoscaler import AUTOSCALERS
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.operator.webhook import KINDS
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.waiting import eventually_read
 from tests.flows.operator.others import CLUSTERS_OF_OTHERS
 from tests.unit.operator.manifests import KEYS, Manifest, cluster, nebius_nodeset, slinky, written
 
@@ -50,6 +52,7 @@ async def test_defaults_are_filled_in(kube: Client, namespace: str) -> None:
         "drain": {"onTimeout": "Wait"},
         "registration": "Dynamic",
         "initialNumberEphemeralNodes": 0,
+        "fabric": "root",
     }
 
 
@@ -291,7 +294,7 @@ async def test_kubectl_scales_and_lists_a_whole_cluster(
 ) -> None:
     await create(kube, namespace, slinky("Controller"))
     await create(kube, namespace, slinky("NodeSet", "compute"))
-    control_plane.kubectl("scale", "--replicas=4", "nss/compute", "-n", namespace)
+    control_plane.kubectl("scale", "--replicas=4", "nodeset", "compute", "-n", namespace)
     assert (await kube.get(parts.NODESETS, Key(namespace, "compute"))).spec.replicas == 4
     listed = control_plane.kubectl("get", "slurm", "-n", namespace)
     assert "controller.slinky.slurm.net/slurm" in listed
@@ -302,6 +305,17 @@ async def test_kubectl_scales_and_lists_a_whole_cluster(
     shown = dict(zip(headings.split(), row.split(), strict=True))
     assert list(shown) == ["NAME", "DESIRED", "REPLICAS", "UPDATED", "READY", "IDLE", "ALLOCATED", "DRAIN", "AGE"]
     assert (shown["DESIRED"], shown["READY"], shown["ALLOCATED"]) == ("4", "3", "2")
+
+
+async def test_an_autoscaler_of_kubernetes_scales_a_nodeset(kube: Client, namespace: str) -> None:
+    """Kubernetes' own controller does it: a minimum needs no metrics."""
+    await create(kube, namespace, slinky("NodeSet", "compute"))
+    target = {"apiVersion": parts.NODESETS.api_version, "kind": "NodeSet", "name": "compute"}
+    spec = {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 5}
+    await kube.create(AUTOSCALERS, {"metadata": {"name": "by-load", "namespace": namespace}, "spec": spec})
+    await eventually_read(
+        lambda: kube.get(parts.NODESETS, Key(namespace, "compute")), holds=lambda it: it.spec.replicas == 3
+    )
 
 
 async def test_a_sample_with_a_word_misspelt_is_refused_by_name(kube: Client, namespace: str) -> None:

@@ -13,19 +13,22 @@ import pytest_asyncio
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.errors import ApiError, NotFound
+from isthmus.model.autoscaler import AUTOSCALERS
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
+from isthmus.model.soperator import NEBIUS_NODESETS
 from isthmus.operator import crds, registration
 from isthmus.operator.conversion import KEPT_FULL
 from isthmus.operator.webhook import KINDS, Webhook
 from isthmus.runtime import server
 from isthmus.runtime.metrics import Metrics
-from tests.bed import logs, operator_webhooks
+from tests.bed import operator_webhooks
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.operator_webhooks import Place
+from tests.bed.scale import set_scale
 from tests.flows.kube.conftest import NAMESPACES
-from tests.flows.operator.conftest import until_listed
+from tests.flows.operator.conftest import own_control_plane, until_listed
 from tests.flows.operator.others import CLUSTERS_OF_OTHERS
 from tests.flows.operator.parts_bed import LIMIT
 from tests.unit.operator.manifests import Manifest, cluster, nebius_nodeset, slinky
@@ -90,11 +93,8 @@ class Door:
 
 @pytest.fixture(scope="module")
 def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
-    """A control plane of its own: converted kinds would be in the way of other tests."""
-    with (
-        ControlPlaneBed(controllers=False) as bed,
-        logs.shown(request.config, name="webhook-control-plane", directory=bed.logs),
-    ):
+    """Kinds are converted here."""
+    with own_control_plane(request, "webhook") as bed:
         yield bed
 
 
@@ -265,6 +265,37 @@ async def test_the_short_form_of_the_documents_is_a_whole_nodeset(door: Door) ->
     assert (await door.client.get(NODESETS, found.metadata.key)).spec.replicas == 7
 
 
+async def test_a_nodeset_is_scaled_by_one_at_a_time(door: Door) -> None:
+    await door.create(slinky("NodeSet", "plain", replicas=1))
+    await door.create(slinky("NodeSet", "elastic", replicas=1, autoscale={}))
+    await door.create(nebius_nodeset("ephemeral", ephemeralNodes=True))
+    await set_scale(door.client, NODESETS, Key(TEAM, "plain"), 0)
+    await set_scale(door.client, NODESETS, Key(TEAM, "plain"), 3)
+    with pytest.raises(ApiError, match="already scaled by its field autoscale"):
+        await set_scale(door.client, NODESETS, Key(TEAM, "elastic"), 0)
+    with pytest.raises(ApiError, match="already scaled by its field ephemeralNodes"):
+        await set_scale(door.client, NEBIUS_NODESETS, Key(TEAM, "ephemeral"), 3)
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        await door.kubectl("scale", "--replicas=7", "nodesets.v1alpha1.slinky.slurm.net/elastic")
+    assert "already scaled by its field autoscale" in caught.value.stderr
+    # It is its owner's to say how many nodes Slurm knows.
+    await door.client.merge_patch(NODESETS, Key(TEAM, "elastic"), {"spec": {"replicas": 2}})
+    # And the other way round.
+    target = {"apiVersion": NODESETS.api_version, "kind": "NodeSet", "name": "plain"}
+    await door.client.create(
+        AUTOSCALERS,
+        {
+            "metadata": {"name": "by-load", "namespace": TEAM},
+            "spec": {"scaleTargetRef": target, "maxReplicas": 5},
+        },
+    )
+    with pytest.raises(ApiError, match="HorizontalPodAutoscaler by-load already scales this NodeSet"):
+        await door.client.merge_patch(NODESETS, Key(TEAM, "plain"), {"spec": {"autoscale": {}}})
+    await door.client.merge_patch(NODESETS, Key(TEAM, "plain"), {"spec": {"replicas": 4}})
+    await door.client.delete(AUTOSCALERS, Key(TEAM, "by-load"))
+    await door.client.merge_patch(NODESETS, Key(TEAM, "plain"), {"spec": {"autoscale": {}}})
+
+
 async def test_a_short_loginset(door: Door) -> None:
     containers = [{"name": "login", "image": "login:1"}]
     spec = {"replicas": 2, "clusterName": "slurm", "template": {"spec": {"containers": containers}}}
@@ -301,7 +332,7 @@ async def test_without_us_nothing_new_comes_but_everything_can_be_used_and_go(ow
     assert (await door.client.list(NODESETS, namespace=TEAM)).items
     await door.client.merge_patch(NODESETS, key, {"metadata": {"labels": {"a": "b"}}})
     await door.client.merge_patch(NODESETS, key, {"status": {"replicas": 1}}, subresource="status")
-    await door.client.set_scale(NODESETS, key, 4)
+    await set_scale(door.client, NODESETS, key, 4)
     await door.client.delete(NODESETS, key)
     await door.client.merge_patch(NODESETS, key, {"metadata": {"finalizers": None}})
     with pytest.raises(NotFound):

@@ -12,12 +12,11 @@ import yaml
 
 from isthmus.domain.operator.manifests import common
 from isthmus.kube.client import Client
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from isthmus.model import jailedconfig, slinky
 from isthmus.model.meta import Key
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail, SlurmCluster
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.programs import program
 from tests.flows.operator.networkpolicies import Pod, admits
 
 if TYPE_CHECKING:
@@ -85,12 +84,11 @@ slurmScripts: {builtIn: {prolog.sh: {enabled: true}}}
 
 @pytest.fixture(scope="session")
 def helm(control_plane: ControlPlaneBed) -> Helm:
-    program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
     environment = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig)}
 
     def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [program, *words], check=False, text=True, capture_output=True, env=environment, input=stdin
+            [program("helm"), *words], check=False, text=True, capture_output=True, env=environment, input=stdin
         )
 
     return run

@@ -28,6 +28,7 @@ from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.scale import set_scale
 from tests.flows.kube.waiting import eventually
 from tests.flows.operator.parts_bed import LIMIT, until_quiet
 from tests.flows.working import at_work, seated
@@ -88,7 +89,7 @@ class Bed:
             await asyncio.sleep(0.02)
 
     def size(self, nodeset: str) -> int | None:
-        """Tell how many workers a NodeSet is to have, as the cache shows; None before it shows any."""
+        """How many workers a NodeSet is to have, as the cache shows; None before it shows any."""
         found = self.world.nodesets.get(self.key(nodeset))
         return found.spec.replicas if found else None
 
@@ -108,7 +109,7 @@ class Bed:
         return self.key(name) in queue.taken or queue._backlog.ready_count(queue._clock()) == 1
 
     async def tell(self, kind: Kind[Any], name: str, *, ready: bool = True, wrong: str = "", **fields: Any) -> None:
-        """Tell how a part is, as the controller that carries it out would."""
+        """How a part is, as the controller that carries it out would."""
         found = await self.there(kind, name)
         held = [
             yes("Ready", "Test") if ready else no("Ready", "Test", wrong or "not yet"),
@@ -312,10 +313,19 @@ async def test_what_somebody_else_deletes_or_changes_comes_back(bed: Bed) -> Non
     await bed.there(NODESETS, "worker")
     await bed.quiet()
     await bed.kube.delete(SERVICES, bed.key("slurmctld"))
-    changed = await bed.kube.merge_patch(NODESETS, bed.key("worker"), {"spec": {"replicas": 7}})
+    # But for the number of workers, which others may decide.
+    theirs = {"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}}
+    changed = await bed.kube.merge_patch(NODESETS, bed.key("worker"), theirs)
+    assert changed.spec.persistent_volume_claim_retention_policy.when_deleted == "Retain"
     await bed.there(SERVICES, "slurmctld")
+
     heard_of = int(changed.metadata.resource_version)
-    await eventually(lambda: bed.world.nodesets.version > heard_of and bed.size("worker") == 1)
+
+    def ours() -> bool:
+        found = bed.world.nodesets.get(bed.key("worker"))
+        return found is not None and found.spec.persistent_volume_claim_retention_policy.when_deleted == "Delete"
+
+    await eventually(lambda: bed.world.nodesets.version > heard_of and ours())
 
 
 async def test_two_clusters_in_one_namespace_do_not_meet(bed: Bed) -> None:
@@ -381,6 +391,35 @@ async def test_maintenance_drains_before_it_scales_down(bed: Bed) -> None:
     assert (await bed.there(SECRETS, "demo-slurm-key")).data == key.data
 
 
+async def test_workers_that_somebody_scales_are_left_to_them(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 2}})
+    await eventually(lambda: bed.size("worker") == 2)
+    # As HPA and KEDA do.
+    await set_scale(bed.kube, NODESETS, bed.key("worker"), 5)
+    await eventually(lambda: bed.cluster().status.workers == "0/5")
+    # What the cluster says of its workers otherwise, it says as before; another number is its own again.
+    more = {"spec": {"slurmNodes": {"worker": {"priorityClass": "high"}}}}
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), more)
+
+    def prioritized() -> bool:
+        found = bed.world.nodesets.get(bed.key("worker"))
+        return found is not None and found.spec.template.spec.get("priorityClassName") == "high"
+
+    await eventually(prioritized)
+    await bed.quiet()
+    assert bed.size("worker") == 5
+    await set_scale(bed.kube, NODESETS, bed.key("worker"), 0)
+    await eventually(lambda: bed.cluster().status.workers == "0/0")
+    await bed.quiet()
+    assert bed.size("worker") == 0
+    size = {"spec": {"slurmNodes": {"worker": {"size": 3}}}}
+    await bed.kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), size)
+    await eventually(lambda: bed.size("worker") == 3)
+    await set_scale(bed.kube, NODESETS, bed.key("worker"), 4)
+    await bed.quiet()
+    assert bed.size("worker") == 4
+
+
 async def test_nodesets_of_the_same_family_join_the_cluster(bed: Bed) -> None:
     manifest = {"metadata": bed.meta("gpu"), "spec": {"clusterName": "demo", "replicas": 2}}
     await bed.kube.create(NEBIUS_NODESETS, manifest)
@@ -391,10 +430,19 @@ async def test_nodesets_of_the_same_family_join_the_cluster(bed: Bed) -> None:
     await bed.tell(NODESETS, "gpu", readyReplicas=2, replicas=2, desired=2, nodeSetHash="x", selector="a=b")
     await eventually(lambda: bed.world.nebius_nodesets.get(bed.key("gpu")).status.phase == "Ready")  # type: ignore[union-attr]
     await eventually(lambda: bed.cluster().status.workers == "2/2")
-    await bed.kube.set_scale(NEBIUS_NODESETS, bed.key("gpu"), 5)
+    await set_scale(bed.kube, NEBIUS_NODESETS, bed.key("gpu"), 5)
     await eventually(lambda: bed.size("gpu") == 5)
     await bed.kube.delete(NEBIUS_NODESETS, bed.key("gpu"))
     await bed.gone(NODESETS, "gpu")
+
+
+async def test_a_nodeset_takes_the_place_of_the_cluster_s_own_workers(bed: Bed) -> None:
+    await bed.make(slurmNodes={"worker": {"size": 0}})
+    own = await bed.there(NODESETS, "worker")
+    manifest = {"metadata": bed.meta("worker"), "spec": {"replicas": 3, "ephemeralNodes": True}}
+    await bed.kube.create(NEBIUS_NODESETS, manifest)
+    await eventually(lambda: bed.size("worker") == 3)
+    assert (await bed.there(NODESETS, "worker")).metadata.uid != own.metadata.uid
 
 
 async def test_nodesets_of_the_same_family_go_with_the_cluster(bed: Bed) -> None:

@@ -18,29 +18,19 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
-from isthmus.operator import crds
 from isthmus.processes.operator import LEASE_LABELS
 from isthmus.runtime.election import Election
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
-from tests.flows.operator.conftest import until_listed
+from tests.flows.operator.conftest import serve_kinds
 from tests.flows.runtime.test_election import LONG, NoFuse
 
 Run = Callable[..., tuple[int, str]]
 
 
-def install(control_plane: ControlPlaneBed) -> None:
-    async def run() -> None:
-        async with Client(load(control_plane.kubeconfig)) as client:
-            await crds.install(client)
-            await until_listed(client, crds.definitions())
-
-    asyncio.run(run())
-
-
 @pytest.fixture
 def plane(control_plane: ControlPlaneBed) -> ControlPlaneBed:
-    install(control_plane)
+    serve_kinds(control_plane)
     return control_plane
 
 
@@ -115,6 +105,34 @@ def test_the_status_of_a_cluster_that_nobody_carries_out(isthmus: Run, name: str
     assert "isthmus doctor" in said or "kubectl wait" in said
 
 
+def test_a_plan_says_what_follows_and_changes_nothing(
+    isthmus: Run, plane: ControlPlaneBed, name: str, tmp_path: Path
+) -> None:
+    make(isthmus, name)
+    before = cluster(plane, name)
+    file = tmp_path / "change.yaml"
+
+    def planned(**nodes: Any) -> tuple[int, str]:
+        meta = {"name": name, "namespace": name}
+        manifest = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": meta}
+        file.write_text(json.dumps({**manifest, "spec": {"slurmNodes": nodes}}))
+        return isthmus("plan", "-f", str(file))
+
+    code, said = planned(worker={"size": 5})
+    assert code == 0, said
+    assert "spec.slurmNodes.worker.size: " in said
+    assert "→ 5" in said
+    assert "+ workers worker: " in said
+    assert "not known: which jobs run on cluster" in said, "there is no Slurm yet"
+    code, said = planned(worker={"size": -1})
+    assert code == 1
+    assert "Kubernetes refuses it:" in said
+    assert cluster(plane, name)["metadata"]["generation"] == before["metadata"]["generation"]
+    file.write_text("kind: Pod\n")
+    code, said = isthmus("plan", "-f", str(file))
+    assert (code, "has no object of Isthmus" in said) == (1, True)
+
+
 def test_the_doctor_sees_that_there_is_no_operator(isthmus: Run, name: str) -> None:
     make(isthmus, name)
     code, said = isthmus("doctor", name)
@@ -154,7 +172,7 @@ def test_the_doctor_compares_the_kinds_with_its_own(isthmus: Run, plane: Control
     try:
         code, said = isthmus("doctor")
     finally:
-        install(plane)  # others need it
+        serve_kinds(plane)  # others need it
     assert code == 1
     assert f"{crd} is older than this program: it lacks spec.refresh" in said
 

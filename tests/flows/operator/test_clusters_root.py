@@ -277,3 +277,11 @@ async def test_a_job_that_kubernetes_refuses_is_told(bed: Bed) -> None:
     )
     await told(bed, "False", "cannot create the Job of the shared root")
     assert "not a label" in bed.condition("JailPopulated")[1]
+
+
+async def test_a_root_that_is_not_wanted_any_more_takes_its_job_along_and_leaves_the_volume(bed: Bed) -> None:
+    await bed.make(populateJail={}, slurmNodes={"worker": {"size": 1}})
+    await bed.there(OWN_JOBS, "populate-jail")
+    await patch(bed, populateJail=None)
+    await eventually(lambda: bed.key("populate-jail") not in bed.world.jobs, within=LIMIT)
+    await bed.there(CLAIMS, "jail")

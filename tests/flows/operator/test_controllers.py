@@ -13,6 +13,7 @@ from isthmus import names
 from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.errors import Wait
 from isthmus.kube.errors import NotFound
+from isthmus.kube.store import Store
 from isthmus.model.meta import Key
 from isthmus.model.objects import CONFIGMAPS, DAEMONSETS, ENDPOINT_SLICES, SECRETS, SERVICES, STATEFULSETS
 from isthmus.model.pod import PODS
@@ -82,7 +83,7 @@ async def test_a_slurmctld_that_no_node_takes_is_looked_at_again_when_it_has_had
             or bed.condition(bed.world.controllers, "slurm", "Degraded")[0] == "True"
         )
     )
-    await bed.until(bed.world.controllers, "slurm", "Ready", "False", saying="finds no node: 0/3 nodes")
+    await bed.until(bed.world.controllers, "slurm", "Ready", "False", saying="cannot be scheduled: 0/3 nodes")
 
 
 async def test_services_of_standbys_come_and_go_with_them(bed: Bed) -> None:
@@ -313,6 +314,19 @@ async def test_a_controller_waits_for_nodesets_of_whose_end_it_has_not_heard(bed
     await bed.gone(CONTROLLERS, "slurm")
 
 
+def revision(store: Store[Any], key: Key) -> str:
+    found = store.get(key)
+    assert found
+    return str(found.metadata.annotations[names.CONFIG_HASH_ANNOTATION])
+
+
+def told(bed: Bed) -> str:
+    """The revisions that the pod of slurmctld was told of: of its configuration, then of its keys."""
+    pod = bed.world.pods.get(bed.key("slurm-controller-0"))
+    assert pod
+    return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "")
+
+
 async def test_pods_that_were_there_before_a_change_are_told_to_look_at_their_volumes(bed: Bed) -> None:
     await bed.keys()
     await make(bed)
@@ -321,15 +335,7 @@ async def test_pods_that_were_there_before_a_change_are_told_to_look_at_their_vo
     await bed.kube.merge_patch(CONTROLLERS, bed.key("slurm"), {"spec": {"extraConf": "KillWait=9"}})
     await shows(bed, "KillWait=9")
 
-    def told() -> bool:
-        pod = bed.world.pods.get(bed.key("slurm-controller-0"))
-        config = bed.world.configmaps.get(bed.key("slurm-config"))
-        assert pod
-        assert config
-        revision = config.metadata.annotations[names.CONFIG_HASH_ANNOTATION]
-        return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "").startswith(revision)
-
-    await eventually(told)
+    await eventually(lambda: told(bed).startswith(revision(bed.world.configmaps, bed.key("slurm-config"))))
 
 
 async def test_pods_are_told_of_new_keys_though_slurm_does_not_answer(bed: Bed) -> None:
@@ -344,14 +350,7 @@ async def test_pods_are_told_of_new_keys_though_slurm_does_not_answer(bed: Bed) 
     await eventually(lambda: datetime.now(UTC) > made + timedelta(seconds=2))
     await bed.secret("jwt-key", jwt_key=b"k" * 32)
 
-    def told() -> bool:
-        pod, auth = bed.world.pods.get(bed.key("slurm-controller-0")), bed.world.secrets.get(bed.key("slurm-auth"))
-        assert pod
-        assert auth
-        revision = auth.metadata.annotations[names.CONFIG_HASH_ANNOTATION]
-        return pod.metadata.annotations.get(names.CONFIG_HASH_ANNOTATION, "").endswith(revision)
-
-    await eventually(told)
+    await eventually(lambda: told(bed).endswith(revision(bed.world.secrets, bed.key("slurm-auth"))))
 
 
 async def test_new_users_are_brought_to_slurmctld_and_workers_that_run(bed: Bed) -> None:

@@ -8,13 +8,19 @@ from contextlib import asynccontextmanager
 import pytest
 
 from isthmus import names
+from isthmus.domain.operator import authkeys
 from isthmus.domain.operator.authkeys import KeySet
+from isthmus.domain.operator.manifests import worker
+from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.domain.operator.slurmfiles import delivery
 from isthmus.model.meta import Key
+from isthmus.model.node import NODES
 from isthmus.model.objects import SECRETS
-from isthmus.model.slinky import CONTROLLERS
+from isthmus.model.pod import PODS
+from isthmus.model.slinky import CONTROLLERS, NODESETS
 from isthmus.operator.metrics import ClusterMetrics
-from isthmus.operator.slurmctld import ControllerSync, rotation, sync
+from isthmus.operator.slurmctld import ControllerSync, sync
 from isthmus.operator.slurms import Address
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
@@ -145,11 +151,52 @@ async def test_a_node_that_has_not_taken_it_is_named(
         await applied(bed, "True")
 
 
+async def test_a_pod_that_starts_is_told_when_slurmctld_has_read_where_it_is(
+    bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_PUSH_AGAIN", 3600.0)  # else the operator helps, sooner or later
+    machine, zone = f"{bed.namespace}-machine", "topology.kubernetes.io/zone"
+
+    def told() -> bool:
+        pod = bed.world.pods.get(bed.key("w-0"))
+        return pod is not None and pod.metadata.annotations.get(names.TOPOLOGY_ANNOTATION) == "known"
+
+    async def placed_in(switch: str) -> None:
+        def written() -> bool:
+            found = bed.world.configmaps.get(bed.key("slurm-config"))
+            lines = found.data.get("topology.conf", "").splitlines() if found else ()
+            return any(line.startswith(f"SwitchName={switch} ") and "w-0" in line for line in lines)
+
+        await eventually(written)
+        await applied(bed, "False", saying="slurmctld has not read it yet")
+        await next_second()
+
+    async with following(bed, slurm_here):
+        await make(bed, topology={"plugin": "tree"})
+        controller = await bed.there(bed.world.controllers, "slurm")
+        spec = {"replicas": 1, "autoscale": {}, "ephemeralTopologyWaitTimeout": 60}
+        nodeset = await bed.make(NODESETS, "w", controllerRef={"name": "slurm"}, **spec)
+        template = worker.template(nodeset, controller, settings=Settings())
+        await bed.kube.create(NODES, {"metadata": {"name": machine}})
+        await bed.kube.create(PODS, template.fill(numbered(nodeset, 0)))
+        await bed.kube.bind(bed.key("w-0"), machine)
+        await placed_in("unknown")
+        await read_again(slurm_here)
+        await applied(bed, "True")
+        assert not told(), "its machine does not say where it is"
+        await bed.kube.merge_patch(NODES, machine, {"metadata": {"labels": {zone: "z"}}})
+        await placed_in("z")
+        assert not told(), "slurmctld has not read it"
+        await read_again(slurm_here)
+        await eventually(told)
+    await bed.kube.delete(NODES, machine)
+
+
 async def test_a_key_goes_through_all_steps_each_taken_by_everybody(
     bed: Bed, slurm_here: SlurmBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "KEYS_SETTLE", 1.0)
-    monkeypatch.setattr(rotation, "_MARGIN", 0.0)
+    monkeypatch.setattr(authkeys, "_MARGIN", 0.0)
     seen: list[str] = []
     moments: list[float] = []
 

@@ -31,7 +31,9 @@ def nodeset(name: str, **spec: Any) -> NodeSet:
 def load(bed: SlurmBed, given_: Controller, *nodesets: NodeSet) -> Config:
     """Let slurmctld start with the files of a cluster, in which only ports and places are those of the bed."""
     workers = tuple(Workers.of(it) for it in nodesets)
-    made = files(Inputs(controller=given_, settings=Settings(cgroup="none"), workers=workers))
+    made = files(
+        Inputs(controller=given_, settings=Settings(cgroup="none"), workers=workers, version=f"{bed.version}.0")
+    )
     theirs = slurmconf.parse(bed.path("/etc/slurm/slurm.conf").read_text())
     kept = tuple(line for key in _OF_THE_BED for line in theirs.directives(key))
     ours = slurmconf.parse(made["slurm.conf"])
@@ -43,8 +45,9 @@ def load(bed: SlurmBed, given_: Controller, *nodesets: NodeSet) -> Config:
     cluster = Directive.of({"ClusterName": "bed"})
     config = Config((cluster, *kept, *(_reachable(line) for line in lines)))
     bed.path("/etc/slurm/slurm.conf").write_text(config.render())
-    for file in ("cgroup.conf", "gres.conf"):
+    for file in {"cgroup.conf", "gres.conf", *made} - {"slurm.conf"}:
         bed.path(f"/etc/slurm/{file}").write_text(made.get(file, ""))
+        bed.path(f"/etc/slurm/{file}").chmod(0o755)  # some are programs
     bed.kill("slurmctld")  # there is nothing to save, and it would take a second
     bed.start("slurmctld")
     return config
@@ -70,6 +73,14 @@ def test_a_cluster_of_which_nothing_was_said_has_one_partition_for_all(bed: Slur
     assert "use_client_ids" in shown
 
 
+def test_users_have_crontabs(bed: SlurmBed) -> None:
+    size = {"resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}
+    load(bed, controller(), nodeset("w", replicas=1, registration="Static", slurmd=size))
+    bed.command("sh", "-c", "echo '@daily true' | scrontab -", user="alice")
+    assert "@daily true" in bed.command("scrontab", "-l", user="alice")
+    assert bed.command("squeue", "-h", "-o%u %T", user="alice").strip() == "alice PENDING"
+
+
 def test_workers_of_all_kinds_are_understood(bed: SlurmBed) -> None:
     size = {"resources": {"limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "4"}}}
     static = nodeset("old", replicas=3, registration="Static", slurmd=size, extraConf="Weight=5 Feature=slow")
@@ -83,6 +94,18 @@ def test_workers_of_all_kinds_are_understood(bed: SlurmBed) -> None:
     # A node that makes itself known later joins by its feature.
     bed.scontrol("create", "NodeName=new-7", "State=CLOUD", "CPUs=1", "RealMemory=100", "Feature=new")
     assert "new-7" in bed.command("sinfo", "-hN", "-pnew", "-o%N")
+
+
+def test_jobs_may_ask_for_devices_of_nodes_that_are_not_up(bed: SlurmBed) -> None:
+    size = {"resources": {"limits": {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "4"}}}
+    gres = "Gres=gpu:a100:4,shard:8"
+    load(bed, controller(), nodeset("e", replicas=2, slurmd=size, autoscale={}, extraConf=gres))
+    node = bed.scontrol("--oneliner", "show", "node", "e-1")
+    assert " Gres=gpu:a100:4" in node
+    assert "POWERED_DOWN" in node
+    for asked in ("gpu:a100:3", "shard:2"):
+        job = bed.command("sbatch", "--parsable", f"--gres={asked}", "--mem=10", "--wrap=true").strip()
+        assert job.isdigit()
 
 
 def test_what_the_user_wrote_counts(bed: SlurmBed) -> None:

@@ -123,6 +123,32 @@ def test_what_was_refused_is_not_tried_again_until_it_changes(pods: ControllerPo
     assert pods.setting("KillWait") == "32 sec"
 
 
+_REFUSING = """
+function slurm_job_submit(job, partitions, uid)
+    if job.name == "refused" then
+        slurm.log_user("not this one")
+        return slurm.ERROR
+    end
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid) return slurm.SUCCESS end
+"""
+
+
+def test_a_script_of_users_decides_on_jobs_and_one_that_does_not_parse_is_refused(pods: ControllerPods) -> None:
+    conf = f"{pods.conf}JobSubmitPlugins=lua\n"
+    revision = pods.publish(conf, files={"job_submit.lua": _REFUSING})
+    wait_until(lambda: pods.settled(revision), what="the side-car is done", within=LIMIT)
+    with pytest.raises(RuntimeError, match="not this one"):
+        pods.bed.command("sbatch", "--job-name=refused", "--wrap=true")
+    submit(pods.bed, "true")
+    pods.publish(conf, files={"job_submit.lua": "function ("})
+    wait_until(lambda: pods.exit_code("ctl-0", "reconfigure") == 1, what="the side-car gives up", within=LIMIT)
+    assert "job_submit" in pods.said("ctl-0")
+    with pytest.raises(RuntimeError, match="not this one"):
+        pods.bed.command("sbatch", "--job-name=refused", "--wrap=true")
+
+
 _ANSWER_IS_LOST = """#!/bin/sh
 /usr/bin/scontrol "$@"
 code=$?

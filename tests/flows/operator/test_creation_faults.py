@@ -98,7 +98,7 @@ class Creation:
             raise AssertionError(f"it came to {differences}, {found[2]}, not {wanted[2]}") from None
 
     def requests(self) -> tuple[tuple[str, str], ...]:
-        """Tell what was asked for by name, or made; lists and Events belong to no cluster."""
+        """What was asked for by name, or made; lists and Events belong to no cluster."""
         own = f"/namespaces/{self._bed.namespace}/"
         asked = [(it.method, *it.path.partition("?")[::2]) for it in self.proxy.seen]
         return tuple(

@@ -17,14 +17,18 @@ import pytest
 from isthmus.domain.diagnosis import Finding
 from isthmus.inspect import doctor
 from isthmus.kube.client import Client
-from isthmus.kube.errors import NotFound
+from isthmus.kube.config import load
+from isthmus.kube.errors import ApiError, NotFound
 from isthmus.model.base import Kind
+from isthmus.model.health import HEALTH_POLICIES
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key, Partial
-from isthmus.model.objects import SERVICES
+from isthmus.model.node import NODES
+from isthmus.model.objects import SECRETS, SERVICES
 from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS, RESTAPIS
 from isthmus.model.soperator import SLURM_CLUSTERS
+from isthmus.model.storage import CLAIMS
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applier import Applier
 from isthmus.operator.loginsets import LoginSetSync
@@ -33,10 +37,38 @@ from isthmus.operator.statuswriter import Reporter
 from isthmus.processes.operator import LEASE_LABELS, PARTS
 from isthmus.runtime.metrics import Metrics
 from tests.bed.control_plane import ControlPlaneBed
+from tests.flows.kube.conftest import NAMESPACES
 from tests.flows.operator.jailed_bed import CLUSTER, JailedBed
-from tests.flows.operator.parts_bed import JWT_KEY_REF, LIMIT, SLURM_KEY_REF, a_minute_later
+from tests.flows.operator.nodesets_bed import PLACES
+from tests.flows.operator.parts_bed import (
+    JWT_KEY,
+    JWT_KEY_REF,
+    LIMIT,
+    SLURM_KEY,
+    SLURM_KEY_REF,
+    a_minute_later,
+)
 from tests.flows.working import at_work, seated
 
+POLICIES: Kind[Partial] = Kind(
+    Partial,
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+POLICY_BINDINGS: Kind[Partial] = Kind(
+    Partial,
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+_RBAC = "rbac.authorization.k8s.io/v1"
+CLUSTER_ROLES: Kind[Partial] = Kind(Partial, _RBAC, "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_BINDINGS: Kind[Partial] = Kind(
+    Partial, _RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 QUOTAS: Kind[Partial] = Kind(Partial, "v1", "resourcequotas", "ResourceQuota")
 NOWHERE: dict[str, Any] = {"emptyDir": {}}
 IMPATIENT = frozenset({AccountingSync, LoginSetSync, RestApiSync})
@@ -63,17 +95,17 @@ class Bed:
         given = {"volumeSources": volumes, "slurmNodes": {**usual, **(nodes or {})}, **spec}
         await self.kube.create(SLURM_CLUSTERS, {"metadata": self.meta(CLUSTER), "spec": given})
 
-    async def findings(self) -> tuple[Finding, ...]:
-        report = await doctor.examine(self.kube, namespace=self.namespace, now=time.time())
+    async def findings(self, *, later: float = 0.0) -> tuple[Finding, ...]:
+        report = await doctor.examine(self.kube, namespace=self.namespace, now=time.time() + later)
         return report.findings
 
-    async def finds(self, area: str, what: str, *, saying: str) -> None:
-        """Wait until the doctor finds this and nothing else."""
+    async def finds(self, area: str, what: str, *, saying: str, later: float = 0.0) -> None:
+        """Wait until the doctor finds this and nothing else, as it would so many seconds later."""
         found: tuple[Finding, ...] = ()
         try:
             async with asyncio.timeout(LIMIT):
                 while True:
-                    found = await self.findings()
+                    found = await self.findings(later=later)
                     if [(it.area, it.what) for it in found] == [(area, what)] and saying in found[0].why:
                         return
                     await asyncio.sleep(0.1)
@@ -82,6 +114,12 @@ class Bed:
 
     async def unplaced(self, pod: str, message: str) -> None:
         """Say of a pod what the Kubernetes scheduler would."""
+        key = await self.there(pod)
+        held = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        await self.kube.merge_patch(PODS, key, {"status": {"conditions": [held]}}, subresource="status")
+
+    async def there(self, pod: str) -> Key:
+        """Wait until a pod is made."""
         key = Key(self.namespace, pod)
         async with asyncio.timeout(LIMIT):
             while True:
@@ -90,9 +128,7 @@ class Bed:
                 except NotFound:
                     await asyncio.sleep(0.02)
                 else:
-                    break
-        held = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        await self.kube.merge_patch(PODS, key, {"status": {"conditions": [held]}}, subresource="status")
+                    return key
 
 
 @asynccontextmanager
@@ -139,6 +175,103 @@ async def test_a_node_port_that_somebody_else_has(bed: Bed) -> None:
     await bed.finds("parts", "LoginSet login is degraded", saying="already allocated")
 
 
+async def test_a_policy_that_refuses_a_part(bed: Bed) -> None:
+    name, within = bed.namespace, {"kubernetes.io/metadata.name": bed.namespace}
+    of_services = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [of_services], "namespaceSelector": {"matchLabels": within}},
+        "validations": [{"expression": "object.metadata.name != 'slurmctld'", "message": "not this one"}],
+    }
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    await bed.kube.create(POLICIES, {"metadata": {"name": name}, "spec": policy})
+    await bed.kube.create(POLICY_BINDINGS, {"metadata": {"name": name}, "spec": bound})
+    tried = {"metadata": bed.meta("slurmctld"), "spec": {"ports": [{"port": 22}]}}
+    async with asyncio.timeout(LIMIT):
+        while True:
+            try:
+                await bed.kube.create(SERVICES, tried, dry_run=True)
+            except ApiError:
+                break
+            await asyncio.sleep(0.05)
+    await bed.cluster()
+    try:
+        await bed.finds("parts", f"SlurmCluster {CLUSTER} is degraded", saying="not this one")
+    finally:
+        await bed.kube.delete(POLICY_BINDINGS, Key("", name))
+        await bed.kube.delete(POLICIES, Key("", name))
+
+
+async def test_a_security_policy_that_refuses_pods_of_workers(bed: Bed) -> None:
+    enforced = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    await bed.kube.merge_patch(NAMESPACES, Key("", bed.namespace), enforced)
+    await bed.cluster()
+    await bed.finds(
+        "parts", "Kubernetes creates no pods of NodeSet worker", saying='violates PodSecurity "baseline:latest"'
+    )
+
+
+async def test_parts_without_a_restapi(bed: Bed) -> None:
+    keys = {"slurmKeyRef": SLURM_KEY_REF, "jwtKeyRef": JWT_KEY_REF}
+    for reference, key in ((SLURM_KEY_REF, SLURM_KEY), (JWT_KEY_REF, JWT_KEY)):
+        text = {"stringData": {reference["key"]: key.decode()}}
+        await bed.kube.create(SECRETS, {"metadata": bed.meta(reference["name"]), **text})
+    await bed.kube.create(CONTROLLERS, {"metadata": bed.meta("hand"), "spec": keys})
+    await bed.there("hand-controller-0")
+    what = "there is no RestApi: the operator cannot reach Slurm, so it does not drain or scale in"
+    await bed.finds("parts", what, saying="no RestApi of this cluster exists", later=120)
+
+
+async def test_a_shared_volume_that_one_node_alone_can_mount(bed: Bed) -> None:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await bed.kube.create(CLAIMS, {"metadata": bed.meta("narrow"), "spec": wanted})
+    bound = {"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"]}}
+    await bed.kube.merge_patch(CLAIMS, Key(bed.namespace, "narrow"), bound, subresource="status")
+    jail = {"name": "jail", "persistentVolumeClaim": {"claimName": "narrow"}}
+    await bed.cluster(volumeSources=[jail, {"name": "state", **NOWHERE}])
+    what = "volume claim narrow is ReadWriteOnce, but pods of several nodes use it"
+    await bed.finds("storage", what, saying="only if each of them can mount it")
+
+
+async def test_a_machine_that_is_lost(bed: Bed) -> None:
+    await bed.cluster()
+    worker, machine = await bed.there("worker-0"), f"{bed.namespace}-lost"
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lost = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    times = {"lastHeartbeatTime": moment, "lastTransitionTime": moment}
+    await bed.kube.create(NODES, {"metadata": {"name": machine, "labels": {PLACES: bed.namespace}}})
+    status = {"status": {"conditions": [{**lost, **times}]}}
+    await bed.kube.merge_patch(NODES, Key("", machine), status, subresource="status")
+    await bed.kube.bind(worker, machine)
+    await bed.finds(
+        "placing", f"Kubernetes node {machine} is not ready: worker-0 may not work", saying="stopped posting"
+    )
+
+
+async def test_an_operator_that_is_gone(bed: Bed) -> None:
+    stale = {"spec": {"leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}}
+    await bed.kube.merge_patch(LEASES, Key(bed.namespace, "isthmus-operator"), stale)
+    what = "the operator does not run: changes have no effect, and existing pods keep running"
+    await bed.finds("operator", what, saying="the last one, test, has been silent for")
+
+
+async def test_who_may_not_list_pods_is_told_so(bed: Bed, control_plane: ControlPlaneBed) -> None:
+    name = bed.namespace
+    groups = sorted({kind.group for kind in (SLURM_CLUSTERS, CONTROLLERS, HEALTH_POLICIES)})
+    readable = ["nodes", "events", "configmaps", "persistentvolumeclaims"]
+    rules = [
+        {"apiGroups": ["", "events.k8s.io"], "resources": readable, "verbs": ["list"]},
+        {"apiGroups": groups, "resources": ["*"], "verbs": ["list"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"]},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get"]},
+    ]
+    given = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    whom = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+    await bed.kube.create(CLUSTER_ROLES, {"metadata": {"name": name}, "rules": rules})
+    await bed.kube.create(CLUSTER_BINDINGS, {"metadata": {"name": name}, "roleRef": given, "subjects": [whom]})
+    async with Client(load(control_plane.plane.user(name, name))) as eve:
+        await Bed(eve, name).finds("access", "pods cannot be read", saying="pods is forbidden")
+
+
 async def test_a_database_whose_password_is_in_no_secret(bed: Bed) -> None:
     password = {"name": "database", "key": "password"}
     external = {"enabled": True, "host": "db.example.org", "user": "slurm", "passwordSecretKeyRef": password}
@@ -179,7 +312,7 @@ async def test_workers_that_no_node_takes(bed: Bed) -> None:
     await bed.cluster()
     message = "0/3 nodes are available: 3 Insufficient memory."
     await bed.unplaced("worker-0", message)
-    await bed.finds("placing", "no node takes pod worker-0", saying=message)
+    await bed.finds("placing", "no node can run pod worker-0", saying=message)
 
 
 async def test_claims_for_which_there_is_no_storage_class(bed: Bed) -> None:

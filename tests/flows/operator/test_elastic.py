@@ -2,16 +2,20 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
+from isthmus import names
+from isthmus.domain.elastic import decision
 from isthmus.domain.elastic.decision import phase_of
 from isthmus.model.meta import Key, condition
+from isthmus.model.pod import PODS
 from isthmus.model.powerstate import POWER_STATES, NodeSetPowerState
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.flows.kube.waiting import eventually
-from tests.flows.operator.elastic_bed import IDLE, Site, elastic_site
+from tests.flows.operator.elastic_bed import IDLE, Pod, Site, elastic_site
 from tests.flows.operator.nodesets_bed import NodeSets, make_controller, running
 
 POLICY = {"idleTime": IDLE}
@@ -38,6 +42,14 @@ class Elastic:
         for name in names:
             await self.nodesets.make(name, replicas=1, autoscale=POLICY)
         await eventually(lambda: all(self.nodesets.ready(it) for it in names))
+
+    def spec(self, name: str) -> dict[str, Any]:
+        """All that the Slurm of the site knows of a NodeSet."""
+        known = self.site.nodesets[name].spec
+        return {"replicas": 1, "autoscale": POLICY, "extraConf": known.extra_conf, "slurmd": known.slurmd}
+
+    async def is_running(self, job: int) -> bool:
+        return "RUNNING" in (await self.site.client.job(job))[0].job_state
 
     async def bring_up(self, *names: str) -> None:
         """Do what scheduler and kubelet do, with real slurmds."""
@@ -72,10 +84,12 @@ async def test_a_job_gets_its_nodes_and_they_go_after_it(elastic: Elastic) -> No
     assert ready
     assert ready.message == "0 of 1 nodes are powered up"
     job = elastic.site.submit("-N2", script="srun sleep 3600")
+    await eventually(lambda: nodesets.counted(names.ELASTIC_DEMAND, nodeset="a", kind="jobs") == 1)
     await elastic.bring_up("a", "b")
     assert elastic.active("a") == elastic.active("b") == {0}
     assert await nodesets.told("PoweringUp", name="a") == "Slurm starts a-0"
     await eventually(lambda: elastic.phase("a-0") == elastic.phase("b-0") == "on")
+    assert nodesets.counted(names.ELASTIC_NODES, nodeset="a", state="on") == 1
     elastic.site.bed.command("scancel", str(job))
     # Idle for two seconds, they go by themselves, and Slurm does not wait for its time-out.
     await elastic.take_down("a", "b")
@@ -93,6 +107,9 @@ async def test_a_job_gets_its_nodes_and_they_go_after_it(elastic: Elastic) -> No
 
     await eventually(at_rest)
     assert not nodesets.record("a-0").reason  # type: ignore[union-attr]
+    for use in ("starting", "busy", "stopping"):
+        assert nodesets.counted(names.ELASTIC_SECONDS, nodeset="a", use=use) > 0
+    assert nodesets.counted(names.ELASTIC_UNUSED, nodeset="a") == 0
 
 
 async def test_people_ask_for_nodes_by_their_ordinals(elastic: Elastic) -> None:
@@ -104,6 +121,52 @@ async def test_people_ask_for_nodes_by_their_ordinals(elastic: Elastic) -> None:
     # It comes up, is idle for two seconds, and goes.
     await elastic.take_down("a")
     await eventually(lambda: not elastic.active("a"))
+
+
+async def test_a_start_that_is_disturbed_begins_again(elastic: Elastic) -> None:
+    nodesets = elastic.nodesets
+    await elastic.make("a")
+    job = elastic.site.submit("-wa-0", script="srun sleep 3600")
+    await nodesets.there("a-0", name="a")
+    # Its machine goes while it boots, and Kubernetes removes the pod.
+    first = nodesets.pods("a")["a-0"]
+    await nodesets.kube.delete(PODS, first.metadata.key, grace=0)
+    await nodesets.succeeded(first)
+    await elastic.bring_up("a")
+    await elastic.site.job_is(job, "RUNNING")
+    elastic.site.bed.command("scancel", str(job))
+    await eventually(lambda: elastic.phase("a-0") == "stopping")
+    # The next job comes when it is too late to stay: neither waits for the other for ever.
+    job = elastic.site.submit("-wa-0", script="srun sleep 3600")
+    await elastic.take_down("a")
+    await elastic.bring_up("a")
+    await elastic.site.job_is(job, "RUNNING")
+
+
+async def test_where_machines_do_not_come_jobs_go_to_the_next_nodeset(
+    elastic: Elastic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodesets, none = elastic.nodesets, "0/3 nodes are available"
+    await elastic.make("a", "b")
+    with monkeypatch.context() as impatient:
+        impatient.setattr(decision, "CAPACITY_S", 1.0)
+        given_back = elastic.site.submit("-N1")
+        await nodesets.there("a-0", name="a")
+        pending = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": none}]
+        await nodesets.kube.merge_patch(
+            PODS, nodesets.key("a-0"), {"status": {"conditions": pending}}, subresource="status"
+        )
+        await eventually(lambda: elastic.phase("a-0") == "held")
+    await elastic.site.job_is(given_back, "PENDING")
+    assert await nodesets.told("NoCapacity", name="a")
+    # The pod has nothing to wait for. Slurm itself lets a job that it took back wait for two minutes.
+    await eventually(lambda: not nodesets.pods("a"))
+    job = elastic.site.submit("-N1")
+    await elastic.bring_up("b")
+    await elastic.site.job_is(job, "RUNNING")
+    told = nodesets.condition("Ready", "a")
+    assert told
+    assert "nodes could not be started, and are tried again at" in told.message
 
 
 async def test_a_warm_node_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> None:
@@ -121,3 +184,75 @@ async def test_a_warm_node_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> 
     assert elastic.phase("a-0") == "on"
     await nodesets.change("a", autoscale={**POLICY, "warm": 0})
     await elastic.take_down("a")
+
+
+async def test_a_warm_node_is_kept_on_beyond_the_time_after_which_slurm_stops_nodes(elastic: Elastic) -> None:
+    """Slurm is told so by us, each time before it would stop it."""
+    nodesets, site = elastic.nodesets, elastic.site
+    impatient = elastic.spec("a") | {"autoscale": {"warm": 1}, "suspendTime": 20}
+    await nodesets.make("a", **impatient)
+    site.deliver(nodesets.nodeset("a"), site.nodesets["b"])
+    assert "SuspendTime=20" in site.bed.scontrol("show", "node", "a-0")
+    await elastic.bring_up("a")
+    await eventually(lambda: elastic.phase("a-0") == "on")
+    began = nodesets.record("a-0").last_busy.value or 0  # type: ignore[union-attr]
+
+    def kept() -> bool:
+        nodesets.slurm.hurry()
+        return (nodesets.record("a-0").last_busy.value or 0) > began  # type: ignore[union-attr]
+
+    await eventually(kept)
+    assert elastic.phase("a-0") == "on"
+
+
+async def test_a_policy_is_taken_away_while_a_job_runs(elastic: Elastic) -> None:
+    nodesets, site = elastic.nodesets, elastic.site
+    await nodesets.make("a", **elastic.spec("a"))
+    await eventually(lambda: nodesets.ready("a"))
+    job = site.submit("-wa-0", script="srun sleep 3600")
+    await elastic.bring_up("a")
+    await site.job_is(job, "RUNNING")
+    before = nodesets.pods("a")["a-0"].metadata.uid
+    await nodesets.change("a", autoscale=None)
+    await eventually(lambda: nodesets.nodeset("a").spec.autoscale is None and nodesets.ready("a"))
+    site.deliver(nodesets.nodeset("a"), site.nodesets["b"])
+    await eventually(lambda: nodesets.slurm.in_touch)
+    assert await elastic.is_running(job)
+    site.bed.command("scancel", str(job))
+    # All nodes of a NodeSet without a policy are on.
+    await eventually(lambda: nodesets.record("a-0").alloc_cpus == 0)  # type: ignore[union-attr]
+    await nodesets.settled("a")
+    again = site.submit("-wa-0", script="srun sleep 3600")
+    await site.job_is(again, "RUNNING")
+    assert nodesets.pods("a")["a-0"].metadata.uid == before
+
+
+async def test_a_policy_is_given_while_a_job_runs(elastic: Elastic) -> None:
+    nodesets, site = elastic.nodesets, elastic.site
+    others = site.nodesets["b"]
+    site.deliver(others)
+    plain = {key: value for key, value in elastic.spec("a").items() if key != "autoscale"}
+    await nodesets.make("a", **plain)
+    pod = Pod(site.bed, nodesets.nodeset("a"))
+    await nodesets.there("a-0", name="a")
+    pod.start()
+    await nodesets.up("a-0", register=False)
+    await nodesets.settled("a")
+    job = site.submit("-wa-0", script="srun sleep 3600")
+    await site.job_is(job, "RUNNING")
+    await nodesets.change("a", autoscale=POLICY)
+    await eventually(lambda: elastic.state("a"))
+    site.deliver(nodesets.nodeset("a"), others, dynamic=("a-0",))
+    await nodesets.in_state("a-0", "DRAIN")
+    assert await elastic.is_running(job)
+    assert not nodesets.leaving("a-0")
+    site.bed.command("scancel", str(job))
+    await eventually(lambda: nodesets.leaving("a-0"))
+    pod.end()
+    await nodesets.bury("a-0")
+    site.deliver(nodesets.nodeset("a"), others)
+    # Slurm forgets the node that made itself known, and reads of the one in its files.
+    await eventually(lambda: nodesets.record("a-0") is not None and elastic.phase("a-0") == "off")
+    again = site.submit("-wa-0", script="srun sleep 3600")
+    await elastic.bring_up("a")
+    await site.job_is(again, "RUNNING")

@@ -1,11 +1,13 @@
 """Elastic nodes on a real Slurm of each release, without Kubernetes."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from isthmus.domain.elastic.decision import FENCED, HELD, phase_of
+from isthmus.domain.elastic.decision import FENCED, HELD, RESUME_TIMEOUT, phase_of
+from isthmus.domain.elastic.outlook import SQUEUE, waiting
 from isthmus.domain.operator.slurmfiles import power
 from isthmus.model.slurm import Node
 from tests.bed.slurm import VERSIONS, SlurmBed
@@ -27,6 +29,15 @@ async def patient_site(request: pytest.FixtureRequest, slurm_bed: Callable[..., 
         yield made
 
 
+def remembered(site: Site, job: int) -> None:
+    """Wait until slurmctld has written down what it does: it does so some seconds later."""
+    began = time.time()
+    site.bed.scontrol("update", f"JobId={job}", "Comment=remember")
+    site.bed.scontrol("update", f"NodeName={','.join(site.pods)}", "Comment=remember")
+    state = [site.bed.state_directory / it for it in ("job_state", "node_state")]
+    wait_until(lambda: all(it.exists() and it.stat().st_mtime > began for it in state), what="its state", within=60)
+
+
 async def test_a_gang_brings_its_nodes_up_and_they_go_when_they_are_idle(site: Site) -> None:
     found = await site.all("off")
     assert {(it.cpus, it.real_memory, it.features) for it in found.values()} == {
@@ -41,8 +52,10 @@ async def test_a_gang_brings_its_nodes_up_and_they_go_when_they_are_idle(site: S
     told = json.loads(record.read_text().splitlines()[0])
     assert (told["verb"], told["nodes"]) == ("resume", "a-0,b-0")
     assert told["resume"]["jobs"][0]["job_id"] == job
-    # A slurmctld that comes back in the midst of it neither loses nor gives up its nodes.
-    site.bed.restart("slurmctld")
+    # A slurmctld that is killed in the midst of it neither loses nor gives up its nodes.
+    remembered(site, job)
+    site.bed.kill("slurmctld")
+    site.bed.start("slurmctld")
     await site.all("starting")
     for pod in site.pods.values():
         pod.start()
@@ -94,6 +107,64 @@ async def test_nodes_that_do_not_come_give_their_job_back(site: Site) -> None:
     # The first one may begin again in two minutes: so long, Slurm takes its credentials for valid.
     site.submit("-wa-0")
     await eventually(site.nodes, lambda found: phase_of(found["a-0"]) == "starting")
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+async def test_nodes_that_slurm_gives_up_are_off_again_when_they_are_tried_anew(
+    slurm_bed: Callable[..., SlurmBed], release: str
+) -> None:
+    """A slurmd that hangs: its pod runs, and its node never registers."""
+    async with elastic_site(slurm_bed, release, ResumeTimeout="3") as site:
+        job = site.submit("-wa-0")
+        found = await eventually(site.nodes, lambda found: phase_of(found["a-0"]) == "failed")
+        assert found["a-0"].reason.startswith(RESUME_TIMEOUT)
+        await site.job_is(job, "PENDING")
+        await site.ask("SetDown", "a-0", why=f"{HELD}nodes did not come in time")
+        await eventually(site.nodes, lambda found: phase_of(found["a-0"]) == "held")
+        await site.ask("PowerDown", "a-0")
+        await eventually(site.nodes, lambda found: phase_of(found["a-0"]) == "stopping")
+        await site.ask("Settle", "a-0")
+        await site.all("off", without="DOWN")
+
+
+async def test_only_jobs_that_wait_for_nodes_start_some(site: Site) -> None:
+    held = site.submit("-N1", "--hold")
+    site.submit("-N1", f"--dependency=afterok:{held}")
+    site.submit("-N1", "--begin=now+1hour")
+    first = site.submit("-N1", "--exclusive")
+    # Slurm has looked at those before it.
+    await site.job_is(first, "CONFIGURING")
+    assert sorted(phase_of(it) for it in (await site.nodes()).values()) == ["off", "starting"]
+    assert demand(site) == {str(first): "CONFIGURING"}
+    second = site.submit("-N1", "--exclusive")
+    await site.all("starting")
+    # All nodes have a job: there is nothing more to start.
+    third = site.submit("-N1", "--exclusive")
+    wait_until(lambda: len(demand(site)) == 3, what="the third job waits for nodes", within=60)
+    assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", str(third): "PENDING"}
+
+
+def demand(site: Site) -> dict[str, str]:
+    """What `isthmus elastic` shows: jobs and their states."""
+    return {it.id: it.state for it in waiting(site.bed.command(*SQUEUE))}
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+async def test_jobs_start_the_nodes_that_have_what_they_ask_for(
+    slurm_bed: Callable[..., SlurmBed], release: str
+) -> None:
+    """Devices and features of nodes that are off; the device is found when the node is up."""
+    npu = {"resource": "example.org/npu", "gres": "npu", "files": ["/dev/urandom"]}
+    limits = {"cpu": "2", "memory": "512Mi", "example.org/npu": "1"}
+    special = {"slurmd": {"resources": {"limits": limits}}, "devices": [npu], "features": "quick"}
+    async with elastic_site(slurm_bed, release, only={"b": special}) as site:
+        with pytest.raises(RuntimeError, match="Requested node configuration is not available"):
+            site.submit("--gres=npu:2")
+        job = site.submit("--gres=npu:1", "--constraint=quick")
+        await eventually(site.nodes, lambda found: phase_of(found["b-0"]) == "starting")
+        assert phase_of((await site.nodes())["a-0"]) == "off"
+        site.pods["b-0"].start()
+        await site.job_is(job, "COMPLETED")
 
 
 async def test_a_fenced_node_is_not_given_to_jobs(site: Site) -> None:

@@ -65,7 +65,7 @@ class StandingClock:
 
 
 def noticed(bed: Bed) -> tuple[set[str], float]:
-    """Tell which JailedConfigs Slurm is going to read, as the controller knows, and since when it knows."""
+    """Which JailedConfigs Slurm is going to read, as the controller knows, and since when it knows."""
     memory = bed.sync._memories.get(bed.key(CLUSTER))
     known = memory.noticed if memory else None
     return ({name for name, _ in known.due}, known.last) if known else (set(), 0.0)

@@ -16,8 +16,11 @@ from isthmus.model.objects import CONFIGMAPS, SECRETS, ConfigMap
 from isthmus.model.slinky import TOKENS, Token
 from isthmus.operator.applier import Applier, owner_reference
 from isthmus.operator.statuswriter import Reporter
+from isthmus.operator.tokens import TokenSync
 from isthmus.runtime.references import Asker, NotReadYet, References
+from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.waiting import eventually, running
+from tests.flows.operator import parts_bed
 from tests.flows.operator.nodesets_bed import FOR_OTHERS
 
 MARKS = labels("slurmctld", "slurm", "controller")
@@ -61,25 +64,30 @@ async def test_what_is_no_longer_wanted_is_taken_away_but_not_what_others_added(
 
 
 async def test_an_object_that_is_made_once_is_never_changed(kube: Client, namespace: str) -> None:
-    applier = Applier(kube)
+    applier, owner = Applier(kube), await token(kube, namespace, "t")
+    stranger = await token(kube, namespace, "u")
     key = Key(namespace, "password")
     async with following(kube, namespace) as there:
         assert await applier.make_once(
-            CONFIGMAPS, configmap("password", namespace, MARKS, {"a": "1"}), there=there.store
+            CONFIGMAPS,
+            configmap("password", namespace, MARKS, {"a": "1"}),
+            there=there.store,
+            owners=(owner_reference(TOKENS, owner),),
         )
         again = configmap("password", namespace, MARKS, {"a": "2"})
         assert not await applier.make_once(CONFIGMAPS, again, there=there.store)  # the cache may not know it yet
         await eventually(lambda: key in there.store)
         assert not await applier.make_once(CONFIGMAPS, again, there=there.store)
         assert (await kube.get(CONFIGMAPS, key)).data == {"a": "1"}
-        assert await applier.remove(CONFIGMAPS, key, there=there.store)
+        assert not await applier.remove(CONFIGMAPS, key, there=there.store, owner=stranger), "it is not its own"
+        assert await applier.remove(CONFIGMAPS, key, there=there.store, owner=owner)
         await eventually(lambda: key not in there.store)
-        assert not await applier.remove(CONFIGMAPS, key, there=there.store)
+        assert not await applier.remove(CONFIGMAPS, key, there=there.store, owner=owner)
 
 
-async def token(kube: Client, namespace: str) -> Token:
+async def token(kube: Client, namespace: str, name: str = "t") -> Token:
     spec = {"username": "slurm", "jwtKeyRef": {"name": "keys", "key": "jwt.key"}}
-    return await kube.create(TOKENS, {"metadata": {"namespace": namespace, "name": "t"}, "spec": spec})
+    return await kube.create(TOKENS, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
 
 async def test_a_status_is_written_when_it_says_something_new(kube: Client, namespace: str) -> None:
@@ -148,3 +156,31 @@ async def test_a_named_object_is_followed_and_no_other_is_read(kube: Client, nam
         await kube.delete(SECRETS, key)
         await eventually(lambda: references.secret(key, asker) is None)
         assert len(woken) == before + 1  # asking often is asking once
+
+
+async def test_what_nobody_asks_for_any_more_is_not_followed(kube: Client, namespace: str) -> None:
+    """Else each cluster that goes leaves a watch behind for each of its Secrets."""
+    one, other = (Asker(lambda _: None, Key(namespace, it)) for it in ("one", "other"))
+    key = Key(namespace, "slurm-key")
+    async with referring(kube) as references:
+        for asker in (one, other):
+            with pytest.raises(NotReadYet):
+                references.secret(key, asker)
+        (known,) = references._known.values()
+        references.release(one)
+        await known.informer.synced.wait()
+        assert references.secret(key, other) is None, "somebody else asks for it"
+        references.release(other)
+        await eventually(lambda: all(it.done() for it in known.tasks))
+        with pytest.raises(NotReadYet):
+            references.secret(key, other)  # it is read anew
+
+
+async def test_a_part_that_goes_lets_go_of_what_it_named(
+    control_plane: ControlPlaneBed, kube: Client, namespace: str
+) -> None:
+    async with parts_bed.working(control_plane, namespace, TokenSync) as bed:
+        made = await token(kube, namespace)
+        await eventually(lambda: bed.world.references._known)
+        await kube.delete(TOKENS, made.metadata.key)
+        await eventually(lambda: not bed.world.references._known)

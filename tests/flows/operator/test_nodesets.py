@@ -133,10 +133,7 @@ async def test_scale_in_drains_deletes_and_keeps_the_rest(bed: NodeSets) -> None
 
 
 async def test_a_busy_node_goes_only_after_its_job(bed: NodeSets) -> None:
-    await bed.make(replicas=1)
-    await bed.there("w-0")
-    await bed.up("w-0")
-    await bed.settled()
+    await bed.serve(1)
     job = await bed.busy("w-0")
     await bed.change(replicas=0)
     node = await bed.in_state("w-0", "DRAIN")
@@ -180,10 +177,7 @@ async def test_freed_ordinals_are_used_again(bed: NodeSets) -> None:
 
 
 async def test_a_pod_that_leaves_is_awaited(bed: NodeSets) -> None:
-    await bed.make(replicas=1)
-    await bed.there("w-0")
-    await bed.up("w-0")
-    await bed.settled()
+    await bed.serve(1)
     first = bed.pods()["w-0"].metadata.uid
     await bed.kube.delete(PODS, bed.key("w-0"))  # its kubelet takes its time
     await eventually(lambda: bed.leaving("w-0"))
@@ -288,6 +282,10 @@ async def test_sshd_of_workers_has_keys_that_stay_and_settings_that_are_checked(
 
     await eventually(lambda: known() == {"w-*", "x-*"})
     assert (await alone.kube.get(SECRETS, alone.key("w-ssh-host-keys"))).data == keys.data
+    # Without sshd, settings go when no pod mounts them any more.
+    await alone.change("x", ssh={"enabled": False})
+    await eventually(lambda: alone.key("x-ssh-config") not in alone.world.configmaps)
+    await eventually(lambda: known() == {"w-*"})
 
 
 async def test_what_all_share_is_repaired_and_goes_with_the_last(alone: NodeSets) -> None:
@@ -422,10 +420,7 @@ async def test_a_cordoned_node_gets_its_pod_back(bed: NodeSets, nodes: Callable[
 
 async def test_a_change_of_mode_replaces_all(bed: NodeSets, nodes: Callable[..., Any]) -> None:
     node = await nodes("a")
-    await bed.make(replicas=1)
-    await bed.there("w-0")
-    await bed.up("w-0")
-    await bed.settled()
+    await bed.serve(1)
     await bed.change(**daemons(bed))
     await eventually(lambda: f"w-{node}" in bed.pods() and bed.leaving("w-0"))
     await bed.bury("w-0")
@@ -480,10 +475,7 @@ async def gone(bed: NodeSets, claim: Key) -> None:
 
 async def test_a_nodeset_that_is_deleted_drains_first(bed: NodeSets) -> None:
     """W3."""
-    await bed.make(replicas=2)
-    await bed.there("w-0", "w-1")
-    await bed.up("w-0", "w-1")
-    await bed.settled()
+    await bed.serve(2)
     job = await bed.busy("w-0")
     await bed.kube.delete(NODESETS, bed.key("w"))
     await eventually(lambda: bed.leaving("w-1"))

@@ -45,10 +45,7 @@ async def stage(
 async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(stage: Stage) -> None:
     """W1, W4."""
     bed, proxy = stage
-    await bed.make(replicas=2)
-    await bed.there("w-0", "w-1")
-    await bed.up("w-0", "w-1")
-    await bed.settled()
+    await bed.serve(2)
     proxy.freeze()
     await bed.change(replicas=3)
     await bed.there("w-0", "w-1", "w-2")
@@ -65,14 +62,32 @@ async def test_a_slurm_that_hangs_holds_up_no_pod_and_lets_none_go(stage: Stage)
 async def test_a_slurm_that_answers_slowly_is_waited_for(stage: Stage) -> None:
     """What was asked before a drain and shows it proves nothing; and what is asked after it shows nothing new."""
     bed, proxy = stage
-    await bed.make(replicas=1)
-    await bed.there("w-0")
-    await bed.up("w-0")
-    await bed.settled()
+    await bed.serve(1)
     slow = proxy.delay(3.0, path="*/nodes/[?]update_time=*")
     await eventually(lambda: slow.used)
     await bed.change(replicas=0)
     await eventually(lambda: bed.leaving("w-0"))
+
+
+async def test_what_slurm_refuses_is_told_and_tried_again(stage: Stage) -> None:
+    bed, proxy = stage
+    await bed.serve(1)
+    denied = b'{"errors": [{"error_number": 2002, "error": "Access/permission denied"}]}'
+    refusal = proxy.respond(
+        500, headers={"Content-Type": "application/json"}, body=denied, method="POST", path="*/nodes/"
+    )
+    await bed.change(replicas=0)
+
+    def degraded() -> str:
+        found = bed.condition("Degraded")
+        return found.message if found and found.status == "True" else ""
+
+    await eventually(lambda: "changing w-0 failed: Access/permission denied" in degraded())
+    assert "Access/permission denied" in await bed.told("RefusedBySlurm")
+    assert not bed.leaving("w-0")
+    refusal.remove()
+    await eventually(lambda: bed.leaving("w-0"), within=60)
+    assert not degraded()
 
 
 async def test_lost_answers_make_no_pod_twice_and_lose_none(
@@ -114,10 +129,7 @@ async def test_what_is_told_is_of_the_specification_that_was_looked_at(
 
 async def test_a_lost_answer_to_a_drain_costs_nothing(stage: Stage) -> None:
     bed, proxy = stage
-    await bed.make(replicas=2)
-    await bed.there("w-0", "w-1")
-    await bed.up("w-0", "w-1")
-    await bed.settled()
+    await bed.serve(2)
     job = await bed.busy("w-1")
     proxy.lose_answer(method="POST", path="*/nodes*", times=1)
     await bed.change(replicas=0)

@@ -1,80 +1,19 @@
 """What runs in a worker pod, on a real Slurm: its scripts are run as kubelet would, on a host of the bed."""
 
+import os
 import re
 import secrets
-import signal
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import msgspec
 import pytest
 
 from isthmus.domain.operator.authkeys import FILE, AuthKey, KeySet
-from isthmus.domain.operator.manifests import worker
-from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.nodeset.identity import numbered
-from isthmus.model.slinky import Controller, NodeSet
 from tests.bed.slurm import VERSIONS, SlurmBed
-from tests.bed.slurm_box import Daemon, _claim, wait_until
+from tests.bed.slurm_box import _claim, wait_until
+from tests.flows.operator.worker_pod import NODE, SETTINGS, Pod, starting
 
-NODE = "w-0"
-SETTINGS = {
-    "MaxNodeCount": "100",
-    "ReturnToService": "2",
-    "SlurmctldParameters": "enable_configless",
-    "SlurmdDebug": "debug",  # with which slurmd tells that slurmctld has answered it
-}
-
-
-class Pod:
-    """A worker pod whose containers are processes of the bed."""
-
-    def __init__(self, bed: SlurmBed, port: int, **spec: Any) -> None:
-        self._bed = bed
-        self._port = port
-        host = {"external": True, "externalConfig": {"host": "127.0.0.1", "port": bed.controller_port}}
-        controller = msgspec.convert({"metadata": {"name": "s", "namespace": "n"}, "spec": host}, Controller)
-        nodeset = msgspec.convert(
-            {"metadata": {"name": "w", "namespace": "n"}, "spec": {"controllerRef": {"name": "s"}, **spec}}, NodeSet
-        )
-        made = worker.template(nodeset, controller, settings=Settings()).fill(numbered(nodeset, 0))
-        self._container = made["spec"]["containers"][0]
-        self._env = {
-            "ISTHMUS_NODE": NODE,
-            **{it["name"]: it["value"] for it in self._container["env"] if "value" in it},
-        }
-        self._daemon: Daemon | None = None
-
-    def start(self) -> None:
-        """Start slurmd."""
-        argv = [*self._container["command"], *self._container["args"]]
-        self._daemon = self._bed._box.spawn(argv, log="/var/log/slurm/w-0.log", hostname=NODE, env=self._env)
-
-    def end(self) -> None:
-        if self._daemon and self._daemon.exit_code is None:
-            self._daemon.end(signal.SIGTERM, grace=10)
-
-    def run(self, what: str) -> bool:
-        """Run a probe or hook in the container; tell whether it succeeds."""
-        hook = self._container["lifecycle"][what] if what == "preStop" else self._container[what]
-        # The bed shares its host's network, where others have the usual port.
-        command = [it.replace("6818", str(self._port)) for it in hook["exec"]["command"]]
-        return self._bed._box.run(*command, env=self._env).returncode == 0
-
-    @property
-    def over(self) -> bool:
-        return self._daemon is not None and self._daemon.exit_code is not None
-
-    @property
-    def started(self) -> bool:
-        return self.run("startupProbe")
-
-    @property
-    def ready(self) -> bool:
-        return self.run("readinessProbe")
-
-    def await_start(self) -> None:
-        wait_until(lambda: self.started, what="slurmd is registered", within=60)
+CONF = "/run/slurm/conf/slurm.conf"
 
 
 @pytest.fixture
@@ -95,17 +34,8 @@ def bed(request: pytest.FixtureRequest, port: int, slurm_bed: Callable[..., Slur
 
 @pytest.fixture
 def started(bed: SlurmBed, port: int) -> Iterator[Callable[..., Pod]]:
-    pods: list[Pod] = []
-
-    def start(**spec: Any) -> Pod:
-        pod = Pod(bed, port, **spec)
-        pods.append(pod)
-        pod.start()
-        return pod
-
-    yield start
-    for pod in pods:
-        pod.end()
+    with starting(bed, port) as start:
+        yield start
 
 
 def shown(bed: SlurmBed) -> str:
@@ -222,6 +152,46 @@ def test_it_reads_a_key_set_where_the_secret_is_mounted(bed: SlurmBed, started: 
     pod = started()
     pod.await_start()
     assert own.is_symlink()
+
+
+def test_keys_that_come_late_are_read_though_nobody_says_so(bed: SlurmBed, started: Callable[..., Pod]) -> None:
+    mounted = bed.path("/run/secrets/slurm")
+    mounted.mkdir(parents=True)
+
+    def mount(version: str, *, ago: float) -> None:
+        """Do as kubelet does with a changed Secret, so many seconds ago."""
+        (mounted / version).mkdir()
+        os.utime(mounted / version, (time.time() - ago,) * 2)
+        (mounted / "..new").symlink_to(version)
+        (mounted / "..new").rename(mounted / "..data")
+
+    def start_time() -> str:
+        return shown(bed).partition("SlurmdStartTime=")[2].partition(" ")[0]
+
+    def is_read_anew() -> bool:
+        return time.time() - float(bed.command("stat", "-Lc", "%Y", CONF)) < 50
+
+    mount("..1", ago=0)
+    pod = started()
+    pod.await_start()
+    first, soon = start_time(), time.time() + 2
+    wait_until(lambda: time.time() > soon, what="a second that differs from that of the start", within=5)
+    assert pod.ready
+    bed.command("touch", "-d", "60 seconds ago", CONF)
+    mount("..2", ago=5)
+    assert pod.ready, "slurmctld has everybody read new keys soon"
+    assert not is_read_anew()
+    os.utime(mounted / "..2", (time.time() - 30,) * 2)
+    assert pod.ready
+    wait_until(lambda: start_time() != first, what="slurmd reads its files again", within=30)
+    assert is_read_anew()
+    wait_until(lambda: pod.started, what="it is in service", within=30)
+
+
+def test_jobs_may_pin_as_much_memory_as_the_machine_allows(bed: SlurmBed, started: Callable[..., Pod]) -> None:
+    started().await_start()
+    limit = bed.command("srun", "--propagate=NONE", f"--nodelist={NODE}", "bash", "-c", "ulimit -l")
+    assert limit == bed.command("bash", "-c", "ulimit -l unlimited 2> /dev/null; ulimit -l")
 
 
 def test_nothing_in_a_line_is_read_by_a_shell(bed: SlurmBed, started: Callable[..., Pod]) -> None:

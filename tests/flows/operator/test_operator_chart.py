@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +13,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from isthmus.inspect import doctor
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config, load
-from isthmus.kube.errors import ApiError, Forbidden
+from isthmus.kube.errors import ApiError, Forbidden, NotFound
+from isthmus.local.images.recipes import LAYERS
 from isthmus.model.base import Kind
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key
@@ -27,11 +30,13 @@ from isthmus.operator import crds, registration
 from isthmus.runtime.certkeeper import SECRETS
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import DEFINITIONS, VALIDATING
-from tests.bed import logs, operator_webhooks
+from tests.bed import operator_webhooks
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.operator_webhooks import Place
 from tests.flows.bridge.test_chart import REVIEWS, Helm, helm_program, named, only
 from tests.flows.kube.conftest import ACCOUNTS, NAMESPACES, token_of
+from tests.flows.operator.conftest import own_control_plane
+from tests.flows.operator.test_doctor import leading
 from tests.unit.operator.manifests import cluster, slinky
 
 __all__ = ["helm_program"]
@@ -191,6 +196,15 @@ def test_the_command_takes_the_flags_that_the_chart_gives(helm: Helm, values: st
     assert done.returncode == 0, done.stderr
 
 
+def test_it_takes_the_names_of_soperator(helm: Helm) -> None:
+    manifests = rendered(helm, "soperatorNames: true")
+    deployment = only(manifests, "Deployment", "soperator-manager")["spec"]["template"]
+    (container,) = deployment["spec"]["containers"]
+    assert (container["name"], container["command"]) == ("manager", ["slurm_operator"])
+    assert deployment["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "manager"
+    assert "usr/local/bin/slurm_operator" in LAYERS["isthmus"].files  # of the image that it runs
+
+
 def test_the_pod_is_hardened_and_there_are_two(helm: Helm) -> None:
     manifests = rendered(helm)
     pod = pod_of(manifests)
@@ -271,11 +285,8 @@ def test_bad_values_are_refused_by_name(helm: Helm, values: str, expected: str) 
 
 @pytest.fixture(scope="module")
 def bed(request: pytest.FixtureRequest) -> Iterator[ControlPlaneBed]:
-    """A control plane of its own: the kinds belong to the release here."""
-    with (
-        ControlPlaneBed(controllers=False) as bed,
-        logs.shown(request.config, name="chart-control-plane", directory=bed.logs),
-    ):
+    """The kinds belong to the release here."""
+    with own_control_plane(request, "chart") as bed:
         yield bed
 
 
@@ -389,7 +400,7 @@ async def test_the_operator_keeps_its_certificates_with_the_rights_of_its_accoun
     secret = (await client.get(SECRETS, place.secret)).data
     before = await trusted()
     assert secret["tls.key"]
-    assert before == [secret["ca.crt"]] * 4
+    assert before == [secret["ca.crt"]] * 5
     notes = await release.install("operator: {logLevel: debug, profile: false}\ncertManager: {enabled: true}")
     assert "No effect: operator.profile" in notes
     assert "No effect: certManager" in notes
@@ -406,6 +417,35 @@ async def test_webhooks_can_be_switched_off_and_on(release: Release, client: Cli
     made = await client.create(NODESETS, {"metadata": {"name": "workers", "namespace": "slurm"}, "spec": {}})
     await release.install()
     await client.delete(NODESETS, made.metadata.key)
+
+
+async def test_the_doctor_names_kinds_that_are_old_and_those_that_are_missing(
+    release: Release, client: Client
+) -> None:
+    await release.install("webhook: {enabled: false}")
+
+    async def found() -> list[tuple[str, str]]:
+        report = await doctor.examine(client, namespace="slurm", now=time.time())
+        return [(it.area, it.what) for it in report.findings]
+
+    async with leading(client, "slurm"):
+        assert await found() == []
+        field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/refresh"
+        await client.json_patch(DEFINITIONS, "tokens.slinky.slurm.net", [{"op": "remove", "path": field}])
+        older = "tokens.slinky.slurm.net is older than this program: it lacks spec.refresh"
+        assert await found() == [("kinds", older)]
+        await client.delete(DEFINITIONS, "tokens.slinky.slurm.net")
+        await eventually_absent(client, "tokens.slinky.slurm.net")
+        assert await found() == [("kinds", "Kubernetes does not know tokens.slinky.slurm.net")]
+    await crds.install(client)
+
+
+async def eventually_absent(client: Client, kind: str) -> None:
+    async with asyncio.timeout(60):
+        with suppress(NotFound):
+            while True:
+                await client.get(DEFINITIONS, kind)
+                await asyncio.sleep(0.05)
 
 
 async def test_the_kinds_and_clusters_stay_when_the_operator_goes(release: Release, client: Client) -> None:

@@ -1,6 +1,5 @@
 """What a real API server refuses is told in the status of every kind and tried again; others keep their objects."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -63,14 +62,6 @@ async def until_told(bed: Any, store: Any, name: str, *, saying: str) -> None:
 
 async def until_well(bed: Any, store: Any, name: str) -> None:
     await eventually(lambda: told(bed, store, name, "Degraded")[0] == "False", within=60)
-
-
-async def until_recorded(kube: Client, namespace: str, text: str) -> None:
-    """Wait for an Event that says this; they are sent beside everything else."""
-    where = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-    async with asyncio.timeout(60):
-        while text not in (await kube.raw(where)).decode():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.02)
 
 
 # Fields that go
@@ -142,7 +133,7 @@ async def test_a_cluster_takes_over_no_service_of_others(
         await bed.there(RESTAPIS, "demo")
         await bed.there(LOGINSETS, "login")
         await bed.there(NODESETS, "worker")
-        await until_recorded(kube, namespace, refusal)
+        await parts_bed.until_recorded(kube, namespace, refusal)
         assert await kube.get(SERVICES, Key(namespace, "slurmctld")) == before
         # A new specification reaches those parts, too.
         await kube.merge_patch(SLURM_CLUSTERS, bed.key("demo"), {"spec": {"slurmNodes": {"worker": {"size": 2}}}})
@@ -223,7 +214,7 @@ async def test_a_part_says_whose_service_is_in_its_way_and_goes_on_when_it_is_go
             "Helm as part of web"
         )
         await until_told(bed, store, "p", saying=refusal)
-        await until_recorded(kube, namespace, refusal)
+        await parts_bed.until_recorded(kube, namespace, refusal)
         assert (await kube.get(SERVICES, Key(namespace, part.taken))).metadata.owner_references == ()
         await kube.delete(SERVICES, Key(namespace, part.taken))
         await bed.there(bed.world.services, part.taken)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from isthmus import names
 from isthmus.domain.operator.manifests.common import MANAGER
+from isthmus.domain.operator.manifests.controller_scripts import KEYS_REVISION
 from isthmus.kube.client import collection
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
@@ -49,7 +50,23 @@ MADE: Final[tuple[Kind[Any], ...]] = (
 
 _BY_THEMSELVES: Final = frozenset(("resourceVersion", "generation", "managedFields", "uid", "creationTimestamp"))
 _ALLOCATED: Final = frozenset(("clusterIP", "clusterIPs", "healthCheckNodePort"))
-_MOMENTS: Final = frozenset((names.CHANGED_AT_ANNOTATION, "deployment.kubernetes.io/revision"))
+_MOMENTS: Final = frozenset(
+    (
+        names.CHANGED_AT_ANNOTATION,
+        "deployment.kubernetes.io/revision",
+        "deprecated.daemonset.template.generation",
+    )
+)
+_SALTED: Final = frozenset(
+    (
+        names.SPEC_HASH_ANNOTATION,
+        names.TEMPLATE_HASH_ANNOTATION,
+        names.SLURMDBD_CONF_HASH_ANNOTATION,
+        names.CONFIG_HASH_ANNOTATION,
+        KEYS_REVISION,
+    )
+)
+"""Hashes of secrets: with another uid of the custom resource, they are others."""
 
 
 class Bed:
@@ -89,6 +106,13 @@ class Bed:
     def workers(self) -> set[str]:
         """Name the worker pods that there are."""
         return {it.metadata.name for it in self.world.pods.values() if "worker" in it.metadata.labels.values()}
+
+
+def unsalted(found: Any) -> Any:
+    """Leave out hashes that are others when the custom resource is made again under its name."""
+    if not isinstance(found, dict):
+        return found
+    return {key: unsalted(value) for key, value in found.items() if key not in _SALTED}
 
 
 def _decided(found: dict[str, Any]) -> dict[str, Any]:

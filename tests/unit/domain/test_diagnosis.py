@@ -17,9 +17,9 @@ from isthmus.domain.diagnosis.facts import (
     OperatorFact,
     PartFact,
     PodFact,
-    ReturnedFact,
     SlurmNodeFact,
 )
+from isthmus.domain.diagnosis.known import stands_in
 from isthmus.domain.diagnosis.probes import read_answers, read_inside, read_jobs, read_nodes
 from isthmus.domain.kube.conditions import no, yes
 from isthmus.model.meta import Condition, Key
@@ -31,10 +31,14 @@ PODS = (
     PodFact(name="worker-0", component="worker", ready=True, host="worker-0", node="k1"),
     PodFact(name="worker-1", component="worker", ready=True, host="worker-1", node="k2"),
     PodFact(name="login-0", component="login", ready=True, host="login-0", node="k2"),
+    # Which only keeps an image at hand.
+    PodFact(name="controller-placeholder-x", component="controller", ready=True, node="k2"),
 )
 KEYS = {"slurm.jwks": "aaaa"}
 INSIDES = tuple(
-    InsideFact(pod=pod.name, component=pod.component, clock=0.1, keys=KEYS, resolved=("worker-0",)) for pod in PODS
+    InsideFact(pod=pod.name, component=pod.component, clock=0.1, keys=KEYS, resolved=("worker-0",))
+    for pod in PODS
+    if not stands_in(pod)
 )
 NODES = (SlurmNodeFact(name="worker-0", states=("IDLE",)), SlurmNodeFact(name="worker-1", states=("ALLOCATED",)))
 
@@ -88,13 +92,6 @@ def test_a_healthy_cluster_has_no_findings() -> None:
 # What every cluster depends on
 
 
-def test_allocations_that_went_back_are_worth_knowing_with_pod_and_node() -> None:
-    returned = ReturnedFact(pod="batch/train-1", why="Slurm gave node w3, but w3 is too small")
-    (told,) = diagnose(Facts(returned=(returned,)))
-    assert (told.area, told.where, told.grave) == ("bridge", "pod batch/train-1", False)
-    assert "node w3" in told.why
-
-
 def test_kinds_that_are_not_installed() -> None:
     kinds = (KindFact(name="slurmclusters.slurm.nebius.ai", served=False),)
     assert "does not know slurmclusters" in only(healthy(), kinds=kinds).what
@@ -110,7 +107,7 @@ def test_kinds_that_are_older_than_the_program() -> None:
     ("operators", "why"),
     [
         ((), "never installed"),
-        ((OperatorFact(holder="gone", renewed=300.0),), "silent for 300 s"),
+        ((OperatorFact(holder="gone", renewed=300.0),), "has not renewed its Lease for 300 s"),
         ((OperatorFact(),), "never renewed its Lease"),
     ],
 )
@@ -409,7 +406,7 @@ def with_root(status: str, reason: str, message: str) -> tuple[PartFact, ...]:
     [
         ("pod x: container image: ErrImagePull: not found", "spec.populateJail.image"),
         ("/mnt/jail is too small: 2 GB are needed", "spec.resources.requests.storage"),
-        ("pod x finds no node: 0/3 nodes", "kubectl get nodes --show-labels"),
+        ("pod x cannot be scheduled: 0/3 nodes", "kubectl get nodes --show-labels"),
         ("Kubernetes has not created the pod of its Job yet", "kubectl describe -n hpc job populate-jail"),
         ("the image cannot be a shared root: it has no Slurm", "kubectl logs -n hpc job/populate-jail"),
     ],

@@ -1,8 +1,8 @@
 """Each fault of the list in docs/operator.md, with all that follows from it: the doctor names the cause alone.
 
 The facts hold what follows from a fault, too: Degraded parts and the sum of them in the SlurmCluster, pods that
-wait for others, commands of Slurm that fail. Some faults are also injected into real servers, in
-flows/operator/test_doctor.py and, those that need nodes, in e2e/test_operator_cluster.py.
+wait for others, commands of Slurm that fail. `LIVE` says which faults are also injected, by flows into a real API
+server with the whole operator, and by end-to-end tests into a cluster at work.
 """
 
 from collections.abc import Callable
@@ -29,9 +29,11 @@ from isthmus.domain.diagnosis.facts import (
 from isthmus.domain.kube.conditions import no, yes
 from isthmus.domain.operator.manifests import sssd
 from isthmus.model.meta import Condition
+from tests.e2e.injected import INJECTED, STILLBORN
 from tests.unit.domain.test_diagnosis import ALIVE, INSIDES, KEYS, NODES, changed, healthy, seen
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "operator.md"
+TESTS = Path(__file__).parents[2]
+DOCUMENT = TESTS.parent / "docs" / "operator.md"
 NOW = 1_800_000_000.0
 
 _PARTS = {
@@ -100,6 +102,11 @@ def silent(text: str = "Slurmctld(primary) at controller-0 is DOWN") -> dict[str
 
 def without_slurmctld(*, pods: tuple[PodFact, ...], wrong: dict[str, str] | None = None, **more: Any) -> Facts:
     gone = silent()
+    if any(it.name == "controller-0" and not it.ready for it in pods):
+        # slurmrestd ends where it finds no slurmctld.
+        ended = Ending(container="slurmrestd", code=1, restarts=5, message="fatal: slurm_init failed")
+        pods = (*pods, PodFact(name="demo-restapi-x", component="restapi", part="demo", endings=(ended,)))
+        wrong = {**(wrong or {}), "RestApi": "pod demo-restapi-x: container slurmrestd ended with 1"}
     made = parts(wrong, of={"Controller": gone.pop("unreachable")})
     return facts({"parts": made, "pods": pods, **gone, **more})
 
@@ -130,7 +137,7 @@ def _kubernetes_node() -> Facts:
 
 
 def _no_claim() -> Facts:
-    text = f"the shared root cannot be filled: pod populate-jail-x finds no node: {NO_CLAIM}"
+    text = f"the shared root cannot be filled: pod populate-jail-x cannot be scheduled: {NO_CLAIM}"
     claims = (ClaimFact(name="jail", phase="Pending", shared=True, note="no storage class is set"),)
     pods = tuple(
         it for name in ("login-0", "worker-1") for it in pending(name, unplaced=NO_CLAIM) if it.name == name
@@ -211,6 +218,12 @@ def _worker_image() -> Facts:
     return facts({"parts": parts({"NodeSet": text}), "pods": pods, "nodes": ()})
 
 
+def _login_image() -> Facts:
+    hold = Hold(container="sshd", reason="ErrImagePull", message="not found", image="example/login:9")
+    text = "0 of 1 pods are ready; pod login-0: container sshd: ErrImagePull: not found"
+    return facts({"parts": parts({"LoginSet": text}), "pods": pending("login-0", holds=(hold,))})
+
+
 FAULTS: dict[str, Callable[[], Facts]] = {
     "the kinds are not installed": lambda: facts(
         kinds=(KindFact(name="slurmclusters.slurm.nebius.ai", served=False),)
@@ -230,8 +243,8 @@ FAULTS: dict[str, Callable[[], Facts]] = {
         "exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3",
         *("Controller", "RestApi", "LoginSet", "NodeSet"),
     ),
-    "a security policy refuses the pods of login nodes": lambda: _refused(
-        'violates PodSecurity "restricted:latest": privileged', "LoginSet"
+    "a security policy refuses the pods of workers": lambda: _refused(
+        'violates PodSecurity "baseline:latest": privileged', "NodeSet"
     ),
     "the node port is taken": lambda: facts(
         {"parts": parts({"LoginSet": "nodePort: provided port is already allocated"})}
@@ -243,7 +256,7 @@ FAULTS: dict[str, Callable[[], Facts]] = {
         "Invalid", "there is no Secret site-keys, which slurmKeyRef names", ago=60.0
     ),
     "a Kubernetes node is lost": _kubernetes_node,
-    "all nodes have a taint": lambda: facts(
+    "no node takes a worker": lambda: facts(
         {
             "parts": parts({"NodeSet": f"1 of 2 nodes are ready; 1 has no place: {TAINT}"}),
             "pods": pending("worker-1", unplaced=TAINT, node=""),
@@ -263,6 +276,7 @@ FAULTS: dict[str, Callable[[], Facts]] = {
         insides=(),
     ),
     "the workers' image does not exist": _worker_image,
+    "the image of login nodes does not exist": _login_image,
     "slurmctld ends again and again": lambda: without_slurmctld(
         pods=changed(
             "controller-0",
@@ -344,6 +358,36 @@ FAULTS: dict[str, Callable[[], Facts]] = {
 }
 """By what is done to a healthy cluster."""
 
+LIVE: dict[str, dict[str, str]] = {
+    "flows/operator/test_operator_chart.py": dict.fromkeys(
+        ("the kinds are not installed", "the kinds are of an older version"),
+        "test_the_doctor_names_kinds_that_are_old_and_those_that_are_missing",
+    ),
+    "flows/operator/test_doctor.py": {
+        "you may not list pods": "test_who_may_not_list_pods_is_told_so",
+        "a node filter is named that there is none of": "test_a_filter_that_there_is_none_of",
+        "a policy refuses a part of the cluster": "test_a_policy_that_refuses_a_part",
+        "a quota leaves no room for pods": "test_a_quota_that_lets_no_pod_be_made",
+        "a security policy refuses the pods of workers": "test_a_security_policy_that_refuses_pods_of_workers",
+        "the RestApi of a cluster of parts is missing": "test_parts_without_a_restapi",
+        "a Secret with a key is missing": "test_a_key_that_is_in_no_secret",
+        "a Kubernetes node is lost": "test_a_machine_that_is_lost",
+        "there is no storage class": "test_claims_for_which_there_is_no_storage_class",
+        "the shared volume can be mounted on one node only": "test_a_shared_volume_that_one_node_alone_can_mount",
+        "the Secret of the database's password is missing": "test_a_database_whose_password_is_in_no_secret",
+    },
+    "e2e/test_shared_root_filling.py": {
+        "the volume of the shared root is too small": (
+            "test_a_volume_that_is_too_small_is_said_so_by_the_condition_and_by_the_doctor"
+        ),
+    },
+    "e2e/test_operator_cluster.py": {
+        **dict.fromkeys(INJECTED, "test_the_doctor_names_what_was_injected_and_nothing_else"),
+        **dict.fromkeys(STILLBORN, "test_the_doctor_names_what_keeps_a_cluster_from_coming_up_and_nothing_else"),
+    },
+}
+"""Which test injects a fault into a real cluster."""
+
 
 def _refused(reason: str, *kinds: str) -> Facts:
     """Leave parts without pods, because Kubernetes creates none of them."""
@@ -386,9 +430,24 @@ def test_the_document_lists_every_fault_with_the_words_that_are_printed() -> Non
     assert len(rows) >= 25
 
 
+def test_most_faults_are_injected_into_real_clusters() -> None:
+    injected = [fault for tests in LIVE.values() for fault in tests]
+    assert set(injected) <= FAULTS.keys()
+    assert len(set(injected)) == len(injected) >= 25
+    for file, tests in LIVE.items():
+        text = (TESTS / file).read_text()
+        assert all(f"def {test}(" in text for test in tests.values())
+
+
 def test_what_was_delivered_seconds_ago_is_not_refused() -> None:
     assert diagnose(_config("Delivering", "1 of 2 nodes have not loaded it yet", ago=5.0)) == ()
     assert diagnose(facts({"config": "new", "config_age": 5.0, "insides": seen("worker-1", config="old")})) == ()
+
+
+def test_a_key_that_is_being_changed_may_differ_for_a_moment() -> None:
+    (cluster,) = _config("Delivering", "new keys are being mounted in all pods", ago=5.0).clusters
+    insides = seen("worker-1", keys={"slurm.jwks": "bbbb"})
+    assert diagnose(facts({**_fields(cluster), "insides": insides})) == ()
 
 
 def test_a_degraded_cluster_is_never_well_whatever_it_says() -> None:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from isthmus.domain.health.actions import Action, Comment, Drain, Notify, Record, Release, SetCondition
-from isthmus.health.gatherer import block_of
-from isthmus.health.runner import _runs, _without, nodes_of
+from isthmus.domain.health.actions import Comment, Drain, Release, SetCondition
+from isthmus.domain.kube.blocks import block_of
+from isthmus.health.runner import _without, nodes_of
 from isthmus.health.world import record_name
-from isthmus.model.health import NodeHealthStatus
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.node import Node
 from isthmus.model.slurm import Node as SlurmNode
@@ -46,9 +45,3 @@ def test_nodes_for_which_something_failed_are_left_out_of_what_follows() -> None
     condition = SetCondition("m", "T", "True", "R", "")
     assert nodes_of(condition) == ()
     assert _without(condition, {"a"}) == condition
-
-
-def test_neighbours_of_one_kind_go_together_and_the_order_stays() -> None:
-    record, told = Record("a", NodeHealthStatus()), Notify("a", "Draining", "")
-    actions: list[Action] = [record, record, told, record]
-    assert _runs(actions) == [[record, record], [told], [record]]

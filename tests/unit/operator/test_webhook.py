@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from isthmus import names
 from isthmus.errors import Terminal
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
@@ -50,7 +51,9 @@ async def test_what_works_is_let_in_with_warnings(webhook: Webhook) -> None:
     assert await webhook.validate(request(slinky("Controller"))) == Admission(warnings=[])
     answer = await webhook.validate(request(cluster(topology={"blockSize": 4})))
     inert, best_effort = answer.warnings
-    assert inert == "fields that have no effect yet: spec.topology"
+    assert inert == (
+        "fields that have no effect yet: spec.topology.blockSize (slurmConfig.topologyPlugin is not topology/block)"
+    )
     assert best_effort.startswith("spec.slurmNodes.worker.resources is not set")
 
 
@@ -71,7 +74,7 @@ async def test_status_and_strangers_pass(webhook: Webhook) -> None:
 
 
 def test_every_kind_is_registered_for_writes_and_none_for_deletion() -> None:
-    webhook, _ = operator_webhooks.validating(Place("isthmus"))["webhooks"]
+    webhook, _, _ = operator_webhooks.validating(Place("isthmus"))["webhooks"]
     asked = {
         (rule["apiGroups"][0], rule["apiVersions"][0], resource)
         for rule in webhook["rules"]
@@ -87,3 +90,15 @@ def test_a_place_is_a_service_or_a_url() -> None:
     assert service["namespaceSelector"]["matchExpressions"][0]["values"] == ["a"]
     url: dict[str, Any] = operator_webhooks.validating(Place("isthmus", url="https://127.0.0.1:1"))["webhooks"][0]
     assert url["clientConfig"] == {"url": "https://127.0.0.1:1/validate"}
+
+
+async def test_nodes_that_stand_in_slurm_conf_stay_there(webhook: Webhook) -> None:
+    """Their jobs would fail if the NodeSet came to name its nodes otherwise, though its policy was taken away."""
+    old = slinky("NodeSet")
+    old["metadata"]["annotations"] = {names.ANNOUNCED_ANNOTATION: "true"}
+    new = {**old, "spec": {**old["spec"], "scalingMode": "DaemonSet"}}
+    with pytest.raises(Terminal, match="cannot become DaemonSet"):
+        await webhook.validate(request(new, operation="UPDATE", old=old))
+    plain = slinky("NodeSet")
+    new = {**plain, "spec": {**plain["spec"], "scalingMode": "DaemonSet"}}
+    await webhook.validate(request(new, operation="UPDATE", old=plain))

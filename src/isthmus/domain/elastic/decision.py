@@ -11,14 +11,14 @@ Slurm, each of them visible in the state of the node that it is for, so a crash 
     below min or warm        power up; keep awake what Slurm would stop
     above max, or idle for   power down idle ones; fence nodes that are off, so that Slurm does not start them
     longer than allowed
-    no pod in time           set down, so that Slurm requeues the job; hold the NodeSet, longer each time, with
+    no machine in time       set down, so that Slurm requeues the job; hold the NodeSet, longer each time, with
                              all its nodes fenced, so that the job goes to another; then bring them back
     stopped, and pod gone    settle: Slurm need not wait for its time-out
 
 Without contact with Slurm, nothing changes.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -38,8 +38,10 @@ FENCED: Final = f"{OURS}not started: "
 HELD: Final = f"{OURS}no capacity: "
 RESUME_TIMEOUT: Final = "ResumeTimeout reached"
 
-CAPACITY_S: Final = 300.0
-"""How long a node may wait for its pod to run before its jobs are sent elsewhere."""
+CAPACITY_S: Final = 600.0
+"""How long a node may wait for a machine, or start without success, before its jobs are sent elsewhere: autoscalers
+take minutes for machines with GPUs. One that has a machine and no trouble, such as one that pulls a large image, is
+Slurm's to give up after its ResumeTimeout."""
 
 _FIRST_HOLD_S: Final = 60.0
 _MAX_HOLD_S: Final = 3600.0
@@ -63,6 +65,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """In Slurm."""
     record: Node | None = None
     pod: PodState = "none"
+    placed: bool = False
+    """Whether its pod has a machine."""
     trouble: str = ""
     """What keeps its pod from running."""
 
@@ -116,7 +120,7 @@ class PowerView(msgspec.Struct, frozen=True, kw_only=True):
     kept_by_slurm: int = 0
     """How many nodes Slurm itself keeps on (SuspendExcNodes)."""
     idle_in_slurm: float = 300.0
-    """After how many idle seconds it stops others (SuspendTime)."""
+    """After how many idle seconds it stops others (SuspendTime): the longest that the policy sets at any hour."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -126,13 +130,18 @@ class Request(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     why: str
 
+    def parts(self, size: int) -> "Iterator[Request]":
+        """Split it for Slurm: no more nodes at once than this."""
+        for start in range(0, len(self.names), size):
+            yield Request(self.verb, self.names[start : start + size], self.why)
+
 
 class PowerDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to ask Slurm for, in this order; then which ordinals are active."""
+    """What to ask Slurm for, the most important first; and which ordinals are active."""
 
     active: frozenset[int]
     written: frozenset[int]
-    """Those of them that follow from Slurm: others are the wish of people that Slurm has not taken up yet."""
+    """Those of them that follow from Slurm: others were requested by users, and Slurm has not started them yet."""
     startable: frozenset[int]
     """Those of them for which a pod is made if there is none."""
     requests: tuple[Request, ...] = ()
@@ -142,11 +151,13 @@ class PowerDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody has to see to."""
     refused: str = ""
     """Why nodes that people asked for are not started."""
+    unlisted: tuple[str, ...] = ()
+    """Nodes that Slurm does not have, though slurm.conf names them: it has to read that once more."""
     look_again: float | None = None
 
 
 def phase_of(record: Node | None) -> Phase:
-    """Tell how far a node is. A node that Slurm does not know, or does not count, is unknown."""
+    """How far a node is. A node that Slurm does not know, or does not count, is unknown."""
     if record is None:
         return "unknown"
     states = frozenset(record.state)
@@ -178,22 +189,25 @@ def decide(view: PowerView) -> PowerDecision:
         )
     late = [*_late(view), *_given_up(view)]
     hold = _hold(view, late)
-    holding = hold is not None and hold.until is not None and hold.until > view.now
+    holding = _lasts(hold, view.now)
     wished, refused = _wished(view, holding=holding)
+    missed = _ordinals(late)
     followed = frozenset(
         it.ordinal
         for it in view.slots
-        if (it.phase in {"starting", "on"} and it not in late)
+        if (it.phase in {"starting", "on"} and it.ordinal not in missed)
         or (it.phase == "unknown" and it.ordinal in view.active)
     )
     requests = (
         *_requested_by_people(view, wished),
-        *_capacity(late, hold, holding=holding),
         *_returned(view, holding=holding),
+        # Nodes are fenced before jobs are taken from others: else these would start here once more.
         *_limits(view, hold if holding else None),
+        *_capacity(late, hold, holding=holding),
         *_together("Settle", "its pod is gone", (it for it in view.slots if _is_settled(it))),
     )
-    states = tuple(_power(view, it) for it in view.slots if it.phase in _STATES)
+    before = {(it.ordinal, it.state): it.since for it in view.states}
+    states = tuple(_power(view, it, before) for it in view.slots if it.phase in _STATES)
     startable = {it.ordinal for it in view.slots if it.phase in {"starting", "on"}}
     active = followed | {it.ordinal for it in wished}
     return PowerDecision(
@@ -205,8 +219,18 @@ def decide(view: PowerView) -> PowerDecision:
         hold=hold,
         wrong=_wrong(view, hold if holding else None),
         refused=refused,
+        unlisted=tuple(it.name for it in view.slots if it.record is None and it.pod == "none"),
         look_again=_look_again(view, hold if holding else None),
     )
+
+
+def in_turn(requests: Iterable[Request], last: Request | None, *, size: int) -> list[Request]:
+    """Put requests, in parts of so many nodes, into the order of their turns: one between two looks at Slurm.
+
+    What was sent last comes last: if it had no effect, others have their turn.
+    """
+    parts = [part for it in requests for part in it.parts(size)]
+    return sorted(parts, key=lambda it: it == last)
 
 
 # What people ask for
@@ -238,12 +262,12 @@ def _requested_by_people(view: PowerView, wished: Collection[Slot]) -> Iterator[
 
 
 def _late(view: PowerView) -> Iterator[Slot]:
-    """Nodes whose pod has not come in time."""
+    """Nodes that have no machine in time, or one on which their pod does not get on."""
     since = {it.ordinal: it.since for it in view.states if it.state == "PoweringUp"}
     for slot in view.slots:
         begun = since.get(slot.ordinal)
         waits = begun is not None and (view.now - begun).total_seconds() >= CAPACITY_S
-        if slot.phase == "starting" and slot.pod in {"none", "pending"} and waits:
+        if slot.phase == "starting" and waits and (slot.pod == "none" or not slot.placed or slot.trouble):
             yield slot
 
 
@@ -255,17 +279,25 @@ def _given_up(view: PowerView) -> list[Slot]:
 def _hold(view: PowerView, late: Collection[Slot]) -> CapacityHold | None:
     """Hold the NodeSet if nodes did not come: twice as long each time in a row."""
     before = view.hold
-    if before and before.until and before.until > view.now:
+    if before and _lasts(before, view.now):
         return before
     if late:
         failures = (before.failures if before else 0) + 1
-        pause = min(_MAX_HOLD_S, _FIRST_HOLD_S * 2 ** min(failures - 1, 10))
         causes = [it.trouble for it in late if it.trouble]
-        cause = causes[0] if causes else "nodes did not come in time"
-        return CapacityHold(failures, view.now + timedelta(seconds=pause), cause)
+        cause = causes[0] if causes else "nodes did not start in time"
+        return CapacityHold(failures, view.now + _pause(failures), cause)
     # One that came shows that there is capacity again.
     came = any(it.phase == "on" and it.pod == "ready" for it in view.slots)
     return None if came else before
+
+
+def _pause(failures: int) -> timedelta:
+    return timedelta(seconds=min(_MAX_HOLD_S, _FIRST_HOLD_S * 2 ** min(failures - 1, 10)))
+
+
+def _lasts(hold: CapacityHold | None, now: datetime) -> bool:
+    """Whether a hold is not over. One that would last longer than it may was written by a clock set back since."""
+    return hold is not None and hold.until is not None and now < hold.until <= now + _pause(hold.failures)
 
 
 def _capacity(late: Collection[Slot], hold: CapacityHold | None, *, holding: bool) -> Iterator[Request]:
@@ -275,11 +307,18 @@ def _capacity(late: Collection[Slot], hold: CapacityHold | None, *, holding: boo
 
 
 def _returned(view: PowerView, *, holding: bool) -> Iterator[Request]:
-    """Nodes that are down for us or for Slurm's time-out become off again, when the hold is over."""
+    """Nodes that are down for us or for Slurm's time-out become off again, when the hold is over.
+
+    So do those that are off and down for no reason that anybody gives: somebody took it away.
+    """
     if holding:
         return
-    held = (it for it in view.slots if it.phase == "held" and not it.has("POWER_DOWN"))
+    held = (it for it in view.slots if _is_held(it) and not it.has("POWER_DOWN"))
     yield from _together("PowerDown", "tried again", held)
+
+
+def _is_held(slot: Slot) -> bool:
+    return slot.phase == "held" or (slot.phase == "failed" and not slot.reason and not slot.has("DRAIN"))
 
 
 # Limits
@@ -294,29 +333,28 @@ def _limits(view: PowerView, hold: CapacityHold | None) -> Iterator[Request]:
     if limits.dry_run:
         floor, maximum = floor._replace(nodes=0), maximum._replace(nodes=len(slots))
     off = [it for it in slots if it.phase == "off" and not it.waking]
-    fenced = _to_fence(off, room=maximum.nodes - len(on), holding=hold is not None)
+    fenced = _ordinals(_to_fence(off, room=maximum.nodes - len(on), holding=hold is not None))
     why = f"{FENCED}{hold.cause if hold else maximum.reason}"[:_MAX_REASON_CHARS]
-    yield from _together("Fence", why, (it for it in off if it in fenced and not it.has(*_SHUT)))
-    opened = (it for it in slots if it not in fenced and _is_open_again(it))
+    yield from _together("Fence", why, (it for it in off if it.ordinal in fenced and not it.has(*_SHUT)))
+    opened = (it for it in slots if it.ordinal not in fenced and _is_open_again(it))
     yield from _together("Unfence", "may be started", opened)
     short = max(0, min(floor.nodes, maximum.nodes) - len(on))
     if hold is None:
-        candidates = [it for it in off if it not in fenced and not it.has(*_SHUT)]
+        candidates = [it for it in off if it.ordinal not in fenced and not it.has(*_SHUT)]
         yield from _together("PowerUp", floor.reason, candidates[:short])
     idle = [it for it in slots if it.dispensable]
-    kept = idle[: max(0, floor.nodes - busy)]
+    kept, others = idle[: max(0, floor.nodes - busy)], idle[max(0, floor.nodes - busy) :]
     surplus = max(0, len([it for it in on if not it.has("POWER_DOWN")]) - maximum.nodes)
-    released = [it for it in reversed(idle) if it not in kept][:surplus]
+    released = others[::-1][:surplus]
+    gone = _ordinals(released)
     yield from _together("PowerDown", maximum.reason, released)
     if not limits.dry_run and limits.idle.seconds < view.idle_in_slurm:
-        rested = [it for it in idle if it not in kept and it not in released]
+        rested = [it for it in others if it.ordinal not in gone]
         yield from _together(
             "PowerDown", limits.idle.reason, (it for it in rested if _idle_for(view, it) >= limits.idle.seconds)
         )
     awake = kept if floor.nodes > view.kept_by_slurm else []
-    if not limits.dry_run and limits.idle.seconds > view.idle_in_slurm:
-        awake = [it for it in idle if it in awake or _idle_for(view, it) < limits.idle.seconds]
-    tired = (it for it in awake if it not in released and _idle_for(view, it) >= view.idle_in_slurm / 2)
+    tired = (it for it in awake if it.ordinal not in gone and _idle_for(view, it) >= view.idle_in_slurm / 2)
     yield from _together("KeepAwake", floor.reason, tired)
 
 
@@ -347,11 +385,11 @@ def _idle_for(view: PowerView, slot: Slot) -> float:
 # Report
 
 
-def _power(view: PowerView, slot: Slot) -> NodePower:
+def _power(view: PowerView, slot: Slot, before: Mapping[tuple[int, str], datetime | None]) -> NodePower:
     state = _STATES[slot.phase]
-    before = next((it for it in view.states if it.ordinal == slot.ordinal and it.state == state), None)
-    since = before.since if before else None
-    return NodePower(slot.ordinal, state, since or view.now.replace(microsecond=0, tzinfo=UTC))
+    now = view.now.replace(microsecond=0, tzinfo=UTC)
+    # No later than now: a clock that was set back must not make a node wait for longer.
+    return NodePower(slot.ordinal, state, min(before.get((slot.ordinal, state)) or now, now))
 
 
 def _wrong(view: PowerView, hold: CapacityHold | None) -> tuple[str, ...]:
@@ -374,7 +412,7 @@ def _look_again(view: PowerView, hold: CapacityHold | None) -> float | None:
     since = {it.ordinal: it.since for it in view.states if it.state == "PoweringUp"}
     for slot in view.slots:
         if slot.phase == "starting":
-            begun = since.get(slot.ordinal) or view.now
+            begun = min(since.get(slot.ordinal) or view.now, view.now)
             pauses.append(CAPACITY_S - (view.now - begun).total_seconds())
         elif slot.dispensable:
             pauses.append(min(view.idle_in_slurm / 2, view.limits.idle.seconds) - _idle_for(view, slot))
@@ -386,6 +424,11 @@ def _together(verb: Verb, why: str, slots: Iterable[Slot]) -> Iterator[Request]:
     found = tuple(it.name for it in slots)
     if found:
         yield Request(verb, found, why)
+
+
+def _ordinals(slots: Iterable[Slot]) -> frozenset[int]:
+    """Slots by number: to compare them whole takes a second where there are thousands."""
+    return frozenset(it.ordinal for it in slots)
 
 
 def _names(slots: Collection[Slot]) -> str:

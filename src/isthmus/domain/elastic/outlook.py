@@ -22,9 +22,15 @@ _FOR_NODES: Final = ("Resources", "Priority", "ReqNodeNotAvail", "Nodes required
 _FIELDS: Final = 5
 _DECISIONS: Final = 5
 _MADE: Final = frozenset(
-    ("PowerUpRequested", "PowerDownRequested", "NoCapacity", "NodesHeldBack", "NodesReleased", "NotStarted")
+    (
+        *("PowerUpRequested", "PowerDownRequested", "NoCapacity", "NodesHeldBack", "NodesReleased", "NotStarted"),
+        *("PoweringUp", "PoweredDown"),
+    )
 )
-"""Reasons of the Events in which the operator tells what it asked Slurm for."""
+"""Reasons of the Events about requests of the operator to Slurm, and about what Slurm does by itself."""
+
+_AT_REST: Final = frozenset(("ActiveNodesReconciled", "Settled", "AsExpected"))
+"""Reasons of conditions that report no decision."""
 
 
 class WaitingJob(msgspec.Struct, frozen=True):
@@ -84,7 +90,7 @@ def supply(nodeset: NodeSet, state: NodeSetPowerState | None, events: Iterable[E
     """Sum up one NodeSet."""
     status = state.status if state else NodeSetPowerStateStatus()
     counts = Counter(it.state for it in status.node_states)
-    rules = nodeset.spec.autoscale or Autoscale()
+    rules = nodeset.policy
     used = _used(status, rules, now)
     try:
         limits = policy.effective(
@@ -154,6 +160,8 @@ def _decisions(nodeset: NodeSet, state: NodeSetPowerState | None, events: Iterab
         and it.involved_object.kind == "NodeSet"
     ]
     for it in state.status.conditions if state else ():
+        if it.reason in _AT_REST:
+            continue
         when = it.last_transition_time.timestamp() if it.last_transition_time else None
         found.append(Decision(when, it.reason, it.message))
     return tuple(sorted(found, key=lambda it: -(it.when or 0.0))[:_DECISIONS])

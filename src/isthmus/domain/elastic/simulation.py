@@ -43,10 +43,6 @@ class Machine(msgspec.Struct, frozen=True):
         """How long the nth boot of a run takes: spread evenly, and the same in every run."""
         return self.boots[(count * 2654435761 >> 7) % len(self.boots)]
 
-    @property
-    def mean_boot(self) -> float:
-        return sum(self.boots) / len(self.boots)
-
 
 class State(IntEnum):
     """Of a node."""
@@ -230,7 +226,7 @@ class Cluster:
         return min(found, self.size)
 
     def start(self, count: int) -> int:
-        """Start nodes that are off, for whoever comes; return how many there were."""
+        """Start nodes that are off, for any job; return how many there were."""
         started = 0
         while started < count and self.off:
             node = self.nodes[heapq.heappop(self.off)]
@@ -248,7 +244,6 @@ class Cluster:
             self.idle[node.number] = node
 
     def release(self, node: Node) -> None:
-        """Release an idle node."""
         del self.idle[node.number]
         self._become(node, State.STOPPING)
         node.ready = self.now + self.machine.stop

@@ -40,7 +40,7 @@ class Left(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a record tells of an array that was not known."""
+    """What a record says about an array that was not known."""
 
     array: Array
     fresh: int

@@ -41,7 +41,7 @@ def task_mask(text: str) -> int:
 
 
 def still_waiting(text: str, before: int) -> int:
-    """Tell which tasks share a record. Tasks behind a cut come to light later; being cut off is not leaving."""
+    """Which tasks share a record. Tasks behind a cut come to light later; being cut off is not leaving."""
     mask = task_mask(text)
     return mask | (before >> mask.bit_length() << mask.bit_length()) if _CUT in text else mask
 

@@ -8,7 +8,7 @@ exposed.
 
 from typing import Final
 
-from isthmus.domain.exporter.exposition import Family
+from isthmus.domain.exporter.exposition import counter, gauge, histogram
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -51,125 +51,111 @@ _OUTAGE_BUCKETS: Final = (
     30 * _DAY,
 )
 
-NODE_INFO: Final = Family(
+NODE_INFO: Final = gauge(
     "slurm_node_info",
-    "gauge",
     "1 for each node, with its state.",
-    (
-        "node_name",
-        "instance_id",
-        "state_base",
-        *_STATE_FLAGS,
-        "is_unavailable",
-        "reservation_name",
-        "address",
-        "reason",
-        "comment",
-    ),
+    "node_name",
+    "instance_id",
+    "state_base",
+    *_STATE_FLAGS,
+    "is_unavailable",
+    "reservation_name",
+    "address",
+    "reason",
+    "comment",
 )
-NODE_CPUS_TOTAL: Final = Family("slurm_node_cpus_total", "gauge", "CPUs of a node.", ("node_name",))
-NODE_CPUS_ALLOCATED: Final = Family(
-    "slurm_node_cpus_allocated", "gauge", "CPUs of a node that jobs have.", ("node_name",)
+NODE_CPUS_TOTAL: Final = gauge("slurm_node_cpus_total", "CPUs of a node.", "node_name")
+NODE_CPUS_ALLOCATED: Final = gauge("slurm_node_cpus_allocated", "Allocated CPUs of a node.", "node_name")
+NODE_CPUS_IDLE: Final = gauge("slurm_node_cpus_idle", "Idle CPUs of a node.", "node_name")
+NODE_CPUS_EFFECTIVE: Final = gauge(
+    "slurm_node_cpus_effective", "CPUs of a node that can be allocated to jobs.", "node_name"
 )
-NODE_CPUS_IDLE: Final = Family("slurm_node_cpus_idle", "gauge", "CPUs of a node that no job has.", ("node_name",))
-NODE_CPUS_EFFECTIVE: Final = Family(
-    "slurm_node_cpus_effective", "gauge", "CPUs of a node that jobs can have.", ("node_name",)
+NODE_MEMORY_TOTAL: Final = gauge("slurm_node_memory_total_bytes", "Memory of a node.", "node_name")
+NODE_MEMORY_ALLOCATED: Final = gauge(
+    "slurm_node_memory_allocated_bytes", "Allocated memory of a node.", "node_name"
 )
-NODE_MEMORY_TOTAL: Final = Family("slurm_node_memory_total_bytes", "gauge", "Memory of a node.", ("node_name",))
-NODE_MEMORY_ALLOCATED: Final = Family(
-    "slurm_node_memory_allocated_bytes", "gauge", "Memory of a node that jobs have.", ("node_name",)
+NODE_MEMORY_FREE: Final = gauge(
+    "slurm_node_memory_free_bytes", "Memory of a node that its operating system reports as free.", "node_name"
 )
-NODE_MEMORY_FREE: Final = Family(
-    "slurm_node_memory_free_bytes",
-    "gauge",
-    "Memory of a node that its operating system reports as free.",
-    ("node_name",),
+NODE_MEMORY_EFFECTIVE: Final = gauge(
+    "slurm_node_memory_effective_bytes", "Memory of a node that can be allocated to jobs.", "node_name"
 )
-NODE_MEMORY_EFFECTIVE: Final = Family(
-    "slurm_node_memory_effective_bytes", "gauge", "Memory of a node that jobs can have.", ("node_name",)
+NODE_PARTITION: Final = gauge(
+    "slurm_node_partition", "1 for each partition that a node is in.", "node_name", "partition"
 )
-NODE_PARTITION: Final = Family(
-    "slurm_node_partition", "gauge", "1 for each partition that a node is in.", ("node_name", "partition")
-)
-NODE_NVLINK_GROUP: Final = Family(
+NODE_NVLINK_GROUP: Final = gauge(
     "slurm_node_nvlink_instance_group",
-    "gauge",
     "1 for each node whose Kubernetes node has an NVLink instance group.",
-    ("node_name", "instance_id", "nvlink_instance_group", "nodeset_name"),
+    "node_name",
+    "instance_id",
+    "nvlink_instance_group",
+    "nodeset_name",
 )
-NODE_GPU_SECONDS: Final = Family(
-    "slurm_node_gpu_seconds_total", "counter", "Seconds that the GPUs of a node spent in each state.", _NODE_STATE
+NODE_GPU_SECONDS: Final = counter(
+    "slurm_node_gpu_seconds_total", "Seconds that the GPUs of a node spent in each state.", *_NODE_STATE
 )
-NODE_FAILS: Final = Family(
-    "slurm_node_fails_total", "counter", "Transitions of a node to DOWN or DRAIN.", (*_NODE_STATE, "reason")
+NODE_FAILS: Final = counter(
+    "slurm_node_fails_total", "Transitions of a node to DOWN or DRAIN.", *_NODE_STATE, "reason"
 )
-NODE_UNAVAILABLE_SECONDS: Final = Family(
+NODE_UNAVAILABLE_SECONDS: Final = histogram(
     "slurm_node_unavailability_duration_seconds",
-    "histogram",
     "How long a node was unavailable, observed when it is available again.",
-    ("node_name",),
-    _OUTAGE_BUCKETS,
+    "node_name",
+    buckets=_OUTAGE_BUCKETS,
 )
-NODE_DRAINING_SECONDS: Final = Family(
+NODE_DRAINING_SECONDS: Final = histogram(
     "slurm_node_draining_duration_seconds",
-    "histogram",
     "How long a node took to drain, observed when its last job has ended.",
-    ("node_name",),
-    _OUTAGE_BUCKETS,
+    "node_name",
+    buckets=_OUTAGE_BUCKETS,
 )
-JOB_INFO: Final = Family(
+JOB_INFO: Final = gauge(
     "slurm_job_info",
-    "gauge",
     "1 for each job that slurmctld holds.",
-    (
-        "job_id",
-        "job_state",
-        "job_state_reason",
-        "slurm_partition",
-        "job_name",
-        "user_name",
-        "user_mail",
-        "user_id",
-        "standard_error",
-        "standard_output",
-        "array_job_id",
-        "array_task_id",
-        "submit_time",
-        "start_time",
-        "end_time",
-        "finished_time",
-    ),
+    "job_id",
+    "job_state",
+    "job_state_reason",
+    "slurm_partition",
+    "job_name",
+    "user_name",
+    "user_mail",
+    "user_id",
+    "standard_error",
+    "standard_output",
+    "array_job_id",
+    "array_task_id",
+    "submit_time",
+    "start_time",
+    "end_time",
+    "finished_time",
 )
-NODE_JOB: Final = Family(
+NODE_JOB: Final = gauge(
     "slurm_node_job",
-    "gauge",
     "1 for each node of each running job.",
-    ("job_id", "node_name", "nvlink_instance_group", "nodeset_name"),
+    "job_id",
+    "node_name",
+    "nvlink_instance_group",
+    "nodeset_name",
 )
-JOB_DURATION: Final = Family("slurm_job_duration_seconds", "gauge", "How long a job has run.", ("job_id",))
-JOB_CPUS: Final = Family("slurm_job_cpus", "gauge", "CPUs of a job.", ("job_id",))
-JOB_MEMORY: Final = Family("slurm_job_memory_bytes", "gauge", "Memory of a job.", ("job_id",))
-RPC_CALLS: Final = Family(
-    "slurm_controller_rpc_calls_total", "counter", "Requests to slurmctld by type.", ("message_type",)
-)
-RPC_SECONDS: Final = Family(
+JOB_DURATION: Final = gauge("slurm_job_duration_seconds", "How long a job has run.", "job_id")
+JOB_CPUS: Final = gauge("slurm_job_cpus", "CPUs of a job.", "job_id")
+JOB_MEMORY: Final = gauge("slurm_job_memory_bytes", "Memory of a job.", "job_id")
+RPC_CALLS: Final = counter("slurm_controller_rpc_calls_total", "Requests to slurmctld by type.", "message_type")
+RPC_SECONDS: Final = counter(
     "slurm_controller_rpc_duration_seconds_total",
-    "counter",
     "Seconds that slurmctld worked on requests, by type.",
-    ("message_type",),
+    "message_type",
 )
-RPC_USER_CALLS: Final = Family(
-    "slurm_controller_rpc_user_calls_total", "counter", "Requests to slurmctld by user.", ("user", "user_id")
+RPC_USER_CALLS: Final = counter(
+    "slurm_controller_rpc_user_calls_total", "Requests to slurmctld by user.", "user", "user_id"
 )
-RPC_USER_SECONDS: Final = Family(
+RPC_USER_SECONDS: Final = counter(
     "slurm_controller_rpc_user_duration_seconds_total",
-    "counter",
     "Seconds that slurmctld worked on requests, by user.",
-    ("user", "user_id"),
+    "user",
+    "user_id",
 )
-SERVER_THREADS: Final = Family(
-    "slurm_controller_server_thread_count", "gauge", "Threads of slurmctld that serve requests."
-)
+SERVER_THREADS: Final = gauge("slurm_controller_server_thread_count", "Threads of slurmctld that serve requests.")
 
 PER_JOB: Final = (JOB_INFO, NODE_JOB, JOB_DURATION, JOB_CPUS, JOB_MEMORY)
 """The families with a series per job; `--per-job-metrics=false` leaves them out."""
@@ -220,243 +206,190 @@ _WAIT_BUCKETS: Final = (
 _RUN_BUCKETS: Final = (1, 10, 60, 300, 900, 1800, _HOUR, 2 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY)
 
 # Jobs: how many there are now.
-JOBS: Final = Family(
-    "isthmus_slurm_jobs",
-    "gauge",
-    "Jobs that slurmctld holds, by state; each task of an array is one.",
-    (*_WHOSE, "state"),
+JOBS: Final = gauge(
+    "isthmus_slurm_jobs", "Jobs that slurmctld holds, by state; each task of an array is one.", *_WHOSE, "state"
 )
-JOBS_PENDING: Final = Family(
-    "isthmus_slurm_jobs_pending", "gauge", "Pending jobs by the reason that Slurm gives.", ("partition", "reason")
+JOBS_PENDING: Final = gauge(
+    "isthmus_slurm_jobs_pending", "Pending jobs by the reason that Slurm gives.", "partition", "reason"
 )
-PENDING_CPUS: Final = Family(
-    "isthmus_slurm_pending_cpus", "gauge", "CPUs that pending jobs request.", ("partition",)
-)
-PENDING_GPUS: Final = Family(
-    "isthmus_slurm_pending_gpus", "gauge", "GPUs that pending jobs request.", ("partition",)
-)
-OLDEST_PENDING: Final = Family(
+PENDING_CPUS: Final = gauge("isthmus_slurm_pending_cpus", "CPUs that pending jobs request.", "partition")
+PENDING_GPUS: Final = gauge("isthmus_slurm_pending_gpus", "GPUs that pending jobs request.", "partition")
+OLDEST_PENDING: Final = gauge(
     "isthmus_slurm_oldest_pending_timestamp_seconds",
-    "gauge",
     "When the oldest pending job that is eligible to run became so.",
-    ("partition",),
+    "partition",
 )
-USER_JOBS: Final = Family("isthmus_slurm_user_jobs", "gauge", "Jobs of a user by state.", ("user", "state"))
-USER_CPUS: Final = Family("isthmus_slurm_user_cpus", "gauge", "CPUs that running jobs of a user have.", ("user",))
-USER_GPUS: Final = Family("isthmus_slurm_user_gpus", "gauge", "GPUs that running jobs of a user have.", ("user",))
-ACCOUNT_CPUS: Final = Family(
-    "isthmus_slurm_account_cpus", "gauge", "CPUs that running jobs of an account have.", ("account",)
+USER_JOBS: Final = gauge("isthmus_slurm_user_jobs", "Jobs of a user by state.", "user", "state")
+USER_CPUS: Final = gauge("isthmus_slurm_user_cpus", "CPUs allocated to the running jobs of a user.", "user")
+USER_GPUS: Final = gauge("isthmus_slurm_user_gpus", "GPUs allocated to the running jobs of a user.", "user")
+ACCOUNT_CPUS: Final = gauge(
+    "isthmus_slurm_account_cpus", "CPUs allocated to the running jobs of an account.", "account"
 )
-ACCOUNT_GPUS: Final = Family(
-    "isthmus_slurm_account_gpus", "gauge", "GPUs that running jobs of an account have.", ("account",)
+ACCOUNT_GPUS: Final = gauge(
+    "isthmus_slurm_account_gpus", "GPUs allocated to the running jobs of an account.", "account"
 )
-ACCOUNT_MEMORY: Final = Family(
-    "isthmus_slurm_account_memory_bytes", "gauge", "Memory that running jobs of an account have.", ("account",)
+ACCOUNT_MEMORY: Final = gauge(
+    "isthmus_slurm_account_memory_bytes", "Memory allocated to the running jobs of an account.", "account"
 )
 
 # Jobs: what happened to them.
-JOBS_SUBMITTED: Final = Family("isthmus_slurm_jobs_submitted_total", "counter", "Jobs that were submitted.", _WHOSE)
-JOBS_STARTED: Final = Family("isthmus_slurm_jobs_started_total", "counter", "Jobs that started.", _WHOSE)
-JOBS_ENDED: Final = Family(
-    "isthmus_slurm_jobs_ended_total", "counter", "Jobs that ended, by final state.", (*_WHOSE, "state")
-)
-JOBS_REQUEUED: Final = Family(
-    "isthmus_slurm_jobs_requeued_total", "counter", "Jobs that returned to the queue.", _WHOSE
-)
-JOBS_PREEMPTED: Final = Family(
-    "isthmus_slurm_jobs_preempted_total", "counter", "Jobs that gave way to others.", _WHOSE
-)
-JOB_WAIT: Final = Family(
+JOBS_SUBMITTED: Final = counter("isthmus_slurm_jobs_submitted_total", "Jobs that were submitted.", *_WHOSE)
+JOBS_STARTED: Final = counter("isthmus_slurm_jobs_started_total", "Jobs that started.", *_WHOSE)
+JOBS_ENDED: Final = counter("isthmus_slurm_jobs_ended_total", "Jobs that ended, by final state.", *_WHOSE, "state")
+JOBS_REQUEUED: Final = counter("isthmus_slurm_jobs_requeued_total", "Jobs that returned to the queue.", *_WHOSE)
+JOBS_PREEMPTED: Final = counter("isthmus_slurm_jobs_preempted_total", "Jobs that were preempted.", *_WHOSE)
+JOB_WAIT: Final = histogram(
     "isthmus_slurm_job_wait_seconds",
-    "histogram",
     "How long jobs waited from submission to start, observed when they start.",
-    _WHOSE,
-    _WAIT_BUCKETS,
+    *_WHOSE,
+    buckets=_WAIT_BUCKETS,
 )
-JOB_RUN: Final = Family(
-    "isthmus_slurm_job_run_seconds", "histogram", "How long jobs ran, observed when they end.", _WHOSE, _RUN_BUCKETS
+JOB_RUN: Final = histogram(
+    "isthmus_slurm_job_run_seconds", "How long jobs ran, observed when they end.", *_WHOSE, buckets=_RUN_BUCKETS
 )
 
 # Partitions.
-PARTITION_UP: Final = Family(
-    "isthmus_slurm_partition_up", "gauge", "1 if a partition takes and runs jobs, else 0.", ("partition",)
+PARTITION_UP: Final = gauge(
+    "isthmus_slurm_partition_up", "1 if a partition takes and runs jobs, else 0.", "partition"
 )
-PARTITION_NODES: Final = Family(
-    "isthmus_slurm_partition_nodes", "gauge", "Nodes of a partition by state.", ("partition", "state")
+PARTITION_NODES: Final = gauge(
+    "isthmus_slurm_partition_nodes", "Nodes of a partition by state.", "partition", "state"
 )
-PARTITION_CPUS: Final = Family("isthmus_slurm_partition_cpus", "gauge", "CPUs of a partition.", ("partition",))
-PARTITION_CPUS_ALLOCATED: Final = Family(
-    "isthmus_slurm_partition_cpus_allocated", "gauge", "CPUs of a partition that jobs have.", ("partition",)
+PARTITION_CPUS: Final = gauge("isthmus_slurm_partition_cpus", "CPUs of a partition.", "partition")
+PARTITION_CPUS_ALLOCATED: Final = gauge(
+    "isthmus_slurm_partition_cpus_allocated", "Allocated CPUs of a partition.", "partition"
 )
-PARTITION_GPUS: Final = Family("isthmus_slurm_partition_gpus", "gauge", "GPUs of a partition.", ("partition",))
-PARTITION_GPUS_ALLOCATED: Final = Family(
-    "isthmus_slurm_partition_gpus_allocated", "gauge", "GPUs of a partition that jobs have.", ("partition",)
+PARTITION_GPUS: Final = gauge("isthmus_slurm_partition_gpus", "GPUs of a partition.", "partition")
+PARTITION_GPUS_ALLOCATED: Final = gauge(
+    "isthmus_slurm_partition_gpus_allocated", "Allocated GPUs of a partition.", "partition"
 )
 
 # Nodes.
-NODES: Final = Family("isthmus_slurm_nodes", "gauge", "Nodes by state.", ("state",))
-NODES_OUT: Final = Family(
+NODES: Final = gauge("isthmus_slurm_nodes", "Nodes by state.", "state")
+NODES_OUT: Final = gauge(
     "isthmus_slurm_nodes_out",
-    "gauge",
     "Nodes that are drained, draining, down or failing, by the class of their reason.",
-    ("reason_class",),
+    "reason_class",
 )
-NODE_STATE: Final = Family(
+NODE_STATE: Final = gauge(
     "isthmus_slurm_node_state",
-    "gauge",
     "State of a node as a number: 0 idle, 1 mixed, 2 allocated, 3 completing, 4 planned, 5 reserved, 6 maintenance,"
     " 7 powered down, 8 powering up, 9 powering down, 10 draining, 11 drained, 12 failing, 13 not responding,"
     " 14 down, 15 unknown.",
-    ("node", "reason_class"),
+    "node",
+    "reason_class",
 )
-NODE_DRAIN_SINCE: Final = Family(
+NODE_DRAIN_SINCE: Final = gauge(
     "isthmus_slurm_node_drain_timestamp_seconds",
-    "gauge",
     "When a node that is drained, draining, down or failing got its reason, and who set it.",
-    ("node", "owner"),
+    "node",
+    "owner",
 )
-NODE_GPUS: Final = Family("isthmus_slurm_node_gpus", "gauge", "GPUs of a node.", ("node",))
-NODE_GPUS_ALLOCATED: Final = Family(
-    "isthmus_slurm_node_gpus_allocated", "gauge", "GPUs of a node that jobs have.", ("node",)
-)
+NODE_GPUS: Final = gauge("isthmus_slurm_node_gpus", "GPUs of a node.", "node")
+NODE_GPUS_ALLOCATED: Final = gauge("isthmus_slurm_node_gpus_allocated", "Allocated GPUs of a node.", "node")
 
 # Fair share, limits, reservations, licences.
-FAIR_SHARE: Final = Family(
-    "isthmus_slurm_account_fairshare", "gauge", "Fair-share factor of an account, from 0 to 1.", ("account",)
+FAIR_SHARE: Final = gauge(
+    "isthmus_slurm_account_fairshare", "Fair-share factor of an account, from 0 to 1.", "account"
 )
-FAIR_SHARE_USER: Final = Family(
-    "isthmus_slurm_user_fairshare",
-    "gauge",
-    "Fair-share factor of a user in an account, from 0 to 1.",
-    ("account", "user"),
+FAIR_SHARE_USER: Final = gauge(
+    "isthmus_slurm_user_fairshare", "Fair-share factor of a user in an account, from 0 to 1.", "account", "user"
 )
-ACCOUNT_SHARES: Final = Family(
-    "isthmus_slurm_account_shares_ratio",
-    "gauge",
-    "Share of the cluster that an account is entitled to.",
-    ("account",),
+ACCOUNT_SHARES: Final = gauge(
+    "isthmus_slurm_account_shares_ratio", "Share of the cluster that an account is entitled to.", "account"
 )
-ACCOUNT_USAGE: Final = Family(
-    "isthmus_slurm_account_usage_ratio", "gauge", "Share of the recent usage that is an account's.", ("account",)
+ACCOUNT_USAGE: Final = gauge(
+    "isthmus_slurm_account_usage_ratio", "Share of the recent usage that is an account's.", "account"
 )
-ACCOUNT_LIMIT: Final = Family(
+ACCOUNT_LIMIT: Final = gauge(
     "isthmus_slurm_account_limit",
-    "gauge",
     "Limits of an account: jobs, submitted jobs, cpu, node, gres/gpu.",
-    ("account", "limit"),
+    "account",
+    "limit",
 )
-RESERVATION_NODES: Final = Family(
-    "isthmus_slurm_reservation_nodes", "gauge", "Nodes of a reservation.", ("reservation",)
+RESERVATION_NODES: Final = gauge("isthmus_slurm_reservation_nodes", "Nodes of a reservation.", "reservation")
+RESERVATION_START: Final = gauge(
+    "isthmus_slurm_reservation_start_timestamp_seconds", "When a reservation begins.", "reservation"
 )
-RESERVATION_START: Final = Family(
-    "isthmus_slurm_reservation_start_timestamp_seconds", "gauge", "When a reservation begins.", ("reservation",)
+RESERVATION_END: Final = gauge(
+    "isthmus_slurm_reservation_end_timestamp_seconds", "When a reservation ends.", "reservation"
 )
-RESERVATION_END: Final = Family(
-    "isthmus_slurm_reservation_end_timestamp_seconds", "gauge", "When a reservation ends.", ("reservation",)
-)
-LICENSES: Final = Family("isthmus_slurm_licenses", "gauge", "Licences that exist.", ("license",))
-LICENSES_USED: Final = Family("isthmus_slurm_licenses_used", "gauge", "Licences that jobs have.", ("license",))
-LICENSES_RESERVED: Final = Family(
-    "isthmus_slurm_licenses_reserved", "gauge", "Licences that reservations hold.", ("license",)
-)
+LICENSES: Final = gauge("isthmus_slurm_licenses", "Licences that exist.", "license")
+LICENSES_USED: Final = gauge("isthmus_slurm_licenses_used", "Licences that jobs use.", "license")
+LICENSES_RESERVED: Final = gauge("isthmus_slurm_licenses_reserved", "Licences that reservations hold.", "license")
 
 # slurmctld itself.
-UP: Final = Family("isthmus_slurm_up", "gauge", "1 while slurmctld answers the exporter, else 0.")
-LAST_CONTACT: Final = Family(
-    "isthmus_slurm_last_contact_timestamp_seconds", "gauge", "When slurmctld last answered the exporter."
+UP: Final = gauge("isthmus_slurm_up", "1 while slurmctld answers the exporter, else 0.")
+LAST_CONTACT: Final = gauge(
+    "isthmus_slurm_last_contact_timestamp_seconds", "When slurmctld last answered the exporter."
 )
-DATA_AGE: Final = Family(
+DATA_AGE: Final = gauge(
     "isthmus_slurm_data_age_seconds",
-    "gauge",
     "Age of what is exposed; while Slurm is unreachable the last values stay and this grows.",
-    ("collector",),
+    "collector",
 )
-CONTROLLER_UP: Final = Family(
-    "isthmus_slurm_controller_up", "gauge", "1 if a slurmctld answers a ping, else 0.", ("host",)
+CONTROLLER_UP: Final = gauge("isthmus_slurm_controller_up", "1 if a slurmctld answers a ping, else 0.", "host")
+CONTROLLER_LATENCY: Final = gauge(
+    "isthmus_slurm_controller_ping_seconds", "How long a slurmctld took to answer a ping.", "host"
 )
-CONTROLLER_LATENCY: Final = Family(
-    "isthmus_slurm_controller_ping_seconds", "gauge", "How long a slurmctld took to answer a ping.", ("host",)
+ACCOUNTING_UP: Final = gauge(
+    "isthmus_slurm_accounting_up", "1 while slurmdbd answers the exporter, else 0; absent without accounting."
 )
-ACCOUNTING_UP: Final = Family(
-    "isthmus_slurm_accounting_up",
-    "gauge",
-    "1 while slurmdbd answers the exporter, else 0; absent without accounting.",
+AGENT_QUEUE: Final = gauge("isthmus_slurm_agent_queue_size", "Messages that slurmctld has yet to send to nodes.")
+AGENT_THREADS: Final = gauge("isthmus_slurm_agent_threads", "Threads of slurmctld that send messages.")
+DBD_QUEUE: Final = gauge(
+    "isthmus_slurm_slurmdbd_queue_size", "Messages that slurmctld has yet to send to slurmdbd."
 )
-AGENT_QUEUE: Final = Family(
-    "isthmus_slurm_agent_queue_size", "gauge", "Messages that slurmctld has yet to send to nodes."
+STATISTICS_SINCE: Final = gauge(
+    "isthmus_slurm_statistics_timestamp_seconds", "When slurmctld last reset its statistics."
 )
-AGENT_THREADS: Final = Family("isthmus_slurm_agent_threads", "gauge", "Threads of slurmctld that send messages.")
-DBD_QUEUE: Final = Family(
-    "isthmus_slurm_slurmdbd_queue_size", "gauge", "Messages that slurmctld has yet to send to slurmdbd."
-)
-STATISTICS_SINCE: Final = Family(
-    "isthmus_slurm_statistics_timestamp_seconds", "gauge", "Since when slurmctld counts its statistics."
-)
-PENDING_RPCS: Final = Family(
-    "isthmus_slurm_pending_rpcs",
-    "gauge",
-    "Requests that slurmctld has accepted and not begun, by type.",
-    ("message_type",),
+PENDING_RPCS: Final = gauge(
+    "isthmus_slurm_pending_rpcs", "Requests that slurmctld has accepted and not begun, by type.", "message_type"
 )
 
-SCHED_CYCLES: Final = Family("isthmus_slurm_scheduler_cycles_total", "counter", "Cycles of the main scheduler.")
-SCHED_LAST: Final = Family(
-    "isthmus_slurm_scheduler_cycle_seconds", "gauge", "Duration of the last cycle of the main scheduler."
+SCHED_CYCLES: Final = counter("isthmus_slurm_scheduler_cycles_total", "Cycles of the main scheduler.")
+SCHED_LAST: Final = gauge(
+    "isthmus_slurm_scheduler_cycle_seconds", "Duration of the last cycle of the main scheduler."
 )
-SCHED_MEAN: Final = Family(
-    "isthmus_slurm_scheduler_cycle_mean_seconds", "gauge", "Mean duration of a cycle of the main scheduler."
+SCHED_MEAN: Final = gauge(
+    "isthmus_slurm_scheduler_cycle_mean_seconds", "Mean duration of a cycle of the main scheduler."
 )
-SCHED_MAX: Final = Family(
-    "isthmus_slurm_scheduler_cycle_max_seconds", "gauge", "Longest cycle of the main scheduler."
+SCHED_MAX: Final = gauge("isthmus_slurm_scheduler_cycle_max_seconds", "Longest cycle of the main scheduler.")
+SCHED_DEPTH: Final = gauge(
+    "isthmus_slurm_scheduler_depth_mean", "Jobs that a cycle of the main scheduler looks at, on average."
 )
-SCHED_DEPTH: Final = Family(
-    "isthmus_slurm_scheduler_depth_mean", "gauge", "Jobs that a cycle of the main scheduler looks at, on average."
+SCHED_QUEUE: Final = gauge("isthmus_slurm_scheduler_queue_length", "Jobs in the queue of the main scheduler.")
+SCHED_EXITS: Final = counter(
+    "isthmus_slurm_scheduler_exits_total", "Why cycles of the main scheduler ended.", "reason"
 )
-SCHED_QUEUE: Final = Family(
-    "isthmus_slurm_scheduler_queue_length", "gauge", "Jobs in the queue of the main scheduler."
+BF_ACTIVE: Final = gauge("isthmus_slurm_backfill_active", "1 while backfill is at work, else 0.")
+BF_CYCLES: Final = counter("isthmus_slurm_backfill_cycles_total", "Cycles of the backfill scheduler.")
+BF_LAST: Final = gauge(
+    "isthmus_slurm_backfill_cycle_seconds", "Duration of the last cycle of the backfill scheduler."
 )
-SCHED_EXITS: Final = Family(
-    "isthmus_slurm_scheduler_exits_total", "counter", "Why cycles of the main scheduler ended.", ("reason",)
+BF_MEAN: Final = gauge(
+    "isthmus_slurm_backfill_cycle_mean_seconds", "Mean duration of a cycle of the backfill scheduler."
 )
-BF_ACTIVE: Final = Family("isthmus_slurm_backfill_active", "gauge", "1 while backfill is at work, else 0.")
-BF_CYCLES: Final = Family("isthmus_slurm_backfill_cycles_total", "counter", "Cycles of the backfill scheduler.")
-BF_LAST: Final = Family(
-    "isthmus_slurm_backfill_cycle_seconds", "gauge", "Duration of the last cycle of the backfill scheduler."
+BF_MAX: Final = gauge("isthmus_slurm_backfill_cycle_max_seconds", "Longest cycle of the backfill scheduler.")
+BF_WHEN: Final = gauge(
+    "isthmus_slurm_backfill_last_cycle_timestamp_seconds", "When the last cycle of the backfill scheduler began."
 )
-BF_MEAN: Final = Family(
-    "isthmus_slurm_backfill_cycle_mean_seconds", "gauge", "Mean duration of a cycle of the backfill scheduler."
+BF_DEPTH: Final = gauge(
+    "isthmus_slurm_backfill_depth_mean", "Jobs that a cycle of the backfill scheduler looks at, on average."
 )
-BF_MAX: Final = Family(
-    "isthmus_slurm_backfill_cycle_max_seconds", "gauge", "Longest cycle of the backfill scheduler."
+BF_QUEUE: Final = gauge("isthmus_slurm_backfill_queue_length", "Jobs in the queue of the backfill scheduler.")
+BF_TABLE: Final = gauge(
+    "isthmus_slurm_backfill_table_size", "Time slots that the backfill scheduler tested in its last cycle."
 )
-BF_WHEN: Final = Family(
-    "isthmus_slurm_backfill_last_cycle_timestamp_seconds",
-    "gauge",
-    "When the last cycle of the backfill scheduler began.",
-)
-BF_DEPTH: Final = Family(
-    "isthmus_slurm_backfill_depth_mean",
-    "gauge",
-    "Jobs that a cycle of the backfill scheduler looks at, on average.",
-)
-BF_QUEUE: Final = Family(
-    "isthmus_slurm_backfill_queue_length", "gauge", "Jobs in the queue of the backfill scheduler."
-)
-BF_TABLE: Final = Family(
-    "isthmus_slurm_backfill_table_size", "gauge", "Entries in the table of times of the backfill scheduler."
-)
-BF_JOBS: Final = Family(
-    "isthmus_slurm_backfilled_jobs_total", "counter", "Jobs that the backfill scheduler started."
-)
-BF_EXITS: Final = Family(
-    "isthmus_slurm_backfill_exits_total", "counter", "Why cycles of the backfill scheduler ended.", ("reason",)
+BF_JOBS: Final = counter("isthmus_slurm_backfilled_jobs_total", "Jobs that the backfill scheduler started.")
+BF_EXITS: Final = counter(
+    "isthmus_slurm_backfill_exits_total", "Why cycles of the backfill scheduler ended.", "reason"
 )
 
-FOLDED: Final = Family(
+FOLDED: Final = gauge(
     "isthmus_slurm_folded_series",
-    "gauge",
     'Series that were added up under "other" to keep a family within its limit.',
-    ("family",),
+    "family",
 )
 
 OWN: Final = (

@@ -1,4 +1,4 @@
-"""True counters from numbers that slurmctld sets to zero at midnight, when it is restarted, and when it is told to.
+"""True counters from numbers that slurmctld sets to zero at midnight, when it is restarted, and on request.
 
 A counter here begins at 0 when the exporter starts and never falls. So a restart of either side is no jump: what
 happened while nobody looked is missing, and nothing is counted twice.

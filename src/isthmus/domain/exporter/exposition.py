@@ -53,6 +53,18 @@ class Family(msgspec.Struct, frozen=True):
         return f"{self.head}{lines}" if lines else ""
 
 
+def gauge(name: str, help_: str, *labels: str) -> Family:
+    return Family(name, "gauge", help_, labels)
+
+
+def counter(name: str, help_: str, *labels: str) -> Family:
+    return Family(name, "counter", help_, labels)
+
+
+def histogram(name: str, help_: str, *labels: str, buckets: tuple[float, ...]) -> Family:
+    return Family(name, "histogram", help_, labels, buckets)
+
+
 def escaped(value: str) -> str:
     """Write a label value; a long one is cut."""
     if len(value) > MAX_LABEL_CHARS:

@@ -92,7 +92,7 @@ def facts(job: Job) -> JobFacts:
 
 @functools.lru_cache(maxsize=256)
 def shown_state(states: States) -> str:
-    """Tell the state that squeue shows, in lower case."""
+    """The state that squeue shows, in lower case."""
     for flag in _SHOWN_FLAGS:
         if flag in states:
             return flag.lower()
@@ -107,7 +107,7 @@ def waiting_tasks(job: Job) -> int:
 
 
 def resources(job: Job) -> Resources:
-    """Tell what a job has, or what one that waits asks for."""
+    """What a job has, or what one that waits asks for."""
     has, asks = counted(job.tres_allocated), counted(job.tres_requested)
     return Resources(
         cpus=has.cpus or asks.cpus or int(job.cpus.value or 0),

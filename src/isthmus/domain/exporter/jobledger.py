@@ -35,7 +35,7 @@ from isthmus.model.slurm import Job
 
 UNKNOWN: Final = "unknown"
 _MAX_SETTLED: Final = 1000
-"""So many of the runs that the accounts told of last are remembered: a record comes within seconds or never."""
+"""So many of the latest runs from accounting are remembered: a record comes within seconds or never."""
 _PREEMPTED: Final = "preempted"
 
 
@@ -61,7 +61,7 @@ class Missing(msgspec.Struct, array_like=True):
     since: float
 
 
-class Fate(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True):
     """What became of a run, by the accounts. Times are seconds since 1970, 0 for what never happened."""
 
     state: str
@@ -100,7 +100,7 @@ class JobLedger:
         self._missing: dict[str, dict[int, Missing]] = {}
         """By name and time of submission."""
         self._settled: dict[str, Run] = {}
-        """Runs that were missing, and whose end the accounts have told."""
+        """Runs that were missing, and whose end accounting has reported."""
 
     @property
     def tallies(self) -> tuple[Tally | Histogram, ...]:
@@ -185,13 +185,13 @@ class JobLedger:
         if not run.ended and job.has_ended:
             run.ended = True
             if counts:
-                self._end(run, Fate(job.job_state[0].lower(), start, ran(job)))
+                self._end(run, Ending(job.job_state[0].lower(), start, ran(job)))
 
-    def _end(self, run: Run, fate: Fate) -> None:
-        self.ended.add((*run.whose, fate.state))
+    def _end(self, run: Run, ending: Ending) -> None:
+        self.ended.add((*run.whose, ending.state))
         if run.started:
-            self.run.observe(run.whose, max(0, fate.elapsed))
-        if fate.state == _PREEMPTED and run.preempted < fate.start:
+            self.run.observe(run.whose, max(0, ending.elapsed))
+        if ending.state == _PREEMPTED and run.preempted < ending.start:
             self.preempted.add(run.whose)
 
     # What Slurm does not show any more
@@ -225,13 +225,13 @@ class JobLedger:
                 del self._missing[name]
 
     def latest(self, name: str) -> int | None:
-        """Tell when the latest run of a job in Slurm's lists was submitted; None if it has none there."""
+        """When the latest run of a job in Slurm's lists was submitted; None if it has none there."""
         run = self._runs.get(name)
         return run.submit if run else None
 
-    # What the accounts tell
+    # Data from accounting
 
-    def settle(self, name: str, run: Run, fate: Fate, *, requeued: bool = False) -> bool:
+    def settle(self, name: str, run: Run, ending: Ending, *, requeued: bool = False) -> bool:
         """Count what became of a missing run; False if it is not missing. One that was requeued stays missing."""
         by_submit = self._missing.get(name, {})
         # A run that is requeued has the number of the next one for a while, and still its own time of submission.
@@ -250,35 +250,35 @@ class JobLedger:
             self.requeued.add(known.whose, run.restarts - known.restarts)
             known.started = False
         known.submit, known.restarts = run.submit, run.restarts
-        self._settle_start(known, fate)
+        self._settle_start(known, ending)
         if requeued:
             self._miss(name, known, same.since)
         else:
-            self._end(known, fate)
+            self._end(known, ending)
             known.ended = True
             self._settled[name] = known
             while len(self._settled) > _MAX_SETTLED:
                 del self._settled[next(iter(self._settled))]
         return True
 
-    def settle_unseen(self, run: Run, fate: Fate) -> None:
+    def settle_unseen(self, run: Run, ending: Ending) -> None:
         """Count all of the last run of a job that was in no list that we saw."""
         if run.submit >= self.since:
             self.submitted.add(run.whose)
         self.requeued.add(run.whose, run.restarts)
-        self._settle_start(run, fate)
-        self._end(run, fate)
+        self._settle_start(run, ending)
+        self._end(run, ending)
 
-    def settle_requeued(self, run: Run, fate: Fate) -> None:
+    def settle_requeued(self, run: Run, ending: Ending) -> None:
         """Count the start of an earlier run of a job, which was in no list that we saw."""
-        self._settle_start(run, fate)
+        self._settle_start(run, ending)
 
-    def _settle_start(self, run: Run, fate: Fate) -> None:
-        if fate.start and not run.started:
+    def _settle_start(self, run: Run, ending: Ending) -> None:
+        if ending.start and not run.started:
             run.started = True
-            if fate.start >= self.since:
+            if ending.start >= self.since:
                 self.started.add(run.whose)
-                self.wait.observe(run.whose, max(0, fate.start - run.submit))
+                self.wait.observe(run.whose, max(0, ending.start - run.submit))
 
     def _miss(self, name: str, run: Run, since: float) -> None:
         self._missing.setdefault(name, {})[run.submit] = Missing(run, since)

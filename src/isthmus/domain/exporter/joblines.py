@@ -12,7 +12,7 @@ from isthmus.model.slurm import Job, Number
 PlaceOf = Callable[[str], tuple[str, str]]
 """Tells the NVLink instance group and the NodeSet of a node, or two empty texts."""
 
-_MOST_NODES = 1 << 16
+_MAX_NODES = 1 << 16
 
 
 class JobLines(NamedTuple):
@@ -30,7 +30,6 @@ class JobLines(NamedTuple):
 
 
 def lines(job: Job, *, place_of: PlaceOf = lambda _: ("", "")) -> JobLines:
-    """Write the lines of a job."""
     job_id = str(job.job_id)
     has = resources(job)
     start, end = _second(job.start_time), _second(job.end_time)
@@ -76,7 +75,7 @@ def _nodes(job: Job) -> list[str]:
     if not job.nodes:
         return []
     try:
-        return hostlist.expand(job.nodes, limit=_MOST_NODES)
+        return hostlist.expand(job.nodes, limit=_MAX_NODES)
     except hostlist.HostListError:
         return []
 

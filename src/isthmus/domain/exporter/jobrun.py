@@ -11,14 +11,13 @@ import msgspec
 from isthmus.domain.bridge import marker
 from isthmus.domain.exporter.arraytasks import key
 from isthmus.domain.exporter.jobfacts import counted
-from isthmus.domain.exporter.jobledger import Fate, Run
+from isthmus.domain.exporter.jobledger import Ending, Run
 from isthmus.domain.exporter.runfacts import has_started, ran, submitted_at, whose
 from isthmus.model.slurm import ExitCode, Job, States
 from isthmus.model.slurmdb import PastJob, PastStep, PastTres
 
 REQUEUED: Final = "requeued"
 _MEMORY: Final = "mem"
-_SIGNALED: Final = 128
 
 
 class JobRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +62,8 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.job_id, self.submit
 
     @property
-    def fate(self) -> Fate:
-        return Fate(self.state, self.start, self.elapsed)
+    def ending(self) -> Ending:
+        return Ending(self.state, self.start, self.elapsed)
 
     @property
     def run(self) -> Run:
@@ -157,7 +156,7 @@ def _exit_code(code: ExitCode) -> int:
 
 
 def _past_state(states: States) -> str:
-    """Tell how a run ended. One that went back to the queue stands as PENDING and REQUEUED in the accounts."""
+    """How a run ended. One that went back to the queue stands as PENDING and REQUEUED in the accounts."""
     if REQUEUED.upper() in states:
         return REQUEUED
     return states[0].lower() if states else ""

@@ -37,7 +37,7 @@ _DEPENDENCY: Final = "Dependency"
 
 
 def groups(job: JobFacts) -> tuple[Group, ...]:
-    """Tell which groups a job counts in."""
+    """Which groups a job counts in."""
     own: tuple[Group, ...] = (
         ALL,
         ("partition", job.partition),
@@ -49,7 +49,7 @@ def groups(job: JobFacts) -> tuple[Group, ...]:
 
 
 def amounts(job: JobFacts) -> Amounts:
-    """Tell with what a job counts."""
+    """With what a job counts."""
     count = job.tasks
     found: dict[str, float] = {"jobs": count, f"{STATE}{job.state}": count}
     for state in job.states:

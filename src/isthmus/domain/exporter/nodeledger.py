@@ -15,7 +15,7 @@ from isthmus.domain.exporter.jobfacts import gpus
 from isthmus.domain.exporter.tallies import Histogram, Labels, Tally
 from isthmus.model.slurm import Node, States
 
-_LONGEST_STEP: Final = 60.0
+_MAX_STEP_S: Final = 60.0
 """Seconds that may pass between two looks at the clock; what is beyond is a clock that was set."""
 
 
@@ -83,13 +83,13 @@ class NodeLedger:
         self._advanced = now
         if in_touch and passed > 0:
             for labels, count in self._gpus.values():
-                self.gpu_seconds.add(labels, count * min(passed, _LONGEST_STEP))
+                self.gpu_seconds.add(labels, count * min(passed, _MAX_STEP_S))
 
     @staticmethod
     def _lasts(
         histogram: Histogram, node: Node, since: float | None, holds: Callable[[States], bool], now: float
     ) -> float:
-        """Tell since when something holds for a node; observe how long it did when it is over."""
+        """Since when something holds for a node; observe how long it did when it is over."""
         if not holds(node.state):
             if since:
                 histogram.observe((node.name,), max(0.0, now - since))

@@ -84,7 +84,7 @@ _FLAGS: Final = (
     ("POWER_UP",),
 )
 
-# Lower-case beginnings or parts of reasons, and the class that they tell. The first that fits counts.
+# Lower-case beginnings or parts of reasons, and their class. The first match counts.
 _CLASSES: Final = (
     ("[node_problem]", "hardware"),
     ("[hardware_problem]", "hardware"),
@@ -102,18 +102,6 @@ _CLASSES: Final = (
     ("count reported lower", "health"),
 )
 
-REASON_CLASSES: Final = (
-    "health",
-    "maintenance",
-    "operator",
-    "bridge",
-    "not_responding",
-    "hardware",
-    "user",
-    "human",
-    "none",
-)
-
 
 def base(states: States) -> str:
     return states[0] if states else "UNKNOWN"
@@ -126,7 +114,7 @@ def is_power_managed(states: States) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def state(states: States) -> str:
-    """Tell the one word for a node's state."""
+    """The one word for a node's state."""
     for groups, word in _RULES:
         if not any(group.isdisjoint(states) for group in groups):
             return word
@@ -134,7 +122,7 @@ def state(states: States) -> str:
 
 
 def reason_class(reason: str) -> str:
-    """Tell what kind of reason a node is out for."""
+    """What kind of reason a node is out for."""
     text = reason.strip()
     if not text or text.lower() == "none":
         return "none"

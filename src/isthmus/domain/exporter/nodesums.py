@@ -79,13 +79,13 @@ def facts(node: Node) -> NodeFacts:
 
 
 def groups(node: NodeFacts) -> tuple[Group, ...]:
-    """Tell which groups a node counts in."""
+    """Which groups a node counts in."""
     own: tuple[Group, ...] = (ALL, *(("partition", partition) for partition in node.node.partitions))
     return (*own, ("class", node.reason_class)) if node.state in nodestates.OUT else own
 
 
 def amounts(node: NodeFacts) -> Amounts:
-    """Tell with what a node counts."""
+    """With what a node counts."""
     found: dict[str, float] = {"nodes": 1, f"{STATE}{node.state}": 1}
     for state in node.node.state:
         if word := _WORDS.get(state):

@@ -1,8 +1,9 @@
 """Whether anything may have changed in Slurm, from what slurmctld counts: a small question instead of long lists.
 
 slurmctld counts jobs that are submitted, begin and end, and requests by type. Whatever else happens to jobs and
-nodes is asked for by somebody, and then another request than a question was counted. Only what happens by the
-passing of time (a node that no longer responds, a reservation that begins) cannot be told from this.
+nodes is asked for by somebody, and then another request than a question was counted. What it does by itself (a job
+ends at its limit, or with its node) shows in the numbers of jobs that run and wait, which it finds out every 30
+seconds. A node that no longer responds, and a reservation that begins, cannot be told from this.
 """
 
 from typing import Final
@@ -22,6 +23,8 @@ def pulse(told: Statistics) -> tuple[int, ...]:
         told.jobs_completed,
         told.jobs_canceled,
         told.jobs_failed,
+        told.jobs_pending,
+        told.jobs_running,
         sum(others),
     )
 

@@ -1,4 +1,4 @@
-"""What jobs used, summed up by whoever it is about: users, accounts, partitions, QOS, namespaces, days, weeks.
+"""Usage of jobs, summed up by users, accounts, partitions, QOS, namespaces, days, weeks.
 
 A run of a job counts when it ended within the span of time. Runs that were requeued used CPUs and GPUs, but they
 are not jobs that ended. Efficiency is that of runs whose usage was measured: without accounting, and for pods, it

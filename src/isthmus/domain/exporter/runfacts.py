@@ -26,7 +26,7 @@ def has_started(job: Job) -> bool:
 
 
 def ran(job: Job) -> int:
-    """Tell how long a run that is over took, in seconds, without the time that it was suspended, as sacct does."""
+    """How long a run that is over took, in seconds, without the time that it was suspended, as sacct does."""
     end, suspended = int(job.end_time.value or 0), int(job.suspend_time.value or 0)
     if suspended:
         return max(0, end - suspended) + int(job.ran_before_suspension.value or 0)

@@ -138,7 +138,7 @@ def of_node(family: Family, value: Callable[[NodeFacts], float]) -> PerNode:
 
 
 def most_nodes(view: View, *, held: bool = True) -> Iterator[Row]:
-    """Tell, for each partition, the largest number of nodes that a waiting job asks for."""
+    """For each partition, the largest number of nodes that a waiting job asks for."""
     most = dict.fromkeys(view.partitions, 0)
     for job in view.waiting:
         if held or not job.held:

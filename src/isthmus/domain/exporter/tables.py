@@ -88,12 +88,12 @@ def account_limits(found: Iterable[Association], limits: Limits) -> Table:
     for association in found:
         if association.user or association.partition:
             continue
-        rows += [((association.account, name), value) for name, value in _limits_of(association)]
+        rows += [((association.account, name), value) for name, value in limits_of(association)]
     return [(c.ACCOUNT_LIMIT, largest(c.ACCOUNT_LIMIT.labels, rows, limits, by=dict(rows)))]
 
 
-def _limits_of(association: Association) -> Iterator[tuple[str, float]]:
-    """Give the limits that an account as a whole has."""
+def limits_of(association: Association) -> Iterator[tuple[str, float]]:
+    """Give the limits that an association as a whole has."""
     jobs = association.max.jobs.per
     for name, limit in (("jobs", jobs.count), ("submitted jobs", jobs.submitted)):
         if limit.set and limit.value is not None:

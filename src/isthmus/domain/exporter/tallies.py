@@ -1,7 +1,7 @@
 """Counters and histograms that never fall, with a bound on their series that holds for good.
 
 The first label sets of a family get a series each, up to a limit. Each further one is added to a common series, in
-which the labels that people invent say "other". A label set never moves from one to the other: a counter would
+which labels with user-defined values are "other". A label set never moves from one to the other: a counter would
 fall.
 """
 
@@ -22,7 +22,7 @@ _FOLDED_LABELS: Final = frozenset({"partition", "account", "qos", "reason"})
 """Labels with as many values as people invent. All others have a handful of values, or one for each node."""
 
 _MAX_FOLDED: Final = 10_000
-"""So many folded label sets are told apart."""
+"""At most so many folded label sets are counted separately."""
 
 
 class _Bounded(Generic[V]):
@@ -49,7 +49,7 @@ class _Bounded(Generic[V]):
             self._texts.pop(labels, None)
 
     def _row(self, labels: Labels) -> Labels:
-        """Tell under which labels these are counted."""
+        """Under which labels these are counted."""
         if labels in self.rows or len(self.rows) < self._limit or not any(self._folds):
             return labels
         if len(self._folded) < _MAX_FOLDED:

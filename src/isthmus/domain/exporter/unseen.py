@@ -8,7 +8,7 @@ wait.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from isthmus.domain.exporter.jobledger import UNKNOWN, Fate, JobLedger
+from isthmus.domain.exporter.jobledger import UNKNOWN, Ending, JobLedger
 from isthmus.domain.exporter.jobrun import REQUEUED, JobRun
 
 SETTLED_AFTER: Final = 120.0
@@ -18,7 +18,7 @@ GIVEN_UP_AFTER: Final = 60.0
 """So long a run may be missing where there are no accounts."""
 
 GIVEN_UP_BY_ACCOUNTS_AFTER: Final = 900.0
-"""And so long where there are: slurmctld may be late to tell slurmdbd of its end."""
+"""And so long if there are: slurmctld may report its end to slurmdbd late."""
 
 
 def settle(
@@ -33,24 +33,24 @@ def settle(
     for run, has_later in sorted(uncounted, key=lambda it: it[0].submit):
         latest = ledger.latest(run.name)
         requeued = has_later or run.state == REQUEUED or (latest is not None and latest > run.submit)
-        if run.end < ledger.since or ledger.settle(run.name, run.run, run.fate, requeued=requeued):
+        if run.end < ledger.since or ledger.settle(run.name, run.run, run.ending, requeued=requeued):
             done.append(run)
         elif run.end > now - SETTLED_AFTER:
             continue
         elif requeued:
-            ledger.settle_requeued(run.run, run.fate)
+            ledger.settle_requeued(run.run, run.ending)
             done.append(run)
         elif latest is None and not listed(run):
-            ledger.settle_unseen(run.run, run.fate)
+            ledger.settle_unseen(run.run, run.ending)
             done.append(run)
     return done
 
 
 def give_up(ledger: JobLedger, *, patience: float, now: float) -> list[JobRun]:
-    """Let missing runs end as "unknown" when nobody will tell any more; return them."""
+    """Let missing runs end as "unknown" if accounting will not report them any more; return them."""
     lost = [(name, it.run) for name, it in ledger.missing() if now - it.since > patience]
     for name, run in lost:
-        ledger.settle(name, run, Fate(UNKNOWN))
+        ledger.settle(name, run, Ending(UNKNOWN))
     return [
         JobRun(
             job_id=run.job_id,

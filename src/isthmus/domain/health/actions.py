@@ -95,7 +95,7 @@ class SetCondition(msgspec.Struct, frozen=True):
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """Tell people: an Event, a metric, and the receivers of the policy."""
+    """Notify: an Event, a metric, and the receivers of the policy."""
 
     node: str
     phase: str

@@ -36,7 +36,7 @@ class Acts:
         self._releases: dict[str, list[str]] = {}
         self.others: list[Action] = []
         self.again: list[Action] = []
-        """What people may have been told already."""
+        """What may have been notified already."""
         self.afterwards: list[Action] = []
         """Records of what has been done when all before it has."""
 
@@ -47,7 +47,7 @@ class Acts:
         self._releases.setdefault(operators_reason, []).append(node)
 
     def ordered(self, records: Iterable[Record]) -> list[Action]:
-        """Records first, and who is told; then drains before anything that opens a node."""
+        """Records and notifications first; then drains before anything that resumes a node."""
         return [
             *records,
             *self.notices,
@@ -164,13 +164,13 @@ class Case:
         self.status = replace(self.status, **fields)
 
     def say(self, message: str) -> None:
-        """Tell why nothing happens."""
+        """Report why nothing happens."""
         message = findings.sanitised(message)
         if message != self.status.message:
             self.change(message=message)
 
     def enter(self, phase: Phase, message: str, *, quietly: bool = False) -> None:
-        """Go to a phase, and tell people once."""
+        """Enter a phase, and notify once."""
         message = findings.sanitised(message)
         if phase != self.status.phase:
             self.change(phase=phase, since=self.turn.now)
@@ -180,7 +180,7 @@ class Case:
         self.say(message)
 
     def tell_again(self) -> None:
-        """Tell people of a phase that has just begun: who recorded it may have ended before it told them."""
+        """Notify of a new phase again: the process that recorded it may have ended before it did."""
         status = self.status
         recorded = bool(status.phase) and status.phase == self.before.phase and status.since is not None
         if recorded and not is_over(self.turn, status.since, TOLD_AGAIN_S):

@@ -43,7 +43,7 @@ def storm_texts(view: ClusterView) -> tuple[str, ...]:
     found = {it.name: it.status.findings for it in _cases(turn)}
     suspect = limits.storms(turn.policy, found, total=len(view.nodes), now=view.now)
     return tuple(
-        f"{check}: condemned many nodes at once; not acted on until {until:%Y-%m-%dT%H:%MZ}"
+        f"{check}: failed on many nodes at once; ignored until {until:%Y-%m-%dT%H:%MZ}"
         for check, until in sorted(suspect.items())
     )
 
@@ -119,7 +119,7 @@ def _wait_for_jobs(case: Case, wanted: list[Wanted]) -> None:
     deadlines = [rule.job_deadline for _, rule in wanted if rule.job_deadline is not None]
     runs = node is not None and not {"ALLOCATED", "MIXED"}.isdisjoint(node.state)
     if runs and deadlines and not turn.passive and turn.since(case.status.drained) >= min(deadlines):
-        case.say("its jobs are put back into the queue: jobDeadline is over")
+        case.say("its jobs are requeued: jobDeadline has passed")
         case.act(Requeue(case.name, case.status.message))
     else:
         case.say("drained; waits for its jobs to end")

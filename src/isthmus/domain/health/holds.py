@@ -7,6 +7,7 @@ held, and in Slurm it is                                      │
    drained with our reason              as it should be  ◄────┘
    open, and was not seen drained yet   drained again: the request was lost
    open, with a slurmd that is newer    drained again: it has registered anew
+   open, with another slurmctld         drained again: it has forgotten the drain
    open                                 somebody resumed it: our findings are overruled
    drained with another reason          that stays, and we step back
 """
@@ -152,7 +153,7 @@ def _missing(case: Case) -> bool:
 def _explained(case: Case) -> bool:
     """Whether an open node is explained without somebody who resumed it."""
     status, node = case.status, case.node.slurm
-    if status.drained is None or node is None:
+    if status.drained is None or node is None or case.turn.view.slurm_forgot:
         return True
     started = _started(case)
     if started > status.drained.timestamp() or (not started and status.phase == "Repairing"):
@@ -183,7 +184,7 @@ def lift(case: Case) -> None:
     node, name = case.node, case.name
     stands = reasons.standing(node.slurm, case.status.reason)
     if case.wanted and (stands == "ours" or node.reserved):
-        case.enter("Draining", "found to be bad again before it was returned")
+        case.enter("Draining", "failed again before it was returned to service")
     elif node.reserved:
         give_back(case)
     elif stands == "ours" and not _drained_anew(case):

@@ -26,11 +26,11 @@ def climb(case: Case) -> bool:
     """Begin the next rung, or say why not; False if none is left and it was never tested."""
     turn = case.turn
     if all(it.check in turn.storms for it, _ in case.wanted):
-        case.say("its check is not believed at the moment: many nodes failed it at once")
+        case.say("its check is not trusted at the moment: many nodes failed it at once")
     elif turn.policy.spec.paused:
         case.say("drained; the policy is paused")
     elif _worn_out(case):
-        case.enter("OutOfService", f"{_recent(case)} repairs within a week did not last; a human decides")
+        case.enter("OutOfService", f"{_recent(case)} repairs within a week did not last; manual action is required")
     elif (found := _next(case)) is None:
         return False
     else:
@@ -65,7 +65,7 @@ def failed(case: Case, why: str) -> None:
     """Go on with the next rung, or give the node to a human."""
     case.change(test="")
     if _next(case) is None or _worn_out(case):
-        case.enter("OutOfService", f"{why}; a human decides")
+        case.enter("OutOfService", f"{why}; manual action is required")
     else:
         case.enter("Draining", f"{why}; the next repair follows")
 
@@ -76,7 +76,7 @@ def reopen(case: Case) -> None:
     if found and since and not _worn_out(case):
         new = [it for it, _ in case.wanted if it.first_seen and it.first_seen > since]
         if new:
-            case.enter("Draining", f"{new[0].check} was found besides; {found[1].rung} follows")
+            case.enter("Draining", f"{new[0].check} was also found; {found[1].rung} follows")
 
 
 def claims(turn: Pass) -> dict[str, Observation]:
@@ -164,7 +164,7 @@ def _closed(turn: Pass, node: NodeView, rung: Rung) -> str:
     if why := limits.closed_because(limit.windows, turn.now):
         return f"{rung} waits: {why}"
     if rung == "reboot" and node.machine and is_true(node.machine, names.NODE_REBOOT_CONDITION):
-        return f"{rung} waits: another reboot of {machine} is not over"
+        return f"{rung} waits: another reboot of {machine} is in progress"
     if rung == "reboot" and len(turn.rebooting - {machine}) >= limit.max_reboots:
         return f"{rung} waits: at most {limit.max_reboots} machines may be rebooted at a time (maxReboots)"
     return ""
@@ -195,7 +195,7 @@ def _refusal_now(case: Case, step: RepairStep) -> str:
     if step.rung in MACHINE_RUNGS:
         others = (case.turn.view.nodes.get(it) for it in case.node.neighbours)
         if not all(it is not None and is_idle(it.slurm) for it in others):
-            return "a neighbour is in use"
+            return "another node on the same machine is in use"
     return ""
 
 

@@ -10,7 +10,7 @@ from isthmus.model.meta import Condition, condition
 
 Verdict = Literal["running", "passed", "failed", "error"]
 
-_LONGEST: Final = 63
+_MAX_NAME_CHARS: Final = 63
 """The longest name of a Job whose pods are to be labelled with it."""
 
 _NO_VERDICT: Final = frozenset({"CheckError", "CheckSkipped", "CheckCancelled", "DeadlineExceeded"})
@@ -33,7 +33,7 @@ def manual_job(cronjob: Mapping[str, Any], *, suffix: str, node: str = "") -> di
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": f"{meta['name'][: _LONGEST - len(suffix) - 1]}-{suffix}",
+            "name": f"{meta['name'][: _MAX_NAME_CHARS - len(suffix) - 1]}-{suffix}",
             "namespace": meta["namespace"],
             "labels": dict(described.get("labels", {})),
             "annotations": annotations,

@@ -6,6 +6,7 @@
                         Ready is not True, for longer than a grace   notReady
     its taints,         devices that are out of order                device
     an annotation
+    its devices (DRA)   those that a driver has tainted              device
 
 What ActiveChecks find comes from their results, see `activechecks.results`; a drain of theirs that no record and no
 result explains is taken up from Slurm's reason.
@@ -21,9 +22,10 @@ from isthmus import names
 from isthmus.domain.health import reasons
 from isthmus.domain.health.view import Observation
 from isthmus.domain.operator.nodeset.drains import is_shut
+from isthmus.model.dra import Device
 from isthmus.model.health import NodeHealth
 from isthmus.model.meta import Condition, condition
-from isthmus.model.node import Node
+from isthmus.model.node import Node, Taint
 from isthmus.model.slurm import Node as SlurmNode
 
 HARDWARE_CONDITION: Final = "HardwareIssuesSuspected"
@@ -36,6 +38,11 @@ PROBLEM_CONDITIONS: Final = frozenset(
     {"KernelDeadlock", "ReadonlyFilesystem", "CorruptDockerOverlay2", "FrequentContainerdRestart"}
 )
 """Permanent conditions of node-problem-detector's own rules."""
+
+
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_UUID: Final = "uuid"
+"""The attribute by which drivers of GPUs say how nvidia-smi and its like call a device."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,17 +68,31 @@ def of_node(
     settings: Settings,
     now: datetime,
     checks: Collection[str] = (),
+    tests: Collection[str] = (),
+    devices: Iterable[Device] = (),
 ) -> tuple[Observation, ...]:
-    """Everything that Slurm and Kubernetes show of a node. `checks` are ActiveChecks that have spoken of it."""
-    recorded = health.status.reason if health else ""
-    found = [] if slurm is None else list(of_slurm(slurm, recorded=recorded, settings=settings, checks=checks))
+    """Everything that Slurm and Kubernetes show of a node.
+
+    `checks` are ActiveChecks that have spoken of it, `tests` all those that Slurm can run on it, `devices` those of
+    its machine that drivers publish.
+    """
+    found: list[Observation] = []
+    if slurm is not None:
+        recorded = health.status.reason if health else ""
+        found += of_slurm(slurm, recorded=recorded, settings=settings, checks=checks, tests=tests)
     if machine is not None:
         found += of_machine(machine, settings=settings, now=now)
+        found += of_drivers(devices, made=machine.metadata.creation_timestamp or now)
     return tuple(found)
 
 
 def of_slurm(
-    node: SlurmNode, *, recorded: str, settings: Settings, checks: Collection[str] = ()
+    node: SlurmNode,
+    *,
+    recorded: str,
+    settings: Settings,
+    checks: Collection[str] = (),
+    tests: Collection[str] = (),
 ) -> Iterator[Observation]:
     """Read a node's reason. What we recorded as ours is no news."""
     if not is_shut(node) or not node.reason or node.reason == recorded:
@@ -85,6 +106,7 @@ def of_slurm(
         return
     if told.source == "check" and told.check in checks:
         return
+    in_slurm = told.source == "check" and told.check in tests
     yield Observation(
         source=told.source,
         check=told.check,
@@ -92,7 +114,8 @@ def of_slurm(
         at=at,
         wants="drain" if told.source == "check" else "",
         reason=node.reason,
-        test=_can_be_tested(told, settings),
+        test=in_slurm or _can_be_tested(told, settings),
+        in_slurm=in_slurm,
         by_drain=True,
         proof="machine" if told.unrepaired else "gone" if told.source == "maintenance" else "repair",
     )
@@ -157,5 +180,37 @@ def _of_device(check: str, devices: Iterable[str], at: datetime) -> Observation:
         evidence=f"out of order: {', '.join(listed) or 'a device'}",
         devices=listed,
         at=at,
+        wants="drain",
         reason=f"[hardware_problem] device: {check}",
     )
+
+
+def of_drivers(devices: Iterable[Device], *, made: datetime) -> Iterator[Observation]:
+    """Read the taints of devices: one observation for each key.
+
+    One that evicts pods says that the device is out of order. One that only keeps new pods away may be anything,
+    such as devices that are set aside, and asks for nothing.
+    """
+    on: dict[str, list[tuple[Taint, Device]]] = {}
+    for device in devices:
+        for taint in device.taints:
+            if taint.effect in _REPELLING:
+                on.setdefault(taint.key, []).append((taint, device))
+    for key, found in on.items():
+        names_ = ", ".join(sorted({device.name for _, device in found}))
+        said = ", ".join(sorted({f"{it.value}:{it.effect}".strip(":") for it, _ in found}))
+        yield Observation(
+            source="device",
+            check=key,
+            evidence=f"{names_}: {said}",
+            devices=tuple(sorted({_known_as(device) for _, device in found})),
+            at=max(taint.time_added or made for taint, _ in found),
+            wants="drain" if any(taint.effect == "NoExecute" for taint, _ in found) else "",
+            reason=f"[hardware_problem] device: {key}",
+        )
+
+
+def _known_as(device: Device) -> str:
+    """What programs of its vendor know a device by; without that, its name."""
+    told = device.attributes.get(_UUID)
+    return (told.string if told else None) or device.name

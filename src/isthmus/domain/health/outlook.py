@@ -55,7 +55,7 @@ def way_back(health: NodeHealth, policy: HealthPolicySpec) -> tuple[str, ...]:
     needed = [_needed(it, policy) for it in found if it.source != "human"]
     needed += [f"{it.check or 'the administrator'} resumes it in Slurm" for it in found if it.source == "human"]
     if status.phase == "OutOfService":
-        needed.append(f"and a human returns it: isthmus health release {health.spec.node}")
+        needed.append(f"and an administrator returns it: isthmus health release {health.spec.node}")
     return tuple(dict.fromkeys(needed)) or ("its test passes",)
 
 

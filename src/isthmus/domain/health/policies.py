@@ -3,11 +3,11 @@
 Rules are tried in order, first the policy's own, then the built-in ones:
 
     [user_problem]                  drain: no repair helps against what a user left behind
-    check that asks for a drain     repair
+    check or device for a drain     repair
     check that asks for a comment   comment
-    any other check                 record
+    any other check or device       record
     prolog, epilog, healthcheck,
-    condition, notReady, device     repair
+    condition, notReady             repair
     maintenance                     drain
     human                           record
 """
@@ -148,7 +148,7 @@ def _built_in(finding: Finding) -> Reaction:
     match finding.source:
         case "human":
             return "record"
-        case "check" if finding.wants != "drain":
+        case "check" | "device" if finding.wants != "drain":
             return "comment" if finding.wants else "record"
         case "maintenance":
             return "drain"

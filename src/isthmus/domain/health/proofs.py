@@ -64,7 +64,7 @@ def settle(case: Case) -> None:
         case.say("waits for the repair of its machine for another node")
     elif over and not is_over(case.turn, max(over), case.turn.policy.healthy_delay):
         _shut_again(case)
-        case.say(f"nothing is found any more; returned after {case.turn.policy.spec.healthy_delay}")
+        case.say(f"no finding remains; returned to service after {case.turn.policy.spec.healthy_delay}")
     elif not case.answers:
         _shut_again(case)
         case.say("waits until slurmd answers")
@@ -112,7 +112,7 @@ def _test(case: Case, finding: Finding, rule: Rule) -> None:
     elif age >= turn.policy.test_timeout:
         _failed(case, rule, f"the test {finding.check} did not end in time", age)
     elif result == "running":
-        case.say(f"{finding.check} is run on it")
+        case.say(f"{finding.check} runs on it")
     else:
         _run(case, finding, job)
 
@@ -120,7 +120,7 @@ def _test(case: Case, finding: Finding, rule: Rule) -> None:
 def _start(case: Case, finding: Finding) -> None:
     if not case.answers:
         if is_over(case.turn, case.status.since, case.turn.policy.test_timeout):
-            ladder.failed(case, "slurmd did not answer again")
+            ladder.failed(case, "slurmd did not come back")
         else:
             case.say("waits until slurmd answers, to be tested")
         return
@@ -139,7 +139,7 @@ def _run(case: Case, finding: Finding, job: str) -> None:
     else:
         _shut_again(case)
     case.act(RunTest(node.name, finding.check, finding.source, job))
-    case.say(f"{finding.check} is run on it")
+    case.say(f"{finding.check} runs on it")
 
 
 def _failed(case: Case, rule: Rule, why: str, age: float) -> None:
@@ -156,9 +156,11 @@ def _failed(case: Case, rule: Rule, why: str, age: float) -> None:
 def _not_carried_out(case: Case, finding: Finding, detail: str, age: float) -> None:
     if is_over(case.turn, case.status.since, case.turn.policy.test_timeout):
         _shut_again(case)
-        case.enter("OutOfService", f"the test {finding.check} could not be carried out: {detail}; a human decides")
+        case.enter(
+            "OutOfService", f"the test {finding.check} could not be run: {detail}; manual action is required"
+        )
     elif age < _pause(case, AGAIN_AFTER_ERROR):
-        case.say(f"the test {finding.check} could not be carried out and is repeated: {detail}")
+        case.say(f"the test {finding.check} could not be run and is repeated: {detail}")
     else:
         _repeat(case)
 

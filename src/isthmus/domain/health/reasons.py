@@ -122,7 +122,7 @@ itself; held by somebody else."""
 
 
 def standing(node: SlurmNode | None, recorded: str) -> Standing:
-    """Tell how a node stands, beside the reason that we recorded."""
+    """How a node stands, beside the reason that we recorded."""
     if node is None:
         return "unknown"
     if not is_shut(node):

@@ -37,7 +37,7 @@ LOCK_AGAIN: Final = 10.0
 SLOW: Final = 60.0
 """Seconds after which everything is looked at again, whether or not anything happened."""
 REBOOT_PATIENCE: Final = 600.0
-"""Seconds that a machine has to go down before it is told again."""
+"""Seconds that a machine has to go down before the command is repeated."""
 
 NEED_REBOOT: Final = "NodeNeedReboot"
 REBOOTING: Final = "NodeRebooting"
@@ -49,7 +49,7 @@ UNDRAINED: Final = "NodeUndrained"
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """A boot of a machine: what tells it from others, and when it was."""
+    """A boot of a machine: its identity and its time."""
 
     id: str
     at: datetime
@@ -68,7 +68,7 @@ class Mark(Data, frozen=True):
     boot: str = ""
     """The boot that it is to end."""
     told: datetime | None = None
-    """When the machine was told to reboot."""
+    """When the reboot command was given."""
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -103,8 +103,6 @@ class SetNode(msgspec.Struct, frozen=True):
 
 
 class SetCondition(msgspec.Struct, frozen=True):
-    """Write a condition of the Node."""
-
     type: str
     status: ConditionStatus
     reason: str
@@ -127,7 +125,7 @@ class ReleaseLock(msgspec.Struct, frozen=True):
 
 
 class Reboot(msgspec.Struct, frozen=True):
-    """Note in the mark that the machine is told to reboot, and tell it."""
+    """Record the reboot in the mark, and give the command."""
 
     mark: Mark
 
@@ -254,7 +252,7 @@ def _empty(seen: Seen, mark: Mark) -> Iterator[Step]:
         if not by_taint and staying:
             yield Evict(staying)
         yield Rest(SLOW, f"waits until pods have left: {some(str(it.metadata.key) for it in left)}")
-    yield from _tell(seen, drain, DRAINED, "no pod is left that has to go")
+    yield from _tell(seen, drain, DRAINED, "all pods that had to leave have left")
 
 
 def _undo(seen: Seen, mark: Mark) -> Iterator[Step]:
@@ -268,7 +266,7 @@ def _undo(seen: Seen, mark: Mark) -> Iterator[Step]:
         )
     drain = condition(node.status.conditions, names.NODE_DRAIN_CONDITION)
     if drain is not None and drain.status == "True":
-        yield SetCondition(names.NODE_DRAIN_CONDITION, "False", UNDRAINED, "pods can be on the node again")
+        yield SetCondition(names.NODE_DRAIN_CONDITION, "False", UNDRAINED, "pods may run on the node again")
     if seen.lock.held:
         yield ReleaseLock()
 

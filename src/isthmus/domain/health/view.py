@@ -82,9 +82,14 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, NodeView]
     slurm_in_touch: bool
     """Whether what is said of Slurm holds now: it answers, and has answered since we last wrote to it."""
+    slurm_forgot: bool = False
+    """Whether slurmctld is another one than at the last decision.
+
+    One that was killed forgets the drains of its last seconds: an open node was not resumed by anybody.
+    """
     can_reserve: bool = True
     """Whether we can make reservations: by Slurm's API (25.05 and later), or by a command in a worker pod."""
     rebooting: frozenset[str] = frozenset()
     """Machines of all clusters that are being rebooted."""
     first: bool = False
-    """Whether nothing has been decided by this process: the one before may have ended before it told people."""
+    """Whether this process has not decided anything yet: the previous one may have ended before it notified."""

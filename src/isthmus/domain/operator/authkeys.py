@@ -35,6 +35,8 @@ _CREDENTIALS: Final = 120
 """Seconds for which nodes accept the credential of a job step where AuthInfo says nothing; nothing lives longer."""
 _SHORTEST_CREDENTIALS: Final = 5
 """Slurm takes its default instead of a shorter time."""
+_MARGIN: Final = 5.0
+"""Seconds by which clocks of nodes may be apart."""
 
 
 class BadKey(Terminal):
@@ -86,7 +88,6 @@ class KeySet(msgspec.Struct, frozen=True):
         return ",".join(f"{key.kid}*" if key.kid == self.signing else key.kid for key in self.keys)
 
     def knows(self, kid: str) -> bool:
-        """Whether a key is accepted."""
         return any(key.kid == kid for key in self.keys)
 
     def write(self) -> bytes:
@@ -128,6 +129,19 @@ def credential_seconds(auth_info: str) -> int:
     found = re.search(r"cred_expire=\s*(\d+)", auth_info, re.ASCII)
     seconds = int(found[1]) if found else 0
     return seconds if seconds >= _SHORTEST_CREDENTIALS else _CREDENTIALS
+
+
+def until_expired(
+    lifetime: int, *, changed_at: float, taken_at: float | None, all_since: float | None, now: float
+) -> float:
+    """In how many seconds no credential is valid any more that was signed with the old key.
+
+    slurmctld alone makes credentials, and none with the old key since it took the new one into use. An operator
+    that was started later does not know when that was, but since when all daemons had it. Times are seconds since
+    1970.
+    """
+    since = taken_at if taken_at is not None else all_since
+    return max(changed_at, since or 0.0) + lifetime + _MARGIN - now
 
 
 Step = Literal["announce", "switch", "retire"]

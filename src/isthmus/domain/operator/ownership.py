@@ -11,7 +11,7 @@ from isthmus.model.base import Data
 from isthmus.model.meta import ObjectMeta, OwnerReference
 
 _MARKS: Final = (names.MANAGED_BY_LABEL, names.INSTANCE_LABEL, names.COMPONENT_LABEL)
-"""Labels that tell for which part an object was made. They say so where an owner cannot: one that was restored from
+"""Labels that name the part of an object, where an owner reference cannot: one that was restored from
 a backup has another uid, and what outlives its owner names none."""
 
 

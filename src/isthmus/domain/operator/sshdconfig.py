@@ -119,7 +119,7 @@ def _ours(*, root_keys: bool) -> Iterable[tuple[str, str]]:
 
 
 def _identity(key: str, value: str) -> str:
-    """What a setting sets: subsystems are told apart by their names."""
+    """What a setting sets: subsystems are distinguished by their names."""
     keyword = key.lower()
     return f"subsystem {value.split(maxsplit=1)[0].lower()}" if keyword == "subsystem" else keyword
 

@@ -87,6 +87,12 @@ def check(kind: Kind[Any], subject: Any) -> Findings:
 def check_change(kind: Kind[Any], old: Any, new: Any) -> Findings:
     """Look at what changes: parts of a cluster have fields that cannot."""
     found = Findings()
+    if kind is slinky.NODESETS and old.elastic and new.spec.scaling_mode == "DaemonSet":
+        found.refuse(
+            "spec.scalingMode",
+            "cannot become DaemonSet: the NodeSet has or had autoscale, so its nodes stand in slurm.conf, and their"
+            " jobs would fail; create another one instead",
+        )
     if kind is soperator.SLURM_CLUSTERS:
         before, after = (_fixed(_cluster_parts(it).children) for it in (old, new))
     elif kind is soperator.NEBIUS_NODESETS:
@@ -223,7 +229,10 @@ def _nodeset(nodeset: slinky.NodeSet, found: Findings) -> None:
         metadata = template.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         if not isinstance(name, str) or not _LABEL.fullmatch(name) or name in seen:
-            found.refuse(f"spec.volumeClaimTemplates[{place}].metadata.name", "is a name, and each has its own")
+            found.refuse(
+                f"spec.volumeClaimTemplates[{place}].metadata.name",
+                "must be a valid name that no other template has",
+            )
         seen.add(str(name))
     _incomplete_claims(spec.volume_claim_templates, found)
     _autoscale(spec.autoscale, spec.replicas, found)

@@ -63,10 +63,8 @@ class NebiusNodeSetSync(KindSync[NodeSet]):
             raise failure
 
     async def _let_go(self, nodeset: NodeSet) -> None:
-        part = self._world.nodesets.get(nodeset.metadata.key)
-        owner = part.metadata.controller if part else None
-        if owner and owner.uid == nodeset.metadata.uid:
-            await self._applier.remove(NODESETS, nodeset.metadata.key, there=self._world.nodesets)
+        key, there = nodeset.metadata.key, self._world.nodesets
+        await self._applier.remove(NODESETS, key, there=there, owner=nodeset)
 
     async def _report(
         self, nodeset: NodeSet, *, problems: tuple[str, ...] = (), ignored: tuple[str, ...] = (), waits: str = ""

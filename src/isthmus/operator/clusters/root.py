@@ -1,9 +1,6 @@
 """The Jobs of a cluster's shared root: created beside everything else, and shown in its status."""
 
-from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
-from typing import Literal
 
 import structlog
 
@@ -31,13 +28,10 @@ log = structlog.get_logger()
 class RootKeeper:
     """Creates and deletes these Jobs, and reports their progress."""
 
-    def __init__(
-        self, world: World, applier: Applier, recorder: Recorder, *, now: Callable[[], datetime] = utc_now
-    ) -> None:
+    def __init__(self, world: World, applier: Applier, recorder: Recorder) -> None:
         self._world = world
         self._applier = applier
         self._recorder = recorder
-        self._now = now
 
     async def keep(self, cluster: SlurmCluster, filling: Filling, family: ClusterView) -> Terminal | None:
         """Make the Jobs that should be there, and remove those that should not. Nobody waits for them.
@@ -56,7 +50,7 @@ class RootKeeper:
         )
         for step in rootjobs.steps(cluster, self._seen(filling), hashes, at_rest=at_rest(cluster, family)):
             if step.does == "remove":
-                await self._remove(filling, step.action)
+                await self._remove(Key(filling.namespace, populate.job_name(filling.prefix, step.action)))
                 continue
             owners = (owner_reference(SLURM_CLUSTERS, cluster),)
             try:
@@ -66,6 +60,12 @@ class RootKeeper:
             except Terminal as error:
                 return error
         return None
+
+    async def drop(self, cluster: SlurmCluster) -> None:
+        """Remove the Jobs of a cluster that has no shared root any more. The volume stays."""
+        for job in self._world.jobs.by("owner", cluster.metadata.uid):
+            if job.metadata.deletion_timestamp is None:
+                await self._remove(job.metadata.key)
 
     def view(self, cluster: SlurmCluster, filling: Filling, *, refused: str = "") -> RootView:
         if refused:
@@ -106,14 +106,13 @@ class RootKeeper:
         """What keeps a Job's pods from doing their work."""
         pods = self._world.pods.by("owner", job.metadata.uid)
         if pods:
-            return of_pods(pods, now=self._now())
+            return of_pods(pods, now=utc_now())
         name = f"{job.metadata.name} -n {job.metadata.namespace}"
         none = f"Kubernetes has not created the pod of its Job yet; see kubectl describe job {name}"
-        return Trouble(missing=none) if is_new(job, self._now()) else Trouble(wrong=none)
+        return Trouble(missing=none) if is_new(job, utc_now()) else Trouble(wrong=none)
 
-    async def _remove(self, filling: Filling, action: Literal["populate", "refresh"]) -> None:
+    async def _remove(self, key: Key) -> None:
         """Delete a Job, which is gone when its pods are: two never write at the same time."""
-        key = Key(filling.namespace, populate.job_name(filling.prefix, action))
         found = self._world.jobs.get(key)
         if found is not None:
             log.info("cluster", did="RemoveJob", job=key.name)

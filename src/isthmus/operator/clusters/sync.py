@@ -117,7 +117,7 @@ class ClusterSync(KindSync[SlurmCluster]):
         world.jailed_configs.on_change(self._config_changed)
         for store in (*self._stores.values(), world.jobs):
             store.on_change(self._part_changed)
-        # Pods that tell on their own why they do not work: no other object changes with them.
+        # Only these pods show why they do not work: no other object changes with them.
         told_by_pods = [populate.COMPONENT, sconfig.COMPONENT, exporter.COMPONENT]
         for store in (world.pods, world.exporter_pods):
             store.on_change(parts_.wakes_instance(told_by_pods, self.controller.queue.add))
@@ -141,17 +141,19 @@ class ClusterSync(KindSync[SlurmCluster]):
             written=[path for it in configs for path in it.status.files],
             promised=[item.path for it in configs for item in it.spec.items],
             monitored=self._world.serves(POD_MONITORS),
+            workers=self._world.nodesets.get(Key(key.namespace, f"{prefix}worker")),
         )
         if cluster.status.name_prefix is None:
             # Written before any object is named after it: the next pass has to find it decided.
             await self._report(cluster, parts, prefix=prefix)
         made = Outcome()
         if not parts.problems:
-            made = await self._apply(cluster, parts)
-            await self._remove_others(cluster, parts, prefix)
+            made = await self._apply(cluster, parts, prefix)
             if parts.filling is not None:
                 refused = await self._root.keep(cluster, parts.filling, self._family(cluster, parts, prefix))
                 made = msgspec.structs.replace(made, root_refused=refused)
+            else:
+                await self._root.drop(cluster)
         await self._report(cluster, parts, prefix=prefix, made=made)
         made.raise_what_failed()
 
@@ -228,8 +230,11 @@ class ClusterSync(KindSync[SlurmCluster]):
             # Perhaps by a status of our own, of which nobody wakes us.
             self.controller.queue.add(meta.key, after=_REQUEUE_S)
 
-    async def _apply(self, cluster: SlurmCluster, parts: Parts) -> Outcome:
-        """Apply everything, what others refer to first. A child that fails keeps no other from being applied."""
+    async def _apply(self, cluster: SlurmCluster, parts: Parts, prefix: str) -> Outcome:
+        """Apply everything, what others refer to first, and remove what is no longer wanted.
+
+        A child that fails keeps no other from being applied or removed.
+        """
         owners = (owner_reference(SLURM_CLUSTERS, cluster),)
         stale = frozenset(it.kind.name for it in parts.children if it.kind in _PARTS and not self._shown(it))
         # What outlives the cluster was made by it, or by somebody else before: either way it is left alone.
@@ -253,6 +258,12 @@ class ClusterSync(KindSync[SlurmCluster]):
         async with asyncio.TaskGroup() as together:
             for child in (it for it in children if it.kind not in _REFERRED_TO):
                 together.create_task(attempt(self._apply_child(child, owners)))
+        wanted = {(child.kind, child.key) for child in (*parts.children, *parts.secrets)}
+        async with asyncio.TaskGroup() as together:
+            for kind, key in self._made_for(cluster, prefix):
+                if (kind, key) not in wanted:
+                    there = self._stores[kind]
+                    together.create_task(attempt(self._applier.remove(kind, key, there=there, owner=cluster)))
         if any(sent):
             self.controller.queue.add(cluster.metadata.key, after=_CATCH_UP)
         return Outcome(stale=stale, errors=tuple(errors))
@@ -261,38 +272,25 @@ class ClusterSync(KindSync[SlurmCluster]):
         there = self._stores[child.kind]
         if child.kept:
             return await self._applier.make_once(child.kind, child.manifest, there=there)
-        return await self._applier.apply(child.kind, child.manifest, there=there, owners=owners)
+        manifest = child.manifest
+        if child.scaled:
+            # Whoever wrote another number took the field from us, so it stays when we do not speak of it.
+            manifest = {**manifest, "spec": {k: v for k, v in manifest["spec"].items() if k != "replicas"}}
+        return await self._applier.apply(child.kind, manifest, there=there, owners=owners)
 
     def _shown(self, child: Child) -> bool:
         """Whether the cache shows a part as applied: if not, its status is about something else."""
         found = self._stores[child.kind].get(child.key)
         return found is not None and found.spec == msgspec.convert(child.manifest, child.kind.type).spec
 
-    async def _remove_others(self, cluster: SlurmCluster, parts: Parts, prefix: str) -> None:
-        """Remove what is the cluster's and is no longer wanted."""
-        wanted = {(child.kind, child.key) for child in (*parts.children, *parts.secrets)}
-        async with asyncio.TaskGroup() as together:
-            for kind, key in self._owned(cluster, prefix):
-                if (kind, key) not in wanted:
-                    together.create_task(self._applier.remove(kind, key, there=self._stores[kind]))
-
-    def _owned(self, cluster: SlurmCluster, prefix: str) -> Iterator[tuple[Kind[Any], Key]]:
-        """Go through everything that the cluster owns, wanted or not."""
+    def _made_for(self, cluster: SlurmCluster, prefix: str) -> Iterator[tuple[Kind[Any], Key]]:
+        """Go through everything that may have been made for the cluster, wanted or not."""
         key, uid = cluster.metadata.key, cluster.metadata.uid
         for kind in _OWNED:
             yield from ((kind, found.metadata.key) for found in self._stores[kind].by("owner", uid))
-        parts: tuple[tuple[Kind[Any], str], ...] = (
-            (CONTROLLERS, key.name),
-            (ACCOUNTINGS, key.name),
-            (RESTAPIS, key.name),
-            (LOGINSETS, f"{prefix}login"),
-            (NODESETS, f"{prefix}worker"),
-        )
-        for kind, name in parts:
-            found = self._stores[kind].get(Key(key.namespace, name))
-            owner = found.metadata.controller if found else None
-            if owner and owner.uid == uid:
-                yield kind, Key(key.namespace, name)
+        yield from ((kind, key) for kind in (CONTROLLERS, ACCOUNTINGS, RESTAPIS))
+        yield LOGINSETS, Key(key.namespace, f"{prefix}login")
+        yield NODESETS, Key(key.namespace, f"{prefix}worker")
 
     async def _take_down(self, cluster: SlurmCluster) -> None:
         """Let the workers go first: they need all the others to be drained."""
@@ -303,11 +301,9 @@ class ClusterSync(KindSync[SlurmCluster]):
         if nodesets:
             async with asyncio.TaskGroup() as together:
                 for nodeset in nodesets:
-                    owner = nodeset.metadata.controller
                     # Those of others are theirs to delete; NebiusNodeSetSync deletes its own.
-                    if owner and owner.uid == meta.uid:
-                        key = nodeset.metadata.key
-                        together.create_task(self._applier.remove(NODESETS, key, there=self._world.nodesets))
+                    key, there = nodeset.metadata.key, self._world.nodesets
+                    together.create_task(self._applier.remove(NODESETS, key, there=there, owner=cluster))
             prefix = cluster.status.name_prefix or ""
             fields, held = leaving_status(self._family(cluster, None, prefix), prefix=prefix)
             await self._reporter.report(SLURM_CLUSTERS, cluster, fields, held)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from isthmus.domain.operator.clusterparts.status import View
 from isthmus.domain.operator.manifests import exporter, monitors, sconfig
+from isthmus.domain.operator.manifests.companion import LACKS_PROGRAM
 from isthmus.model.meta import Key
 from isthmus.model.objects import POD_MONITORS, Workload
 from isthmus.model.pod import Pod
@@ -45,6 +46,6 @@ def own_pods(world: World, cluster: Key) -> tuple[Pod, ...]:
 
 def _view(app: str, deployment: Workload | None, pods: Iterable[Pod], *, not_ours: str, remark: str = "") -> View:
     wrong, missing = parts.trouble(app, deployment, pods)
-    if sconfig.LACKS_PROGRAM in wrong:
+    if LACKS_PROGRAM in wrong:
         wrong = f"{wrong} ({not_ours})"
     return View(app, ready=not wrong and not missing, wrong=wrong, missing=missing, remark=remark)

@@ -47,7 +47,7 @@ _JOBS_PAUSE_FACTOR: Final = 20.0
 """So many times as long as a list of all jobs took, none is asked for: it is expensive where there are many."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class SlurmReading(msgspec.Struct, frozen=True):
     """What was read from Slurm for one decision; None where it was not needed so far."""
 
     nodes: Mapping[str, SlurmNode] | None = None
@@ -69,7 +69,6 @@ class Gatherer:
     world: World
     _: KW_ONLY
     now: Callable[[], datetime] = utc_now
-    clock: Callable[[], float] = time.monotonic
     _rendered: dict[str, _Rendered] = field(default_factory=dict, init=False)
 
     def look(
@@ -80,7 +79,7 @@ class Gatherer:
         template: worker.Template | None,
         slurm: Slurm | None,
         memory: Memory,
-        reading: Reading,
+        reading: SlurmReading,
         wrong: tuple[str, ...] = (),
         active: Active | None = None,
     ) -> tuple[View, Plan]:
@@ -89,7 +88,7 @@ class Gatherer:
         `reading` goes before what the last poll of Slurm said; `wrong` is what was found wrong before this, and
         `active` are the nodes of an elastic NodeSet that are on.
         """
-        now, tick, meta = self.now(), self.clock(), nodeset.metadata
+        now, tick, meta = self.now(), time.monotonic(), nodeset.metadata
         nodes = self._nodes()
         slurm_nodes = (slurm.nodes if slurm else {}) if reading.nodes is None else reading.nodes
         owned = self._owned(nodeset)
@@ -131,7 +130,7 @@ class Gatherer:
         )
         return view, planned
 
-    async def read(self, slurm: Slurm, need: Need, memory: Memory, reading: Reading) -> Reading:
+    async def read(self, slurm: Slurm, need: Need, memory: Memory, reading: SlurmReading) -> SlurmReading:
         """Read from Slurm what a decision needs, beside what was read for it before."""
         client = slurm.client
         async with asyncio.timeout(_JOBS_TIMEOUT_S if need == "jobs" else _NODES_TIMEOUT_S):
@@ -141,10 +140,10 @@ class Gatherer:
                     found = {node.name: node for node in listing.nodes} if listing else {}
                     return msgspec.structs.replace(reading, nodes=found)
                 case "jobs":
-                    began = self.clock()
+                    began = time.monotonic()
                     jobs = await client.jobs()
-                    pause = max(_JOBS_PAUSE_MIN_S, _JOBS_PAUSE_FACTOR * (self.clock() - began))
-                    memory.jobs_due_at = self.clock() + pause
+                    pause = max(_JOBS_PAUSE_MIN_S, _JOBS_PAUSE_FACTOR * (time.monotonic() - began))
+                    memory.jobs_due_at = time.monotonic() + pause
                     return msgspec.structs.replace(reading, jobs=jobs)
                 case "reservations":
                     return msgspec.structs.replace(reading, reservations=await client.reservations())

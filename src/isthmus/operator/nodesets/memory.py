@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from isthmus.domain.operator.nodeset.actions import ReviseRecord
+from isthmus.domain.operator.nodeset.actions import Action, ReviseRecord
 from isthmus.model.pod import Pod
 
 _MAX_LAG_S: Final = 30.0
@@ -28,6 +28,7 @@ class Memory:
         self._refusals = 0
         self._refused_until = 0.0
         self._refused_at = 0
+        self._slurm_refusals: dict[type[Action], str] = {}
         self._revised: dict[ReviseRecord, float] = {}
         self._forgotten: dict[str, float] = {}
         self.reported_at = float("-inf")
@@ -90,6 +91,24 @@ class Memory:
         """The records that Slurm was asked to delete within the last minute."""
         self._forgotten = {name: at for name, at in self._forgotten.items() if now - at < _MAX_PAUSE_S}
         return frozenset(self._forgotten)
+
+    # What Slurm refuses
+
+    @property
+    def slurm_refusals(self) -> tuple[str, ...]:
+        """Why Slurm does not do what it was asked last."""
+        return tuple(self._slurm_refusals.values())
+
+    def slurm_refused(self, kind: type[Action], why: str) -> None:
+        """Remember why Slurm refused actions of a kind; empty if it did them."""
+        self._slurm_refusals.pop(kind, None)
+        if why:
+            self._slurm_refusals[kind] = why
+
+    def keep_slurm_refusals(self, wanted: Iterable[type[Action]]) -> None:
+        """Forget refusals of what is not wanted any more."""
+        kinds = set(wanted)
+        self._slurm_refusals = {kind: why for kind, why in self._slurm_refusals.items() if kind in kinds}
 
     # For how long pods have been ready
 

@@ -10,8 +10,6 @@ They are applied, which makes us the owner of these conditions and of no other: 
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import structlog
-
 from isthmus import names
 from isthmus.domain.operator.nodeset.identity import slurm_name
 from isthmus.domain.operator.nodeset.status import mirrored, shown
@@ -21,8 +19,6 @@ from isthmus.model.pod import PODS, Pod
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller
 from isthmus.runtime.metrics import Metrics
-
-log = structlog.get_logger()
 
 _WORKERS: Final = 1
 _SETTLE_S: Final = 2.0

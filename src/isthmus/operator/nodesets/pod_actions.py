@@ -44,10 +44,9 @@ _NAMESPACE_TERMINATES: Final = "because it is being terminated"
 class PodActions:
     """Carries out actions on the pods, the claims and the object of a NodeSet."""
 
-    def __init__(self, kube: Client, report: Report, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kube: Client, report: Report) -> None:
         self._kube = kube
         self._report = report
-        self._clock = clock
         self._gate = asyncio.Semaphore(_MAX_PARALLEL)
 
     # Pods
@@ -79,7 +78,7 @@ class PodActions:
                 self._report.event(nodeset, "SuccessfulCreate", f"created {_listed(made)}")
         if refused:
             why = _why(refused[0])
-            memory.refused(why, generation=nodeset.metadata.generation, now=self._clock())
+            memory.refused(why, generation=nodeset.metadata.generation, now=time.monotonic())
             if _NAMESPACE_TERMINATES not in why:
                 self._report.event(nodeset, "FailedCreate", f"{UNCREATED}: {why}", warning=True)
         else:
@@ -98,7 +97,7 @@ class PodActions:
             await self._kube.create(PODS, template.fill(slot))
         except errors.AlreadyExists:
             await self._adopt(Key(nodeset.metadata.namespace, slot.pod), template)
-        memory.made(slot.pod, slot.hostname, now=self._clock())
+        memory.made(slot.pod, slot.hostname, now=time.monotonic())
 
     async def _adopt(self, key: Key, template: worker.Template) -> None:
         """Take over the pod that has our name, if it has no owner; fail if it belongs to another."""
@@ -139,7 +138,7 @@ class PodActions:
         key = Key(nodeset.metadata.namespace, action.name)
         with suppress(errors.NotFound, errors.Conflict):  # it is gone, or another, or has changed: look again
             await self._kube.delete(PODS, key, uid=action.uid, version=action.version)
-            memory.deleted(action.uid, now=self._clock())
+            memory.deleted(action.uid, now=time.monotonic())
             if action.cause:
                 self._report.count_replacement(nodeset, action.cause)
 

@@ -2,7 +2,7 @@
 
     gather   what Slurm says of each node, its pods, the policy at this moment
     decide   requests to Slurm, and which ordinals are active       (domain.elastic.decision)
-    act      ask Slurm, then write activeNodes
+    act      ask Slurm for one thing, then write activeNodes
     report   its status, and Events of the NodeSet
 
 It comes before the pods of a NodeSet are looked at: they follow from what is active.
@@ -19,9 +19,21 @@ import msgspec
 from isthmus import names
 from isthmus.clock import utc_now
 from isthmus.domain.elastic import policy
-from isthmus.domain.elastic.decision import PodState, PowerDecision, PowerView, Request, Slot, Verb, decide
+from isthmus.domain.elastic.decision import (
+    PodState,
+    PowerDecision,
+    PowerView,
+    Request,
+    Slot,
+    Verb,
+    decide,
+    in_turn,
+)
+from isthmus.domain.elastic.ledger import PowerLedger
 from isthmus.domain.kube import conditions, podtrouble
 from isthmus.domain.languages.hostlist import fold
+from isthmus.domain.operator import scaling
+from isthmus.domain.operator.nodeset.departures import Note
 from isthmus.domain.operator.nodeset.identity import numbered, ordinal_of
 from isthmus.domain.operator.nodeset.plan import Active
 from isthmus.domain.operator.slurmfiles import power as slurmconf
@@ -29,7 +41,6 @@ from isthmus.errors import Retry, Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Conflict
 from isthmus.kube.store import Store
-from isthmus.model.elastic import Autoscale
 from isthmus.model.meta import Condition, Key, condition
 from isthmus.model.pod import Pod
 from isthmus.model.powerstate import POWER_STATES, NodeSetPowerState
@@ -43,11 +54,17 @@ from isthmus.operator.statuswriter import Reporter
 from isthmus.slurm.errors import NotFound
 
 _SLURM_TIMEOUT_S: Final = 20.0
-_MAX_NODES_PER_REQUEST: Final = 500
+MAX_NODES_PER_REQUEST: Final = 500
 """slurmctld answers no other request while it changes them."""
 
+_NEXT_REQUEST_S: Final = 1.0
 _USAGE_INTERVAL_S: Final = 60.0
-"""Node-hours are counted in steps of this, each of which writes the status."""
+"""Node-hours of a budget are counted in steps of this, each of which writes the status. Metrics follow as soon."""
+
+_UNLISTED_S: Final = 10.0
+"""So long, Slurm may lack nodes that are in its files: it gets those and reads them."""
+
+_RELIST_PAUSE_S: Final = 60.0
 
 _CHANGES: Final[dict[Verb, str]] = {
     "PowerUp": "POWER_UP",
@@ -98,28 +115,51 @@ class PowerSync:
         self._reporter = reporter
         self._now = now
         self._clock = clock
+        self._ledgers: dict[Key, PowerLedger] = {}
+        self._relist_at: dict[Key, float] = {}
+        self._asked: dict[Key, Request] = {}
+        """What Slurm was asked for last."""
         self._written: dict[Key, NodeSetPowerState] = {}
         """What the API server answered last, which the cache may not show yet."""
 
     async def settle(self, nodeset: NodeSet, slurm: Slurm | None, memory: Memory) -> Settled:
         """Bring Slurm and activeNodes into step."""
+        await self._mark(nodeset)
         state = self._current(nodeset) or await self._create(nodeset)
         view = self._view(nodeset, state, slurm, memory)
         decided = decide(view)
+        more = False
         if slurm is not None and view.in_touch:
-            await self._ask(nodeset, slurm, decided.requests, memory)
+            more = await self._ask(nodeset, slurm, decided.requests, memory)
             if _moves(view):
                 slurm.hurry()
+            await self._relist(nodeset, slurm, decided.unlisted)
         state = await self._write(nodeset, state, decided)
         await self._tell(nodeset, state, view, decided)
         if decided.refused:
             self._report.event(nodeset, "NotStarted", decided.refused, warning=True)
         active = Active(decided.active, decided.startable)
-        return Settled(active, decided.wrong, decided.look_again)
+        pauses = [self._count(nodeset, view, decided.look_again), _NEXT_REQUEST_S if more else None]
+        if due := self._relist_at.get(nodeset.metadata.key):
+            pauses.append(max(0.0, due - self._clock()))
+        look_again = min((it for it in pauses if it is not None), default=None)
+        return Settled(active, decided.wrong, look_again)
+
+    def _count(self, nodeset: NodeSet, view: PowerView, look_again: float | None) -> float | None:
+        """Count how nodes are used, and look again soon enough for counters to follow."""
+        ledger = self._ledgers.setdefault(nodeset.metadata.key, PowerLedger())
+        if view.in_touch:
+            self._report.count_power(nodeset, ledger.look(view.slots, now=self._clock()))
+        if not ledger.counts_on:
+            return look_again
+        return _USAGE_INTERVAL_S if look_again is None else min(look_again, _USAGE_INTERVAL_S)
 
     def forget(self, key: Key) -> None:
         """Forget a NodeSet that is gone."""
         self._written.pop(key, None)
+        self._ledgers.pop(key, None)
+        self._relist_at.pop(key, None)
+        self._asked.pop(key, None)
 
     # Gather
 
@@ -130,12 +170,12 @@ class PowerSync:
         owner = found.metadata.controller if found else None
         if found is not None and owner is not None and owner.uid != nodeset.metadata.uid:
             self._written.pop(key, None)
-            raise Retry(f"NodeSetPowerState {key} is of another NodeSet, and goes with it")
+            raise Retry(f"NodeSetPowerState {key} belongs to another NodeSet and is deleted with it")
         return found
 
     def _view(self, nodeset: NodeSet, state: NodeSetPowerState, slurm: Slurm | None, memory: Memory) -> PowerView:
         spec, now = nodeset.spec, self._now()
-        rules = spec.autoscale or Autoscale()
+        rules = nodeset.policy
         default_idle = float(spec.suspend_time or policy.IDLE_S)
         used = policy.used_today(_usage(state), rules.budget, now)
         as_of = (slurm.as_of if slurm else None) or 0.0
@@ -167,6 +207,7 @@ class PowerSync:
                 name=name,
                 record=slurm.nodes.get(name) if slurm else None,
                 pod=_pod_state(found),
+                placed=found is not None and found.bound,
                 trouble=podtrouble.of_pods([found], now=now).wrong if found else memory.refusal,
             )
 
@@ -191,25 +232,49 @@ class PowerSync:
         self._written[meta.key] = made
         return made
 
-    async def _ask(self, nodeset: NodeSet, slurm: Slurm, requests: Iterable[Request], memory: Memory) -> None:
-        for request in requests:
-            change = change_of(request.verb, request.why)
+    async def _mark(self, nodeset: NodeSet) -> None:
+        """Note that its nodes stand in slurm.conf: without them there, their jobs would fail."""
+        if names.ANNOUNCED_ANNOTATION not in nodeset.metadata.annotations:
+            patch = {"metadata": {"annotations": {names.ANNOUNCED_ANNOTATION: "true"}}}
+            await self._kube.merge_patch(NODESETS, nodeset.metadata.key, patch)
+
+    async def _relist(self, nodeset: NodeSet, slurm: Slurm, unlisted: tuple[str, ...]) -> None:
+        """Let slurmctld read its files if it has had nodes of another kind until now, by the same names."""
+        key, now = nodeset.metadata.key, self._clock()
+        if not unlisted:
+            self._relist_at.pop(key, None)
+        elif now >= self._relist_at.setdefault(key, now + _UNLISTED_S):
+            self._relist_at[key] = now + _RELIST_PAUSE_S
+            await slurm.reconfigure(now=self._now().timestamp())
+            self._report.event(nodeset, "NodesAnnounced", f"slurmctld reads of {fold(unlisted)} in its files")
+
+    async def _ask(self, nodeset: NodeSet, slurm: Slurm, requests: Iterable[Request], memory: Memory) -> bool:
+        """Send the first request that Slurm takes; return whether there may be more to ask for.
+
+        The rest is decided anew from what Slurm says then. So slurmctld, which answers nobody while it changes
+        nodes, gets no more than one change from a NodeSet between two looks, however many nodes change.
+        """
+        key = nodeset.metadata.key
+        parts = in_turn(requests, self._asked.pop(key, None), size=MAX_NODES_PER_REQUEST)
+        for sent, part in enumerate(parts, start=1):
+            change = change_of(part.verb, part.why)
             try:
                 async with asyncio.timeout(_SLURM_TIMEOUT_S):
-                    for start in range(0, len(request.names), _MAX_NODES_PER_REQUEST):
-                        part = request.names[start : start + _MAX_NODES_PER_REQUEST]
-                        await slurm.client.update_nodes(part, change)
+                    await slurm.client.update_nodes(part.names, change)
             except NotFound:
                 pass  # those that exist are changed all the same
             except Terminal as error:
                 self._report.event(nodeset, "RefusedBySlurm", error.what, warning=True)
                 continue
             memory.wrote_slurm_at = self._clock()
+            self._asked[key] = part
             slurm.hurry()
-            if request.verb in _EVENTS:
-                warning = request.verb == "SetDown"
-                note = f"{fold(request.names)}: {request.why}"
-                self._report.event(nodeset, _EVENTS[request.verb], note, warning=warning)
+            if part.verb in _EVENTS:
+                warning = part.verb == "SetDown"
+                note = f"{fold(part.names)}: {part.why}"
+                self._report.event(nodeset, _EVENTS[part.verb], note, warning=warning)
+            return sent < len(parts)
+        return False
 
     async def _write(self, nodeset: NodeSet, state: NodeSetPowerState, decided: PowerDecision) -> NodeSetPowerState:
         told = _listed(decided.written)
@@ -228,7 +293,7 @@ class PowerSync:
             written = await self._kube.merge_patch(POWER_STATES, meta.key, patch)
         except Conflict as error:
             self._written.pop(meta.key, None)
-            raise Retry(f"NodeSetPowerState {meta.key} was changed by somebody else") from error
+            raise Retry(f"NodeSetPowerState {meta.key} was changed by another client") from error
         self._written[meta.key] = written
         started = decided.active - state.spec.active_nodes
         if started:
@@ -251,13 +316,16 @@ class PowerSync:
             fields["hold"] = msgspec.to_builtins(decided.hold)
         seen = self._states.get(state.metadata.key)
         about = seen if seen is not None and _version(seen) >= _version(state) else state
-        await self._reporter.report(POWER_STATES, about, fields, _conditions(view, decided, ready))
+        other = scaling.intruder(nodeset, since=state.metadata.creation_timestamp)
+        if other:
+            self._report.notes(nodeset, [Note("ScaledTwice", other)])
+        await self._reporter.report(POWER_STATES, about, fields, _conditions(view, decided, ready, other))
 
     @staticmethod
     def _used(nodeset: NodeSet, state: NodeSetPowerState, view: PowerView) -> dict[str, Any]:
         """Count node-hours, for the budget."""
-        rules = nodeset.spec.autoscale
-        if rules is None or rules.budget is None:
+        rules = nodeset.policy
+        if rules.budget is None:
             return {}
         before = _usage(state)
         if before is None or (view.now - before.at).total_seconds() >= _USAGE_INTERVAL_S or before.at > view.now:
@@ -286,12 +354,12 @@ def _moves(view: PowerView) -> bool:
     return any(it.phase in {"starting", "stopping"} or it.waking for it in view.slots)
 
 
-def _conditions(view: PowerView, decided: PowerDecision, ready: int) -> tuple[Condition, ...]:
+def _conditions(view: PowerView, decided: PowerDecision, ready: int, other: str) -> tuple[Condition, ...]:
     moving = [it for it in view.slots if it.phase in {"starting", "stopping"} or it.waking]
     total = len(decided.active)
     message = f"{ready} of {total} active nodes are ready"
     settled = ready == total and not moving
-    scaling = f"{_listed(it.ordinal for it in moving)} are starting or stopping" if moving else ""
+    scaling = f"starting or stopping: {fold(it.name for it in moving)}" if moving else ""
     return (
         conditions.yes(conditions.READY, "ActiveNodesReconciled", message)
         if settled
@@ -301,6 +369,7 @@ def _conditions(view: PowerView, decided: PowerDecision, ready: int) -> tuple[Co
         conditions.yes("ScalingInProgress", "NodesStartOrStop", scaling)
         if moving
         else conditions.no("ScalingInProgress", "Settled", message),
+        conditions.no("SoleScaler", "ScaledTwice", other) if other else conditions.yes("SoleScaler", "AsExpected"),
     )
 
 

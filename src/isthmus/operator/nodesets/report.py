@@ -4,13 +4,14 @@ While things move, the status is written twice a second at most; whatever a fail
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import msgspec
 import structlog
 
+from isthmus.domain.elastic.ledger import Tally
 from isthmus.domain.kube.podtrouble import UNCREATED
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.nodeset import status
@@ -39,14 +40,13 @@ class Report:
     reporter: Reporter
     recorder: Recorder
     metrics: NodeSetMetrics
-    clock: Callable[[], float] = time.monotonic
 
     async def write(self, view: View, decided: Decision, memory: Memory, *, at_once: bool = False) -> float | None:
         """Write the status; or, if the last one is too recent and this one can wait, return when to."""
         nodeset = self.nodesets.get(view.nodeset.metadata.key)
         if nodeset is None or nodeset.metadata.uid != view.nodeset.metadata.uid:
             return None
-        wait = memory.reported_at + _INTERVAL_S - self.clock()
+        wait = memory.reported_at + _INTERVAL_S - time.monotonic()
         if wait > 0 and not at_once:
             return wait
         # The report is about the specification that was looked at, though there may be another by now.
@@ -56,12 +56,12 @@ class Report:
         victims = tuple(it for it in decided.victims if it in present)
         fields = status.fields(view, selector=worker.selector(nodeset), victims=victims)
         trouble = decided.trouble
-        if view.refusal:
-            wrong = (*trouble.wrong, f"{UNCREATED}: {view.refusal}")
-            trouble = msgspec.structs.replace(trouble, wrong=wrong)
+        refusals = (f"{UNCREATED}: {view.refusal}",) if view.refusal else ()
+        if refusals := (*refusals, *memory.slurm_refusals):
+            trouble = msgspec.structs.replace(trouble, wrong=(*trouble.wrong, *refusals))
         held = status.held(view, trouble, also=(decided.condition,))
         if await self.reporter.report(NODESETS, nodeset, fields, held):
-            memory.reported_at = self.clock()
+            memory.reported_at = time.monotonic()
         return None
 
     async def write_failure(self, nodeset: NodeSet, wrong: str) -> None:
@@ -85,7 +85,17 @@ class Report:
     def count_replacement(self, nodeset: NodeSet, cause: ReplacementCause) -> None:
         self.metrics.replaced.of(*nodeset.metadata.key, cause).inc()
 
+    def count_power(self, nodeset: NodeSet, tally: Tally) -> None:
+        """Count how nodes of an elastic NodeSet were used."""
+        key = nodeset.metadata.key
+        for use, seconds in tally.seconds.items():
+            self.metrics.node_seconds.of(*key, use).inc(seconds)
+        self.metrics.unused_starts.of(*key).inc(tally.unused)
+        for it in tally.starts:
+            for step, seconds in (("queue", it.queue), ("boot", it.boot), ("register", it.register)):
+                self.metrics.start.of(*key, step).observe(seconds)
+
     def notes(self, nodeset: NodeSet, notes: Iterable[Note]) -> None:
         """Record as Events what was found; it is found again each time, so it is not logged."""
         for it in notes:
-            self.recorder.event(NODESETS, nodeset, it.reason, it.note, warning=it.warning)
+            self.recorder.event(NODESETS, nodeset, it.reason, it.note, warning=True)

@@ -11,7 +11,8 @@ answer, the pod stays.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -53,12 +54,9 @@ _SLURM_TIMEOUT_S: Final = 20.0
 class ActionRunner:
     """Carries out actions; neighbours of one kind are one request."""
 
-    def __init__(
-        self, pod_actions: PodActions, report: Report, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, pod_actions: PodActions, report: Report) -> None:
         self._pod_actions = pod_actions
         self._report = report
-        self._clock = clock
 
     async def run(
         self,
@@ -71,7 +69,8 @@ class ActionRunner:
     ) -> bool:
         """Return whether every pod was created that should be."""
         pods, nodeset, complete = self._pod_actions, view.nodeset, True
-        for alike in _runs(decided.actions):
+        memory.keep_slurm_refusals(map(type, decided.actions))
+        for alike in (list(neighbours) for _, neighbours in groupby(decided.actions, type)):
             match alike[0]:
                 case SetFinalizers(finalizers):
                     await pods.set_finalizers(nodeset, finalizers)
@@ -100,12 +99,15 @@ class ActionRunner:
         return [*unused, *await _still_free(view, slurm, others)]
 
     async def _run_in_slurm(self, view: View, slurm: Slurm, actions: Sequence[Action], memory: Memory) -> None:
-        now = self._clock()
+        now = time.monotonic()
         memory.forgotten((it.slurm_name for it in _of(DeleteRecord, actions)), now=now)
         memory.revised(_of(ReviseRecord, actions), now=now)
         async with asyncio.timeout(_SLURM_TIMEOUT_S):
-            await slurm_actions.run(slurm.client, view.nodeset, actions, self._report)
-        memory.wrote_slurm_at = self._clock()
+            refusal = await slurm_actions.run(slurm.client, view.nodeset, actions, self._report)
+        # Records are tried once a minute, and an older Slurm knows no topology: nobody has to see to that.
+        if not isinstance(actions[0], DeleteRecord | ReviseRecord):
+            memory.slurm_refused(type(actions[0]), refusal)
+        memory.wrote_slurm_at = time.monotonic()
         slurm.hurry()
 
 
@@ -143,13 +145,3 @@ def _metadata(action: Action) -> tuple[str, str, dict[str, Any]]:
 
 def _of(kind: type[T], actions: Iterable[Action]) -> list[T]:
     return [it for it in actions if isinstance(it, kind)]
-
-
-def _runs(actions: Iterable[Action]) -> list[list[Action]]:
-    """Put neighbours of one kind together."""
-    runs: list[list[Action]] = []
-    for action in actions:
-        if not runs or type(runs[-1][0]) is not type(action):
-            runs.append([])
-        runs[-1].append(action)
-    return runs

@@ -43,19 +43,22 @@ _MAX_NODES_PER_REQUEST: Final = 500
 _SUSPENDED: Final = "SUSPENDED"
 
 
-async def run(client: Client, nodeset: NodeSet, actions: Sequence[Action], report: Report) -> None:
-    """Carry out actions of one kind."""
+async def run(client: Client, nodeset: NodeSet, actions: Sequence[Action], report: Report) -> str:
+    """Carry out actions of one kind; return why Slurm refuses one of them, if it does."""
+    refusal = ""
     for action in _together(await _not_for_others(client, actions)):
         try:
             reason, note = await _do(client, action)
         except Terminal as error:
             # Slurm does not take it as it is, and the others must not wait for that.
-            report.event(nodeset, "RefusedBySlurm", error.what, warning=True)
+            report.event(nodeset, "RefusedBySlurm", error.line, warning=True)
+            refusal = error.line
             continue
         if isinstance(action, Drain):
             report.count_drains(nodeset, action)
         if reason:
             report.event(nodeset, reason, note)
+    return refusal
 
 
 async def _not_for_others(client: Client, actions: Sequence[Action]) -> list[Action]:

@@ -12,26 +12,24 @@ done itself (memory): nothing is expected, so no wait is without success.
 """
 
 import time
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 
 from isthmus import names
-from isthmus.clock import utc_now
+from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests import worker, workerssh
 from isthmus.domain.operator.nodeset.decision import decide, until_settled
 from isthmus.errors import Terminal
 from isthmus.kube import errors
-from isthmus.kube.recorder import Recorder
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, Partial
-from isthmus.model.objects import BUDGETS, SERVICES
+from isthmus.model.objects import BUDGETS, CONFIGMAPS, SERVICES
 from isthmus.model.slinky import NODESETS, NodeSet
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.operator import refusals
-from isthmus.operator.applier import Applier, owner_reference
-from isthmus.operator.nodesets.gatherer import Gatherer, Reading
+from isthmus.operator.applier import owner_reference
+from isthmus.operator.kindsync import KindSync, Tools
+from isthmus.operator.nodesets.gatherer import Gatherer, SlurmReading
 from isthmus.operator.nodesets.memory import Memory
 from isthmus.operator.nodesets.node_state import NodeStateConditions
 from isthmus.operator.nodesets.pod_actions import PodActions
@@ -40,38 +38,24 @@ from isthmus.operator.nodesets.report import Report
 from isthmus.operator.nodesets.runner import ActionRunner
 from isthmus.operator.nodesets.waker import Waker
 from isthmus.operator.sshds import Sshds
-from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import World
-from isthmus.runtime.controller import Controller
 from isthmus.runtime.manager import Worker
-from isthmus.runtime.metrics import Metrics
 
 _WORKERS: Final = 8
 _OURS: Final = frozenset({names.DRAIN_FINALIZER, names.RESERVATION_FINALIZER})
 _NAMESPACES: Final[Kind[Partial]] = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
 
 
-class NodeSetSync:
+class NodeSetSync(KindSync[NodeSet]):
     """The NodeSet controller of one process; `workers` are for its manager."""
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        applier: Applier,
-        reporter: Reporter,
-        recorder: Recorder,
-        metrics: Metrics,
-        now: Callable[[], datetime] = utc_now,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._world = world
-        self._applier = applier
-        self._clock = clock
-        self._sshds = Sshds(world, applier)
-        self._gatherer = Gatherer(world, now=now, clock=clock)
+    def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
+        super().__init__(world, NODESETS, world.nodesets, workers=_WORKERS, **tools)
+        reporter, metrics = tools["reporter"], tools["metrics"]
+        self._sshds = Sshds(world, self._applier)
+        self._gatherer = Gatherer(world, now=self._now)
         self._report = Report(
-            world.nodesets, reporter=reporter, recorder=recorder, metrics=metrics.nodesets(), clock=clock
+            world.nodesets, reporter=reporter, recorder=self._recorder, metrics=metrics.nodesets()
         )
         self._power = PowerSync(
             world.kube,
@@ -79,24 +63,19 @@ class NodeSetSync:
             pods=world.pods,
             report=self._report,
             reporter=reporter,
-            now=now,
-            clock=clock,
+            now=self._now,
         )
-        self._pod_actions = PodActions(world.kube, self._report, clock=clock)
-        self._runner = ActionRunner(self._pod_actions, self._report, clock=clock)
+        self._pod_actions = PodActions(world.kube, self._report)
+        self._runner = ActionRunner(self._pod_actions, self._report)
         self._memories: dict[str, Memory] = {}
-        guarded = refusals.told(NODESETS, world.nodesets, self.reconcile, reporter=reporter, recorder=recorder)
-        self.controller: Controller[Key] = Controller("nodesets", guarded, metrics=metrics, workers=_WORKERS)
         self.node_state = NodeStateConditions(world, metrics=metrics)
         Waker(world, self.controller.queue.add)
 
     @property
     def workers(self) -> tuple[Worker, ...]:
-        """What the leader runs."""
         return (self.controller, self.node_state.controller)
 
     async def reconcile(self, key: Key) -> None:
-        """Reconcile one NodeSet."""
         nodeset = self._world.nodesets.get(key)
         if nodeset is None:
             self._forget_absent()
@@ -114,7 +93,7 @@ class NodeSetSync:
         try:
             template = self._template(nodeset, controller)
             await self._share(controller)
-            complaints = await self._make_sshd(nodeset, controller)
+            complaints = await self._make_sshd(nodeset, controller, template)
             await self._pass(nodeset, controller, template, complaints)
         except Terminal as error:
             await self._report.write_failure(nodeset, error.line)
@@ -132,7 +111,7 @@ class NodeSetSync:
         slurm = self._world.slurms.of(controller.metadata.key)
         memory = self._memories.setdefault(nodeset.metadata.uid, Memory())
         power = None
-        if nodeset.spec.elastic and nodeset.metadata.deletion_timestamp is None:
+        if nodeset.elastic and nodeset.metadata.deletion_timestamp is None:
             power = await self._power.settle(nodeset, slurm, memory)
         look = partial(
             self._gatherer.look,
@@ -144,7 +123,7 @@ class NodeSetSync:
             wrong=(*wrong, *power.wrong) if power else wrong,
             active=power.active if power else None,
         )
-        reading, complete = Reading(), True
+        reading, complete = SlurmReading(), True
         while True:
             view, planned = look(reading=reading)
             decided = decide(view, planned, propagated=self._world.settings.propagated_node_conditions)
@@ -156,10 +135,10 @@ class NodeSetSync:
             reading = await self._gatherer.read(slurm, decided.needs, memory, reading)
         self._report.notes(nodeset, decided.notes)
         if decided.actions:
-            view, _ = look(reading=Reading())
+            view, _ = look(reading=SlurmReading())
         unwritten = await self._report.write(view, decided, memory)
         uncreated = None if complete else view.create_after
-        unseen = memory.unseen_until(now=self._clock())
+        unseen = memory.unseen_until(now=time.monotonic())
         powered = power.look_again if power else None
         for pause in (unwritten, uncreated, unseen, powered, decided.look_again, until_settled(view)):
             if pause is not None:
@@ -188,9 +167,14 @@ class NodeSetSync:
             await self._applier.apply(SERVICES, service, there=self._world.services, owners=owners)
             await self._applier.apply(BUDGETS, budget, there=self._world.budgets, owners=owners)
 
-    async def _make_sshd(self, nodeset: NodeSet, controller: ControllerPart) -> tuple[str, ...]:
+    async def _make_sshd(
+        self, nodeset: NodeSet, controller: ControllerPart, template: worker.Template | None
+    ) -> tuple[str, ...]:
         """Apply what sshd on workers needs, before pods mount it; return what is wrong with it."""
-        if not nodeset.spec.ssh.enabled or nodeset.metadata.deletion_timestamp is not None:
+        if nodeset.metadata.deletion_timestamp is not None:
+            return ()
+        if not nodeset.spec.ssh.enabled:
+            await self._remove_sshd(nodeset, template)
             return ()
         marks = worker.labels(nodeset, controller.metadata.name)
         await self._sshds.make_host_keys(nodeset.metadata, marks)
@@ -198,6 +182,14 @@ class NodeSetSync:
         owners = (owner_reference(NODESETS, nodeset),)
         wrong = await self._sshds.make_config(nodeset.metadata, write, owners=owners)
         return (wrong,) if wrong else ()
+
+    async def _remove_sshd(self, nodeset: NodeSet, template: worker.Template | None) -> None:
+        """Remove the settings of sshd when no pod mounts them any more. Host keys stay: clients remember them."""
+        meta, there = nodeset.metadata, self._world.configmaps
+        pods = self._world.pods.by("owner", meta.uid)
+        if template and all(it.metadata.labels.get(names.REVISION_LABEL) == template.revision for it in pods):
+            key = Key(meta.namespace, partnames.ssh_config(meta.name))
+            await self._applier.remove(CONFIGMAPS, key, there=there, owner=nodeset)
 
     # The end of a NodeSet
 

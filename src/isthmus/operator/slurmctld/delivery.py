@@ -1,7 +1,7 @@
 """Delivers files and keys to all daemons of a cluster, and follows their progress."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,7 @@ import structlog
 
 from isthmus import names
 from isthmus.domain.operator.manifests import controller as manifests
+from isthmus.domain.operator.manifests import topologywait
 from isthmus.domain.operator.nodeset import identity
 from isthmus.domain.operator.slurmfiles import delivery
 from isthmus.domain.operator.slurmfiles.delivery import Delivery, Progress, Verdict
@@ -34,6 +35,8 @@ class Revision(NamedTuple):
     keys: str
     config_changed: float
     keys_changed: float
+    keys_settle: float
+    """In how many seconds after their change keys are in all pods."""
 
     @property
     def both(self) -> str:
@@ -48,11 +51,16 @@ class Revision(NamedTuple):
     @property
     def due(self) -> float:
         """From when on every pod has them."""
-        return max(self.config_changed, self.keys_changed + delivery.KEYS_SETTLE)
+        return max(self.config_changed, self.keys_changed + self.keys_settle)
 
     def unheard(self, now: datetime) -> float:
         """In how many seconds kubelets have surely heard of the keys; not more than 0 if they have."""
         return self.keys_changed + _HEARD_WITHIN - now.timestamp()
+
+    def pause(self, now: datetime) -> float:
+        """In how many seconds there is something to do that no event tells of; not more than 0 if there is not."""
+        unheard = self.unheard(now)
+        return unheard if unheard > 0 else self.due - now.timestamp()
 
 
 class Deliverer:
@@ -72,7 +80,7 @@ class Deliverer:
         if controller.status.config_hash == revision.both:
             told = condition(controller.status.conditions, CONFIG_APPLIED)
             kept = told.message if told and told.status == "True" else ""
-            return Verdict("applied", kept or f"every daemon runs with revision {revision.both}")
+            return Verdict("applied", kept or f"every daemon runs with revision {revision.both}", read=True)
         key = controller.metadata.key
         await self._nudge(controller, revision)
         seen = await self._seen(controller, revision)
@@ -83,6 +91,11 @@ class Deliverer:
             log.info("reconfiguring all daemons", controller=str(key))
             await slurm.reconfigure(now=self._now().timestamp())
         return verdict
+
+    def taken_at(self, controller: Key, revision: str) -> float | None:
+        """When slurmctld had taken a revision; None if nobody has seen that."""
+        progress = self._progress.get(controller)
+        return progress.taken_at if progress and progress.revision == revision else None
 
     def slurmctld_pods(self, controller: Controller) -> list[Pod]:
         pods = self._world.pods.by("part", (manifests.COMPONENT, controller.metadata.key))
@@ -108,6 +121,14 @@ class Deliverer:
         pods = (*self.slurmctld_pods(controller), *self._workers(controller.metadata.key))
         await self._annotate_all(names.FILES_HASH_ANNOTATION, ((pod, revision, changed) for pod in pods))
         return 0.0
+
+    async def tell_places(self, controller: Controller, located: Container[str]) -> None:
+        """Tell pods that wait for it that Slurm knows where their nodes are."""
+        async with asyncio.TaskGroup() as tasks:
+            for pod in self._workers(controller.metadata.key):
+                waits = names.TOPOLOGY_ANNOTATION not in pod.metadata.annotations and topologywait.is_in(pod)
+                if waits and pod.bound and not pod.leaving and identity.slurm_name(pod) in located:
+                    tasks.create_task(self._annotate(pod, names.TOPOLOGY_ANNOTATION, topologywait.KNOWN))
 
     async def _nudge(self, controller: Controller, revision: Revision) -> None:
         """Make kubelets update files and keys in running pods."""

@@ -1,12 +1,14 @@
 """Collects what a cluster's files and keys are made from; nothing here awaits or decides."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from isthmus import names
 from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.domain.operator.nodeset import identity
-from isthmus.domain.operator.slurmfiles import Inputs, Scripts, Workers, checked_files
+from isthmus.domain.operator.slurmfiles import Inputs, Scripts, Workers, checked_files, topology
+from isthmus.domain.operator.slurmfiles.topology import Place
 from isthmus.errors import Terminal
 from isthmus.model.meta import Key
 from isthmus.model.objects import Secret
@@ -54,15 +56,37 @@ class Gatherer:
         given = checked_files([*files, *(it for found in scripts.values() for it in found)])
         if spec.jwks_key_ref:
             given[JWKS_FILE] = self._text(spec.jwks_key_ref, "jwksKeyRef")
+        workers = tuple(self._workers())
         return Inputs(
             controller=self._controller,
             settings=self._world.settings,
-            workers=tuple(self._workers()),
+            workers=workers,
             accounting=self._accounting(),
             scripts=Scripts(**{role: _names(found) for role, found in scripts.items()}),
             version=version,
             given=given,
+            places=self._places(workers) if spec.topology else (),
+            topology_before=self._topology_before(),
         )
+
+    def _places(self, workers: Sequence[Workers]) -> tuple[Place, ...] | None:
+        """Find the machines of all nodes that slurmctld knows; None while it does not say which these are."""
+        slurm = self._world.slurms.of(self._controller.metadata.key)
+        if slurm is None or not slurm.in_touch:
+            return None
+        machines = {
+            identity.slurm_name(pod): pod.spec.node_name
+            for each in workers
+            for pod in self._world.pods.by("owner", each.nodeset.metadata.uid)
+        }
+        kube_nodes = self._world.kube_nodes
+        labels = {key.name: node.metadata.labels for key in kube_nodes if (node := kube_nodes.get(key))}
+        known = {name: record for name in slurm.nodes if (record := slurm.nodes.get(name))}
+        return topology.places(workers, known=known, machines=machines, labels=labels)
+
+    def _topology_before(self) -> dict[str, str]:
+        config = self._world.configmaps.get(Key(self._namespace, partnames.config(self._controller.metadata.name)))
+        return {file: config.data[file] for file in topology.FILES if file in config.data} if config else {}
 
     def keys(self) -> Keys:
         """Collect the keys of daemons and tokens."""
@@ -106,7 +130,13 @@ class Gatherer:
     def _workers(self) -> Iterable[Workers]:
         for nodeset in self._world.nodesets_of(self._controller.metadata.key):
             try:
-                yield Workers.of(nodeset, present=_slurm_names(self._world.pods.by("owner", nodeset.metadata.uid)))
+                pods = self._world.pods.by("owner", nodeset.metadata.uid)
+                dynamic = [it for it in pods if names.ANNOUNCED_ANNOTATION not in it.metadata.annotations]
+                yield Workers.of(
+                    nodeset,
+                    present=_slurm_names(pods),
+                    dynamic=_slurm_names(dynamic) if nodeset.spec.registration == "Dynamic" else (),
+                )
             except Terminal as error:
                 raise Terminal(f"NodeSet {nodeset.metadata.name}: {error.what}", remedy=error.remedy) from error
 

@@ -1,5 +1,6 @@
 """Rotates a cluster's key in steps, each only when all daemons have taken the one before."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -13,8 +14,6 @@ from isthmus.model.slinky import CONTROLLERS, Controller
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
 
-_MARGIN: Final = 5.0
-"""Seconds by which clocks of nodes may be apart; slurmctld last signed with the old key before that."""
 _PATIENCE: Final = 120.0
 """Seconds in which every node should have taken a new key into use; else the old one is used again."""
 
@@ -28,22 +27,24 @@ _TOLD: Final[dict[Step, tuple[str, str]]] = {
 class Rotation:
     """Decides which set of keys a cluster has next."""
 
-    def __init__(self, world: World, recorder: Recorder) -> None:
+    def __init__(self, world: World, recorder: Recorder, taken_at: Callable[[Key, str], float | None]) -> None:
         self._world = world
         self._recorder = recorder
-        self._under_way: set[Key] = set()
+        self._taken_at = taken_at
+        self._pauses: dict[Key, float] = {}
 
-    def under_way(self, controller: Key) -> bool:
-        return controller in self._under_way
+    def pause(self, controller: Key) -> float | None:
+        """In how many seconds to look again; None unless a key is being changed."""
+        return self._pauses.get(controller)
 
     def next_set(self, controller: Controller, held: KeySet, wanted: AuthKey, *, now: datetime) -> KeySet:
         """The set for now: the one that is held, or the next."""
         key = controller.metadata.key
         step = authkeys.next_step(held, wanted)
         if step is None:
-            self._under_way.discard(key)
+            self._pauses.pop(key, None)
             return held
-        self._under_way.add(key)
+        self._pauses[key] = _PATIENCE
         age = self._age(controller, now)
         if step == "retire" and not self._applied(controller) and age > _PATIENCE:
             note = (
@@ -52,22 +53,30 @@ class Rotation:
             )
             self._recorder.event(CONTROLLERS, controller, "KeySwitchedBack", note, warning=True, action="Rotate")
             return authkeys.back(held, wanted)
-        if step != "announce" and not self._may(controller, step, wanted, age=age, now=now):
-            return held
+        if step != "announce":
+            if not self._all_know(controller, wanted):
+                return held
+            if step == "retire" and (pause := self._until_expired(controller, age=age, now=now.timestamp())) > 0:
+                self._pauses[key] = pause
+                return held
         reason, note = _TOLD[step]
         self._recorder.event(CONTROLLERS, controller, reason, note, action="Rotate")
         return authkeys.after(held, wanted, step=step)
 
-    def _may(self, controller: Controller, step: Step, wanted: AuthKey, *, age: float, now: datetime) -> bool:
-        if not self._applied(controller) or not self._accounting_knows(controller, wanted):
-            return False
-        if step != "retire":
-            return True
-        # Nothing is signed with the old key since all daemons use the new one.
+    def _all_know(self, controller: Controller, wanted: AuthKey) -> bool:
+        return self._applied(controller) and self._accounting_knows(controller, wanted)
+
+    def _until_expired(self, controller: Controller, *, age: float, now: float) -> float:
+        """In how many seconds nothing is valid any more that was signed with the old key."""
         told = condition(controller.status.conditions, CONFIG_APPLIED)
-        taken = told.last_transition_time if told else None
-        in_use = min(age, (now - taken).total_seconds()) if taken else age
-        return in_use >= self._life_of_credentials(controller) + _MARGIN
+        since = told.last_transition_time if told else None
+        return authkeys.until_expired(
+            self._life_of_credentials(controller),
+            changed_at=now - age,
+            taken_at=self._taken_at(controller.metadata.key, controller.status.config_hash),
+            all_since=since.timestamp() if since else None,
+            now=now,
+        )
 
     def _life_of_credentials(self, controller: Controller) -> int:
         meta = controller.metadata

@@ -21,11 +21,12 @@ from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.authkeys import KeySet
 from isthmus.domain.operator.manifests import common, monitors, users
 from isthmus.domain.operator.manifests import controller as manifests
-from isthmus.domain.operator.slurmfiles import files
+from isthmus.domain.operator.slurmfiles import delivery, files, located
 from isthmus.domain.operator.slurmfiles.delivery import Verdict
 from isthmus.errors import IsthmusError, Terminal, Wait
 from isthmus.kube.errors import Forbidden, NotFound
 from isthmus.model.meta import Condition, HasMeta, Key
+from isthmus.model.node import Node
 from isthmus.model.objects import (
     CONFIGMAPS,
     DAEMONSETS,
@@ -56,11 +57,13 @@ _STANDBYS: Final = 10.0
 """Seconds between checks which of several slurmctld is active: a take-over may cost no failed request."""
 
 _CROWD: Final = 0.2
+_REGISTERING_S: Final = 2.0
+"""Seconds in which nodes that register together become one change of the topology, which every slurmd reads."""
 _MONITORS_S: Final = 30.0
 """Seconds between checks whether ServiceMonitors are served by now: there is no event."""
 
 
-class _Asked(NamedTuple):
+class _SlurmState(NamedTuple):
     """What Slurm says of itself."""
 
     version: str
@@ -74,9 +77,11 @@ class ControllerSync(KindSync[ControllerPart]):
 
     def __init__(self, world: World, **tools: Unpack[Tools]) -> None:
         super().__init__(world, CONTROLLERS, world.controllers, **tools)
-        self._rotation = Rotation(world, self._recorder)
         self._deliverer = Deliverer(world, self._now)
+        self._rotation = Rotation(world, self._recorder, self._deliverer.taken_at)
         self._delivering: set[Key] = set()
+        self._placed: dict[Key, frozenset[str]] = {}
+        self._located: dict[Key, frozenset[str]] = {}
         wake = self.controller.queue.add
         world.controllers.on_change(lambda key, *_: wake(key))
         for store in (
@@ -94,11 +99,14 @@ class ControllerSync(KindSync[ControllerPart]):
         world.accountings.on_change(self._accounting_changed)
         world.slurms.on_change(self._slurm_changed)
         world.slurms.on_restart(wake)
+        world.kube_nodes.on_change(self._machine_changed)
 
     async def reconcile(self, key: Key) -> None:
         controller = self._world.controllers.get(key)
         if controller is None:
             self._delivering.discard(key)
+            self._placed.pop(key, None)
+            self._located.pop(key, None)
             self._deliverer.forget(key)
             return
         if not self._world.in_touch:
@@ -115,7 +123,9 @@ class ControllerSync(KindSync[ControllerPart]):
         try:
             revision = await self._make_config(controller, gatherer)
             verdict = await self._deliverer.deliver(controller, revision)
-            if (pause := revision.unheard(self._now())) > 0:
+            if verdict.read:
+                await self._deliverer.tell_places(controller, self._located[key])
+            if (pause := revision.pause(self._now())) > 0:
                 self.controller.queue.add(key, after=pause)
         except Terminal as error:
             # The cluster keeps its files and keys.
@@ -186,7 +196,9 @@ class ControllerSync(KindSync[ControllerPart]):
         for found in self._world.services.by("owner", controller.metadata.uid):
             of_slurmctld = found.metadata.labels.get(names.COMPONENT_LABEL) == manifests.COMPONENT
             if of_slurmctld and found.metadata.name not in wanted:
-                await self._applier.remove(SERVICES, found.metadata.key, there=self._world.services)
+                await self._applier.remove(
+                    SERVICES, found.metadata.key, there=self._world.services, owner=controller
+                )
         await self._make_refusing(controller)
         await self._make_monitor(controller)
         return await self._make_users(controller, gatherer.ssh_keys())
@@ -206,14 +218,14 @@ class ControllerSync(KindSync[ControllerPart]):
         kept = {it["metadata"]["name"] for it in wanted}
         for found in slices.by("owner", controller.metadata.uid):
             if found.metadata.name not in kept:
-                await self._applier.remove(ENDPOINT_SLICES, found.metadata.key, there=slices)
+                await self._applier.remove(ENDPOINT_SLICES, found.metadata.key, there=slices, owner=controller)
 
     async def _make_monitor(self, controller: ControllerPart) -> None:
         """Make the ServiceMonitor, if it is asked for and its kind is installed."""
         meta, there = controller.metadata, self._world.service_monitors
         if not _asks_for_monitor(controller):
             key = Key(meta.namespace, manifests.monitor(controller))
-            await self._applier.remove(SERVICE_MONITORS, key, there=there)
+            await self._applier.remove(SERVICE_MONITORS, key, there=there, owner=controller)
         elif self._world.serves(SERVICE_MONITORS):
             owners = (owner_reference(CONTROLLERS, controller),)
             manifest = monitors.service_monitor(controller)
@@ -239,11 +251,14 @@ class ControllerSync(KindSync[ControllerPart]):
 
     async def _make_config(self, controller: ControllerPart, gatherer: Gatherer) -> Revision:
         """Make files and keys; raises what is wrong with them before anything is changed."""
-        made = files(gatherer.inputs(version=controller.status.slurm_version))
+        inputs = gatherer.inputs(version=controller.status.slurm_version)
+        self._placed[controller.metadata.key] = frozenset(it.node for it in inputs.places or ())
+        self._located[controller.metadata.key] = located(inputs)
+        made = files(inputs)
         keys = self._key_files(controller, gatherer)
         config_changed = await self._apply_files(controller, made)
         if not keys:
-            return Revision(common.hash_of(made), "", config_changed, 0.0)
+            return Revision(common.hash_of(made), "", config_changed, 0.0, 0.0)
         meta, now = controller.metadata, self._now()
         there = gatherer.auth_secret()
         # Salted, so that keys cannot be tried out on the hash.
@@ -254,7 +269,8 @@ class ControllerSync(KindSync[ControllerPart]):
         await self._applier.apply(SECRETS, manifest, there=self._world.secrets, owners=owners)
         never_changed = there is None or _made_with(there, changed_at)
         keys_changed = 0.0 if never_changed else _seconds(changed_at)
-        return Revision(common.hash_of(made), revision, config_changed, keys_changed)
+        settle = delivery.settle(KeySet.read(keys.get(authkeys.FILE, b"")))
+        return Revision(common.hash_of(made), revision, config_changed, keys_changed, settle)
 
     async def _apply_files(self, controller: ControllerPart, made: dict[str, str]) -> float:
         """Apply the ConfigMap of all files; return since when it holds."""
@@ -296,7 +312,7 @@ class ControllerSync(KindSync[ControllerPart]):
         config = world.configmaps.get(Key(meta.namespace, partnames.config(meta.name)))
         auth = world.secrets.get(Key(meta.namespace, partnames.auth(meta.name)))
         if controller.spec.external:
-            await self._applier.remove(STATEFULSETS, workload, there=world.statefulsets)
+            await self._applier.remove(STATEFULSETS, workload, there=world.statefulsets, owner=controller)
         elif config and auth:
             manifest = manifests.statefulset(controller, world.settings)
             inputs = manifests.inputs(controller, world.settings)
@@ -305,7 +321,7 @@ class ControllerSync(KindSync[ControllerPart]):
             manifest = manifests.placeholder(controller, world.settings)
             await self._applier.apply(DAEMONSETS, manifest, there=world.daemonsets, owners=owners)
         else:
-            await self._applier.remove(DAEMONSETS, stand_ins, there=world.daemonsets)
+            await self._applier.remove(DAEMONSETS, stand_ins, there=world.daemonsets, owner=controller)
 
     # Telling
 
@@ -367,22 +383,22 @@ class ControllerSync(KindSync[ControllerPart]):
         pods = self._deliverer.slurmctld_pods(controller)
         return await parts.trouble_of_set(self._world.kube, "slurmctld", workload, pods, now=self._now())
 
-    async def _asked(self, controller: ControllerPart) -> _Asked:
+    async def _asked(self, controller: ControllerPart) -> _SlurmState:
         """Ask Slurm for its version and the active slurmctld: the first that answers, since it takes control."""
         version, hosts = controller.status.slurm_version, partnames.controller_hosts(controller)
         first = hosts[0] if controller.spec.external else partnames.controller_pods(controller)[0]
         several = controller.spec.replicas > 1
         slurm = self._world.slurms.of(controller.metadata.key)
         if slurm is None or not slurm.in_touch:
-            return _Asked(version, controller.status.active or first, all_answer=True)
+            return _SlurmState(version, controller.status.active or first, all_answer=True)
         with suppress(IsthmusError):
             version = (await slurm.client.server()).release
             if not several:
-                return _Asked(version, first, all_answer=True)
+                return _SlurmState(version, first, all_answer=True)
             pings = await slurm.client.ping()
             answering = [it.hostname for it in pings if it.answers]
-            return _Asked(version, answering[0] if answering else "", all_answer=len(answering) == len(pings))
-        return _Asked(version, controller.status.active or first, all_answer=False)
+            return _SlurmState(version, answering[0] if answering else "", all_answer=len(answering) == len(pings))
+        return _SlurmState(version, controller.status.active or first, all_answer=False)
 
     def _look_again(self, key: Key, verdict: Verdict) -> None:
         """Ask again soon while something is on its way. While Slurm cannot be asked, its answer wakes us."""
@@ -391,8 +407,9 @@ class ControllerSync(KindSync[ControllerPart]):
             self.controller.queue.add(key, after=_REQUEUE_S)
             return
         self._delivering.discard(key)
-        if self._world.slurms.in_touch(key) and (verdict.state == "unknown" or self._rotation.under_way(key)):
-            self.controller.queue.add(key, after=_LATER)
+        pause = _LATER if verdict.state == "unknown" else self._rotation.pause(key)
+        if pause is not None and self._world.slurms.in_touch(key):
+            self.controller.queue.add(key, after=min(pause, _LATER))
 
     # What wakes a Controller
 
@@ -403,9 +420,16 @@ class ControllerSync(KindSync[ControllerPart]):
         controller = Key(key.namespace, labels.get(names.CLUSTER_LABEL, ""))
         if component == manifests.COMPONENT:
             self.controller.queue.add(controller)
-        elif component == "worker" and (old is None or new is None):
-            # Only that there are more or fewer bears on a cluster's files; and they come in crowds.
+        elif component == "worker" and (old is None or new is None or old.spec.node_name != new.spec.node_name):
+            # Only that there are more or fewer, or where, bears on a cluster's files; and they come in crowds.
             self.controller.queue.add(controller, after=_CROWD)
+
+    def _machine_changed(self, _: Key, old: Node | None, new: Node | None) -> None:
+        if (old.metadata.labels if old else {}) == (new.metadata.labels if new else {}):
+            return
+        for controller in self._world.controllers.values():
+            if controller.spec.topology:
+                self.controller.queue.add(controller.metadata.key, after=_CROWD)
 
     def _nodeset_changed(self, _: Key, old: NodeSet | None, new: NodeSet | None) -> None:
         if old and new and old.metadata.generation == new.metadata.generation:
@@ -424,6 +448,15 @@ class ControllerSync(KindSync[ControllerPart]):
     def _slurm_changed(self, controller: Key, node: str | None) -> None:
         if node is None or controller in self._delivering:
             self.controller.queue.add(controller)
+        elif self._is_new_or_gone(controller, node):
+            self.controller.queue.add(controller, after=_REGISTERING_S)
+
+    def _is_new_or_gone(self, controller: Key, node: str) -> bool:
+        """Whether the topology names a node that Slurm does not have, or lacks one that it has."""
+        slurm, found = self._world.slurms.of(controller), self._world.controllers.get(controller)
+        if slurm is None or found is None or found.spec.topology is None:
+            return False
+        return (node in slurm.nodes) != (node in self._placed.get(controller, ()))
 
 
 def _asks_for_monitor(controller: ControllerPart) -> bool:

@@ -12,8 +12,10 @@ from isthmus.domain.elastic.decision import (
     PodState,
     PowerDecision,
     PowerView,
+    Request,
     Slot,
     decide,
+    in_turn,
     is_off,
     phase_of,
 )
@@ -26,11 +28,17 @@ NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 def slot(
-    ordinal: int, *states: str, pod: PodState = "none", reason: str = "", idle: float = 0, trouble: str = ""
+    ordinal: int,
+    *states: str,
+    pod: PodState = "none",
+    placed: bool = False,
+    reason: str = "",
+    idle: float = 0,
+    trouble: str = "",
 ) -> Slot:
     busy = Number(set=True, number=NOW.timestamp() - idle)
     record = Node(name=f"w-{ordinal}", state=(*states, "CLOUD"), reason=reason, last_busy=busy) if states else None
-    return Slot(ordinal=ordinal, name=f"w-{ordinal}", record=record, pod=pod, trouble=trouble)
+    return Slot(ordinal=ordinal, name=f"w-{ordinal}", record=record, pod=pod, placed=placed, trouble=trouble)
 
 
 def off(ordinal: int, *more: str, **given: Any) -> Slot:
@@ -216,9 +224,17 @@ def test_an_idle_time_shorter_than_slurms_own_is_kept() -> None:
     assert asked(found) == [("PowerDown", ("w-0",))]
 
 
-def test_a_longer_one_too() -> None:
-    found = decided(idle(0, 200), idle(1, 700), policy=Autoscale(idle_time="10m"))
-    assert asked(found) == [("KeepAwake", ("w-0",))]
+def test_the_longest_one_is_kept_by_slurm_itself() -> None:
+    found = decided(idle(0, 200), idle(1, 700), policy=Autoscale(idle_time="10m"), idle_in_slurm=600.0)
+    assert asked(found) == []
+
+
+def test_a_request_without_effect_leaves_its_turn_to_others() -> None:
+    fences = Request("Fence", ("a", "b", "c"), "why")
+    first, second, other = *fences.parts(2), Request("PowerDown", ("d",), "why")
+    assert (first.names, second.names) == (("a", "b"), ("c",))
+    assert in_turn((fences, other), None, size=2) == [first, second, other]
+    assert in_turn((fences, other), first, size=2) == [second, other, first]
 
 
 def test_a_dry_run_asks_for_nothing() -> None:
@@ -234,16 +250,23 @@ def late(seconds: float = CAPACITY_S) -> tuple[NodePower, ...]:
 
 
 def test_a_pod_that_does_not_run_in_time_sends_its_job_elsewhere() -> None:
-    found = decided(starting(0, trouble="pod w-0 finds no node"), off(1), states=late())
-    assert asked(found) == [("SetDown", ("w-0",)), ("Fence", ("w-1",))]
-    assert found.requests[0].why == f"{HELD}pod w-0 finds no node"
-    assert found.hold == CapacityHold(1, NOW + timedelta(seconds=60), "pod w-0 finds no node")
+    found = decided(starting(0, trouble="pod w-0 cannot be scheduled"), off(1), states=late())
+    assert asked(found) == [("Fence", ("w-1",)), ("SetDown", ("w-0",))]
+    assert found.requests[1].why == f"{HELD}pod w-0 cannot be scheduled"
+    assert found.hold == CapacityHold(1, NOW + timedelta(seconds=60), "pod w-0 cannot be scheduled")
     assert found.active == frozenset()
-    assert "tried again at 12:01:00 UTC: pod w-0 finds no node" in found.wrong[0]
+    assert "tried again at 12:01:00 UTC: pod w-0 cannot be scheduled" in found.wrong[0]
 
 
-def test_a_pod_that_runs_and_one_in_its_time_are_waited_for() -> None:
-    assert asked(decided(starting(0, pod="running"), states=late())) == []
+@pytest.mark.parametrize("pod", ["pending", "running"])
+def test_a_pod_that_fails_on_its_machine_sends_its_job_elsewhere(pod: PodState) -> None:
+    crashes = starting(0, pod=pod, placed=True, trouble="pod w-0: slurmd crashes")
+    assert asked(decided(crashes, states=late())) == [("SetDown", ("w-0",))]
+
+
+def test_a_pod_that_gets_on_and_one_in_its_time_are_waited_for() -> None:
+    for pod in ("pending", "running"):  # such as one that pulls an image
+        assert asked(decided(starting(0, pod=pod, placed=True), states=late())) == []
     found = decided(starting(0), states=late(CAPACITY_S - 30))
     assert (asked(found), found.look_again) == ([], 30)
 
@@ -266,11 +289,37 @@ def test_held_nodes_come_back_when_the_hold_is_over() -> None:
     assert asked(over) == [("PowerDown", ("w-0",)), ("Unfence", ("w-1",))]
 
 
+def test_a_clock_that_was_set_back_makes_nobody_wait_for_longer() -> None:
+    """What was written an hour ahead of now."""
+    ahead = timedelta(hours=1)
+    fenced = off(1, "DRAIN", reason=f"{FENCED}x")
+    found = decided(fenced, hold=CapacityHold(1, NOW + ahead, "x"))
+    assert asked(found) == [("Unfence", ("w-1",))]
+    since = (NodePower(0, "PoweringUp", NOW + ahead),)
+    found = decided(starting(0), states=since)
+    assert (found.states[0].since, found.look_again) == (NOW, CAPACITY_S)
+
+
 def test_a_node_that_slurm_gave_up_is_held_as_well() -> None:
     found = decided(slot(0, "DOWN", "POWERED_DOWN", reason="ResumeTimeout reached"), off(1))
-    assert asked(found) == [("SetDown", ("w-0",)), ("Fence", ("w-1",))]
+    assert asked(found) == [("Fence", ("w-1",)), ("SetDown", ("w-0",))]
     assert found.hold
 
 
 def test_a_node_that_somebody_set_down_stays_so() -> None:
     assert asked(decided(slot(0, "DOWN", "POWERED_DOWN", reason="bad disk"))) == []
+
+
+def test_slurm_reads_its_files_again_for_nodes_that_it_does_not_have() -> None:
+    assert decided(off(0), slot(1)).unlisted == ("w-1",)
+    assert decided(off(0), idle(1)).unlisted == ()
+    # One that has a pod is on its way out, or comes back by itself.
+    assert decided(off(0), slot(1, pod="leaving")).unlisted == ()
+    assert decided(slot(0), in_touch=False).unlisted == ()
+
+
+def test_a_node_that_is_off_and_down_for_no_reason_comes_back() -> None:
+    (request,) = decided(off(0), slot(1, "DOWN", "POWERED_DOWN")).requests
+    assert (request.verb, request.names) == ("PowerDown", ("w-1",))
+    assert decided(off(0), slot(1, "DOWN", "POWERED_DOWN", reason="bad disk")).requests == ()
+    assert decided(off(0), slot(1, "DOWN", "DRAIN", "POWERED_DOWN")).requests == ()

@@ -97,21 +97,20 @@ def test_what_moves_what_changes_and_what_rests_is_said() -> None:
 
 
 def test_decisions_are_its_own_events_and_conditions_newest_first() -> None:
-    ready = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "ActiveNodesReconciled",
-        "message": "2 of 2 active nodes are ready",
-        "lastTransitionTime": (NOW - timedelta(minutes=3)).isoformat(),
-    }
+    since = (NOW - timedelta(minutes=3)).isoformat()
+    moving = {"type": "ScalingInProgress", "status": "True", "reason": "NodesStartOrStop", "message": "gpu-0"}
+    rest = {"type": "Ready", "status": "True", "reason": "ActiveNodesReconciled", "message": "2 of 2 are ready"}
     events = (
         event("PowerUpRequested", "gpu-0: autoscale.min is 1", minutes=9),
+        event("PoweringUp", "Slurm starts gpu-0", minutes=8),
         event("NoCapacity", "gpu-1: unschedulable", minutes=1),
         event("PowerUpRequested", "other-0: …", minutes=2, name="other"),
         event("Unrelated", "…", minutes=2),
     )
-    found = supply(nodeset(), state(conditions=[ready]), events, now=NOW)
-    assert [it.reason for it in found.decisions] == ["NoCapacity", "ActiveNodesReconciled", "PowerUpRequested"]
+    told = [{**it, "lastTransitionTime": since} for it in (moving, rest)]
+    found = supply(nodeset(), state(conditions=told), events, now=NOW)
+    expected = ["NoCapacity", "NodesStartOrStop", "PoweringUp", "PowerUpRequested"]
+    assert [it.reason for it in found.decisions] == expected
 
 
 def test_a_policy_that_cannot_be_applied_is_shown_and_breaks_nothing() -> None:

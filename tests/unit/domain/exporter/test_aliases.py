@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from isthmus.domain.exporter import catalog, own
+from isthmus.domain.exporter import catalog, metricsets
 from isthmus.domain.exporter.aliases import SETS, native
 
 _NAME = re.compile(r"slurm_[a-z0-9_]+")
@@ -40,5 +40,7 @@ def test_the_native_set_has_every_name_of_slurmctld() -> None:
 
 
 def test_own_and_soperator_are_in_the_catalogue() -> None:
-    assert {family.name for family in own.OWN.families()} <= {family.name for family in catalog.OWN}
-    assert {family.name for family in own.SOPERATOR.families()} <= {family.name for family in catalog.SOPERATOR}
+    assert {family.name for family in metricsets.OWN.families()} <= {family.name for family in catalog.OWN}
+    assert {family.name for family in metricsets.SOPERATOR.families()} <= {
+        family.name for family in catalog.SOPERATOR
+    }

@@ -5,7 +5,7 @@ import pytest
 
 from isthmus.domain.exporter import tallies, unseen
 from isthmus.domain.exporter.folding import Limits
-from isthmus.domain.exporter.jobledger import Fate, JobLedger
+from isthmus.domain.exporter.jobledger import Ending, JobLedger
 from isthmus.domain.exporter.tallies import Tally
 from isthmus.model.slurm import Job, Number
 
@@ -162,7 +162,7 @@ def test_a_task_whose_end_the_accounts_told_before_its_record_came_counts_once(l
     ledger.see(array("1,3"), now=NOW)
     ledger.see(array("3"), now=NOW)
     (missing,) = [it.run for _, it in ledger.missing()]
-    assert ledger.settle("7_1", missing, Fate("completed", int(NOW) + 10, 60))
+    assert ledger.settle("7_1", missing, Ending("completed", int(NOW) + 10, 60))
     assert numbers(ledger) == (2, 1, 1, 0, 0)
     again = JobLedger(Limits())
     again.load(ledger.save())

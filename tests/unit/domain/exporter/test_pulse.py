@@ -48,7 +48,11 @@ def test_whatever_else_is_asked_for_may_change_something(request_type: str) -> N
 
 
 @pytest.mark.parametrize(
-    "field", ["jobs_submitted", "jobs_started", "jobs_completed", "jobs_canceled", "jobs_failed"]
+    "field",
+    [
+        *("jobs_submitted", "jobs_started", "jobs_completed", "jobs_canceled", "jobs_failed"),
+        *("jobs_pending", "jobs_running"),
+    ],
 )
 def test_jobs_that_come_begin_and_end_are_counted(field: str) -> None:
     assert pulse(msgspec.structs.replace(_BEFORE, **{field: 9})) != pulse(_BEFORE)

@@ -104,7 +104,7 @@ def test_a_storm_is_not_acted_on_and_is_told() -> None:
     assert not only(decided, Drain)
     assert {it.status.phase for it in only(decided, Record)} == {"Waiting"}
     (told,) = storm_texts(view)
-    assert told.startswith("gpu: condemned many nodes at once; not acted on until 2026-03-04T12:29Z")
+    assert told.startswith("gpu: failed on many nodes at once; ignored until 2026-03-04T12:29Z")
 
 
 def test_jobs_run_on_and_are_requeued_only_after_the_policys_deadline() -> None:

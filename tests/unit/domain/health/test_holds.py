@@ -36,6 +36,15 @@ def test_a_drain_that_was_lost_in_a_crash_is_asked_for_again() -> None:
     assert Drain(("n1",), REASON) in decide(look(node(status=lost, observations=[failed()])))
 
 
+def test_a_drain_that_slurmctld_has_forgotten_is_asked_for_again_and_nobody_is_taken_to_have_resumed_it() -> None:
+    opened = node(status=held(), observations=[failed()])
+    assert status(decide(look(opened))).phase == "Recovered", "somebody resumed it"
+    decided = decide(look(opened, slurm_forgot=True))
+    assert Drain(("n1",), REASON) in decided
+    recorded = status(decided)
+    assert (recorded.phase, recorded.reason, recorded.drained) == ("Draining", REASON, None)
+
+
 @pytest.mark.parametrize(
     ("policy", "phase", "text"),
     [

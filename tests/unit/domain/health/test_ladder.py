@@ -97,7 +97,7 @@ def test_no_rung_for_a_check_in_a_storm() -> None:
     others = [node(f"o{it}", observations=[failed()]) for it in range(4)]
     decided = decide(look(idle(), *others))
     assert not only(decided, Climb)
-    assert "not believed" in status(decided).message
+    assert "not trusted" in status(decided).message
 
 
 def test_a_rung_that_was_refused_or_lost_is_asked_for_again() -> None:
@@ -297,7 +297,7 @@ def test_a_node_out_of_service_goes_on_only_for_something_new() -> None:
     dead = Observation(source="notReady", check="Dead", at=ago(seconds=9))
     decided = decide(look(idle(status=out, observations=[failed(), dead]), policy=policy))
     assert status(decided).phase == "Draining"
-    assert status(decided).message == "Dead was found besides; replace follows"
+    assert status(decided).message == "Dead was also found; replace follows"
 
 
 def test_hardware_without_a_test_is_proved_by_another_machine() -> None:

@@ -3,8 +3,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from isthmus import names
-from isthmus.domain.health.observations import Settings, of_machine, of_node, of_slurm
+from isthmus.domain.health.observations import Settings, of_drivers, of_machine, of_node, of_slurm
 from isthmus.domain.health.view import Observation
+from isthmus.model.dra import Attribute, Device
 from isthmus.model.health import NodeHealth, NodeHealthSpec
 from isthmus.model.meta import Condition
 from isthmus.model.node import Node, NodeSpec, Taint
@@ -66,6 +67,9 @@ def test_a_checks_own_drain_is_not_read_back_but_one_without_a_record_is_taken_u
     assert from_slurm(drained(REASON), checks=["gpu"]) == []
     (seen,) = from_slurm(drained(REASON))
     assert (seen.source, seen.check, seen.wants) == ("check", "gpu", "drain")
+    assert (seen.test, seen.proof) == (False, "machine")
+    (seen,) = from_slurm(drained(REASON), tests=["gpu"])
+    assert (seen.test, seen.in_slurm) == (True, True), "its check is there, and can be run again"
 
 
 def test_maintenance_and_hardware_conditions_are_found_and_our_own_is_not() -> None:
@@ -110,6 +114,24 @@ def test_devices_are_named_by_a_taint_or_by_an_annotation() -> None:
     told = replace(node, metadata=replace(node.metadata, annotations={names.UNHEALTHY_DEVICES: "gpu-0, gpu-7"}))
     (seen,) = from_machine(told)
     assert seen.devices == ("gpu-0", "gpu-7")
+
+
+def test_devices_that_drivers_taint_are_found_by_the_key_of_the_taint() -> None:
+    lost = Taint("gpu.example.com/lost", "NoExecute", "XID79", ago(minutes=2))
+    slow = Taint("gpu.example.com/lost", "NoSchedule", "", ago(minutes=9))
+    aside = Taint("example.com/set-aside", "NoSchedule")
+    named = {"uuid": Attribute(string="GPU-1234")}
+    devices = (
+        Device("gpu-0"),
+        Device("gpu-3", attributes=named, taints=(lost,)),
+        Device("gpu-1", taints=(slow, aside, Taint("example.com/old", "None"))),
+    )
+    seen, kept = of_drivers(devices, made=ago(days=1))
+    assert (seen.source, seen.check, seen.wants, seen.at) == ("device", lost.key, "drain", ago(minutes=2))
+    assert (seen.devices, seen.evidence) == (("GPU-1234", "gpu-1"), "gpu-1, gpu-3: NoSchedule, XID79:NoExecute")
+    assert (kept.check, kept.devices, kept.wants, kept.at) == (aside.key, ("gpu-1",), "", ago(days=1))
+    found = of_node(None, machine(), health=None, settings=Settings(), now=NOW, devices=devices)
+    assert [it.check for it in found] == [lost.key, aside.key]
 
 
 def test_all_sources_of_a_node_come_together() -> None:

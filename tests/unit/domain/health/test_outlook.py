@@ -79,7 +79,7 @@ def test_a_human_is_named_and_one_out_of_service_needs_one() -> None:
     assert way_back(health("OutOfService", drained, DISK), CARELESS) == (
         "boot_disk_full passes on this node",
         "alice resumes it in Slurm",
-        "and a human returns it: isthmus health release worker-1",
+        "and an administrator returns it: isthmus health release worker-1",
     )
 
 

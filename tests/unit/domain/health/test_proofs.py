@@ -95,7 +95,7 @@ def test_a_passed_test_returns_the_node() -> None:
 
 
 def test_a_test_that_runs_is_waited_for_and_one_that_is_not_there_is_started_again() -> None:
-    assert status(decide(look(in_test("running")))).message == "gpu is run on it"
+    assert status(decide(look(in_test("running")))).message == "gpu runs on it"
     lost = decide(look(in_test(None, slurm=drained(), reserved=False)))
     assert [type(it) for it in lost if isinstance(it, Reserve | RunTest)] == [Reserve, RunTest]
     assert only(lost, RunTest)[0].job == in_test(None).health.status.test  # type: ignore[union-attr]
@@ -105,7 +105,7 @@ def test_a_failed_test_drains_the_node_before_its_reservation_ends() -> None:
     decided = decide(look(in_test("failed")))
     assert decided.index(Drain(("n1",), REASON)) < decided.index(Unreserve("n1"))
     assert status(decided).phase == "OutOfService"
-    assert status(decided).message == "the test gpu failed: why; a human decides"
+    assert status(decided).message == "the test gpu failed: why; manual action is required"
     more = {"ladder": [{"rung": "restartPod"}, {"rung": "reboot"}]}
     assert status(decide(look(in_test("failed"), policy=more))).phase == "Draining"
 
@@ -124,7 +124,7 @@ def test_an_error_is_neither_a_pass_nor_a_failure() -> None:
     late = in_test("error", since=ago(hours=1))
     decided = decide(look(late, policy={"ladder": [{"rung": "restartPod"}, {"rung": "reboot"}]}))
     assert status(decided).phase == "OutOfService"
-    assert "could not be carried out: why" in status(decided).message
+    assert "could not be run: why" in status(decided).message
 
 
 def test_a_test_is_repeated_ever_more_seldom() -> None:

@@ -1,5 +1,6 @@
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from isthmus.domain.operator.authkeys import (
     credential_seconds,
     next_step,
     union,
+    until_expired,
 )
 
 OLD = AuthKey.of(b"o" * 64, where="a test")
@@ -108,3 +110,13 @@ def test_slurmdbd_accepts_what_any_of_its_clusters_signs_with() -> None:
 )
 def test_credentials_live_as_long_as_auth_info_says(auth_info: str, seconds: int) -> None:
     assert credential_seconds(auth_info) == seconds
+
+
+def test_the_old_key_goes_when_what_slurmctld_signed_with_it_has_expired() -> None:
+    times: dict[str, Any] = {"changed_at": 1000.0, "taken_at": 1002.0, "all_since": 1008.0}
+    assert until_expired(10, **times, now=1009.0) == 1002 + 10 + 5 - 1009
+    # Who does not know when slurmctld took the new one into use goes by what is known of all daemons.
+    assert until_expired(10, **{**times, "taken_at": None}, now=1009.0) == 1008 + 10 + 5 - 1009
+    assert until_expired(10, changed_at=1000.0, taken_at=None, all_since=None, now=1009.0) == 1000 + 10 + 5 - 1009
+    # A condition may be older than the change: the daemons had taken the step before.
+    assert until_expired(10, **{**times, "taken_at": None, "all_since": 900.0}, now=1009.0) == 6

@@ -10,6 +10,7 @@ from isthmus.domain.operator.clusterparts import Child, Parts, nodeset_part, par
 from isthmus.domain.operator.manifests import accounting as slurmdbd
 from isthmus.domain.operator.manifests import worker
 from isthmus.domain.operator.manifests.common import Settings
+from isthmus.domain.operator.manifests.controller import statefulset
 from isthmus.model.slinky import (
     ACCOUNTINGS,
     CONTROLLERS,
@@ -18,6 +19,7 @@ from isthmus.model.slinky import (
     RESTAPIS,
     Accounting,
     Controller,
+    DeviceFiles,
     LoginSet,
     NodeSet,
     RestApi,
@@ -508,7 +510,7 @@ def test_fields_without_effect_are_named() -> None:
     parts = made(
         cluster(
             useDefaultAppArmorProfile=True,
-            slurmConfig={"topologyPlugin": "topology/tree"},
+            topology={"blockSize": 4},
             slurmNodes={
                 "exporter": {"enabled": True, "munge": {"image": "x"}},
                 "login": {"userIsolation": {"enabled": True}},
@@ -518,9 +520,9 @@ def test_fields_without_effect_are_named() -> None:
     )
     assert parts.ignored == (
         "plugStackConfig.pyxis",
-        "slurmConfig.topologyPlugin",
         "slurmNodes.exporter.munge",
         "slurmNodes.login.userIsolation",
+        "topology.blockSize (slurmConfig.topologyPlugin is not topology/block)",
         "useDefaultAppArmorProfile",
     )
 
@@ -549,8 +551,11 @@ def test_state_is_kept_where_the_spool_says() -> None:
     claim = [{"name": "state", "persistentVolumeClaim": {"claimName": "state-claim"}}]
     parts = made(cluster(volumeSources=claim, slurmNodes={"controller": named}))
     assert controller(parts).spec.persistence.existing_claim == "state-claim"
-    parts = made(cluster(volumeSources=[{"name": "state", "emptyDir": {}}], slurmNodes={"controller": named}))
-    assert not controller(parts).spec.persistence.enabled
+    for kind in ({}, {"medium": "Memory", "sizeLimit": "1Gi"}):
+        parts = made(cluster(volumeSources=[{"name": "state", "emptyDir": kind}], slurmNodes={"controller": named}))
+        assert not controller(parts).spec.persistence.enabled
+        pod = statefulset(controller(parts), Settings())["spec"]["template"]["spec"]
+        assert {"name": "statesave", "emptyDir": kind} in pod["volumes"]
 
 
 @pytest.mark.parametrize("mode", ["downscale", "downscaleAndDeletePopulateJail"])
@@ -629,6 +634,12 @@ def test_a_nodeset_that_says_nothing_is_not_updated_all_at_once() -> None:
     assert found.spec.update_strategy.rolling_update.max_unavailable == "25%"
 
 
+@pytest.mark.parametrize(("gpu", "seconds"), [(True, 300), (False, None)])
+def test_nodes_with_gpus_wait_for_their_place(*, gpu: bool, seconds: int | None) -> None:
+    given = nodeset("gpu", ephemeralNodes=True, ephemeralTopologyWaitTimeout=300, gpu={"enabled": gpu})
+    assert nodeset_child(given)[1].spec.ephemeral_topology_wait_timeout == seconds
+
+
 def test_claims_of_nodesets_are_made_for_each_pod() -> None:
     """Weakness 6 of soperator: such a claim was pruned, and data silently went into an emptyDir."""
     mount = {"name": "scratch", "mountPath": "/scratch", "volumeClaimTemplateSpec": {"resources": {}}}
@@ -638,28 +649,59 @@ def test_claims_of_nodesets_are_made_for_each_pod() -> None:
     )
 
 
-def test_gres_lines_name_the_nodes_of_their_set() -> None:
-    parts = made(
-        cluster(),
-        nodeset("gpu", replicas=3, nodeConfig={"gresConfig": ["Name=gpu Count=2 File=/dev/nvidia[0-1]"]}),
-        nodeset("one", replicas=1, nodeConfig={"gresConfig": ["Name=gpu Count=1"]}),
-    )
-    assert find(parts, "ConfigMap")["data"]["gres.conf"].splitlines() == [
-        "NodeName=gpu-[0-2] Name=gpu Count=2 File=/dev/nvidia[0-1]",
-        "NodeName=one-0 Name=gpu Count=1",
-    ]
+def test_gres_lines_go_with_their_set() -> None:
+    text = "Name=gpu Count=2 File=/dev/nvidia[0-1]"
+    _, found, told = nodeset_child(nodeset("gpu", nodeConfig={"gresConfig": [text]}))
+    assert found.spec.gres_config == (text,)
+    _, found, told = nodeset_child(nodeset("gpu", nodeConfig={"gresConfig": ["no setting"]}))
+    assert not found.spec.gres_config
+    assert "nodeConfig.gresConfig" in told.problems[0]
 
 
-def test_gres_lines_of_one_set_do_not_take_the_devices_of_another() -> None:
-    parts = made(
-        cluster(),
-        nodeset("with", replicas=1, nodeConfig={"gresConfig": ["Name=gpu Count=1 File=/dev/nvidia0"]}),
-        nodeset("plain", replicas=2, slurmd={"resources": {"cpu": "1", "nvidia.com/gpu": "2"}}),
-    )
-    lines = find(parts, "ConfigMap")["data"]["gres.conf"].splitlines()
-    assert lines[-1] == "NodeName=with-0 Name=gpu Count=1 File=/dev/nvidia0"
-    assert lines[0].startswith("NodeName=plain-[0-")
-    assert lines[0].endswith("Name=gpu Count=2")
+def test_the_topology_of_a_cluster_is_that_of_its_slurmctld() -> None:
+    plugin = {"topologyPlugin": "topology/block", "topologyParam": "SwitchAsNodeRank"}
+    spec = find(made(cluster(slurmConfig=plugin, topology={"blockSize": 4})), "Controller")["spec"]
+    assert spec["topology"] == {"plugin": "block", "blockSize": 4}
+    assert "TopologyParam=SwitchAsNodeRank\n" in spec["extraConf"]
+    plain = find(made(cluster(slurmConfig={"topologyPlugin": "topology/flat"})), "Controller")["spec"]
+    assert "topology" not in plain
+    assert "topology/tree or topology/block" in made(cluster(slurmConfig={"topologyPlugin": "ring"})).problems[0]
+
+
+def test_a_set_may_have_a_fabric_of_its_own() -> None:
+    assert nodeset_child(nodeset("w"))[1].spec.fabric == "root"
+    assert nodeset_child(nodeset("w", topology={"fabric": "ib"}))[1].spec.fabric == "ib"
+
+
+def test_files_of_users_come_beside_ours() -> None:
+    references = [{"name": "lua"}, {"name": "oci"}]
+    spec = find(made(cluster(configFileRefs=references)), "Controller")["spec"]
+    assert spec["configFileRefs"] == references
+    both = find(made(cluster(configFileRefs=references, customCgroupConfig="ConstrainCores=no\n")), "Controller")
+    assert both["spec"]["configFileRefs"] == [{"name": "demo-files"}, *references]
+
+
+def test_workers_with_gpus_show_the_driver_in_the_shared_root() -> None:
+    gpus = {"resources": {"cpu": "4", "nvidia.com/gpu": "2"}}
+    of = nodeset("gpu", slurmd=gpus, gpu={"enabled": True, "nvidia": {"gdrCopyEnabled": True}})
+    for root, expected in (({}, {"ISTHMUS_GPU_DRIVER": "yes"}), (None, {})):
+        child, told = nodeset_part(of, cluster(populateJail=root), prefix="")
+        env = {it["name"]: it["value"] for it in child.manifest["spec"]["slurmd"]["env"]}
+        assert env == {**expected, "NVIDIA_GDRCOPY": "enabled"}
+        assert not told.ignored
+
+
+def test_gpus_that_are_not_there_have_no_effect() -> None:
+    without = nodeset_child(nodeset("w", gpu={"enabled": True}))[2]
+    assert without.ignored == ("gpu.enabled (slurmd.resources has no GPU, such as nvidia.com/gpu)",)
+    copy = {"nvidia": {"gdrCopyEnabled": True}}
+    assert nodeset_child(nodeset("w", gpu=copy))[2].ignored == ("gpu.nvidia.gdrCopyEnabled (gpu.enabled is false)",)
+
+
+def test_devices_go_with_their_set() -> None:
+    npu = {"resource": "example.org/npu", "gres": "npu", "files": ["/dev/npu[0-9]*"]}
+    _, found, _ = nodeset_child(nodeset("npu", devices=[npu]))
+    assert found.spec.devices == (msgspec.convert(npu, DeviceFiles),)
 
 
 def test_certificates_of_a_database_reach_slurmdbd() -> None:
@@ -721,6 +763,11 @@ def test_a_nodeset_and_the_cluster_s_own_workers_cannot_share_a_name() -> None:
     _, told = nodeset_part(nodeset("worker"), cluster(slurmNodes={"worker": {"size": 2}}), prefix="")
     assert len(told.problems) == 1
     assert "slurmNodes.worker.size" in told.problems[0]
+    # As the problem says, it can have the name when there are none.
+    none = cluster(slurmNodes={"worker": {"size": 0}})
+    assert not nodeset_part(nodeset("worker"), none, prefix="")[1].problems
+    assert not [it for it in made(none, nodeset("worker")).children if it.kind is NODESETS]
+    assert [it for it in made(none, nodeset("gpu")).children if it.kind is NODESETS]
 
 
 @pytest.mark.parametrize("name", ["1st", "a" * 41, "with.dot"])

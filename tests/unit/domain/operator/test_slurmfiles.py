@@ -71,6 +71,7 @@ def test_the_whole_file_of_a_cluster_of_which_nothing_was_said() -> None:
         "MaxJobCount=50000\n"
         "PropagateResourceLimits=NONE\n"
         "MailProg=/bin/true\n"
+        "ScronParameters=enable\n"
         "LogTimeFormat=iso8601_ms,format_stderr\n"
         "ProctrackType=proctrack/linuxproc\n"
         "TaskPlugin=task/none\n"
@@ -187,16 +188,56 @@ def test_a_standby_takes_over_soon() -> None:
     assert lines(text, "SlurmctldTimeout")
 
 
-def test_gres_follow_from_resources_and_leave_room_to_grow() -> None:
+def test_each_node_says_which_devices_it_has() -> None:
     gpus = Workers.of(nodeset("gpu", replicas=2, slurmd=limits(cpu="2", memory="1Gi", **{"nvidia.com/gpu": "4"})))
     account = msgspec.convert({"metadata": META, "spec": KEYS}, Accounting)
     made = files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(gpus,), accounting=account))
-    assert made["gres.conf"] == "NodeName=gpu-[0-1023] Name=gpu Count=4\n"
+    assert made["gres.conf"] == "Include /etc/slurm/node-gres.conf\n"
+    assert not lines(made["node-gres.conf"], "NodeName")
     assert lines(made["slurm.conf"], "GresTypes", "AccountingStorageTRES", "AccountingStorageHost") == [
         "AccountingStorageHost=slurm-accounting.ns.svc",
         "GresTypes=gpu",
         "AccountingStorageTRES=gres/gpu",
     ]
+
+
+def test_what_is_no_device_is_counted_and_leaves_room_to_grow() -> None:
+    found = Workers.of(nodeset("w", replicas=2, extraConf="Gres=bandwidth:lustre:4"))
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(found,)))
+    assert made["gres.conf"] == "NodeName=w-[0-1023] Name=bandwidth Type=lustre Count=4\n"
+
+
+def test_slurmctld_knows_the_devices_of_nodes_that_are_not_up() -> None:
+    """It reads gres.conf for them, and takes no GPU without a file, which it does not open."""
+    size = limits(cpu="2", memory="1Gi", **{"nvidia.com/gpu": "4"})
+    elastic = Workers.of(nodeset("e", replicas=2, slurmd=size, autoscale={}, extraConf="Gres=gpu:a100:4,shard:1K"))
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(elastic,)))
+    assert lines(made["node-gres.conf"], "NodeName") == [
+        "NodeName=e-[0-1023] Name=gpu Type=a100 File=/dev/gpua100[0-3]",
+        "NodeName=e-[0-1023] Name=shard Count=1024",
+    ]
+
+
+def test_lines_of_the_author_take_the_place_of_what_is_found() -> None:
+    size = limits(cpu="2", memory="1Gi", **{"nvidia.com/gpu": "4"})
+    theirs = Workers.of(nodeset("gpu", replicas=2, slurmd=size, gresConfig=["AutoDetect=nvidia"]))
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(theirs,)))
+    assert made["gres.conf"] == "NodeName=gpu-[0-1023] AutoDetect=nvidia\n"
+    other = Workers.of(nodeset("gpu", gresConfig=["Name=gpu NodeName=other"]))
+    with pytest.raises(ConfigError, match="sets NodeName"):
+        files(Inputs(controller=controller(), settings=NO_CGROUP, workers=(other,)))
+
+
+def test_scripts_in_lua_are_used_when_they_are_there() -> None:
+    given = {"job_submit.lua": "x", "cli_filter.lua": "x"}
+    made = files(Inputs(controller=controller(), settings=NO_CGROUP, given=given))
+    assert lines(made["slurm.conf"], "JobSubmitPlugins", "CliFilterPlugins") == [
+        "JobSubmitPlugins=lua",
+        "CliFilterPlugins=lua",
+    ]
+    own = controller(extraConf="JobSubmitPlugins=lua,throttle\n")
+    made = files(Inputs(controller=own, settings=NO_CGROUP, given=given))
+    assert lines(made["slurm.conf"], "JobSubmitPlugins") == ["JobSubmitPlugins=lua,throttle"]
 
 
 def test_a_slurmctld_that_we_do_not_run_is_only_named() -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from isthmus.domain.operator.authkeys import AuthKey, KeySet
 from isthmus.domain.operator.slurmfiles.delivery import (
+    DROP_SETTLE,
     KEYS_SETTLE,
     Delivery,
     Progress,
@@ -12,6 +14,7 @@ from isthmus.domain.operator.slurmfiles.delivery import (
     advance,
     counting_since,
     judge,
+    settle,
 )
 from isthmus.model.slurm import Node, Number, Statistics
 
@@ -113,7 +116,7 @@ def test_slurmctld_is_not_told_again_before_it_can_have_answered() -> None:
 def test_nodes_that_lag_are_named_and_after_a_while_told_again() -> None:
     nodes = (node("w-0", started=900), node("w-1", started=900), node("w-2", started=1001))
     verdict = judge(seen(nodes=nodes))
-    assert verdict == Verdict("delivering", "2 of 3 nodes have not loaded it yet: w-[0-1]")
+    assert verdict == Verdict("delivering", "2 of 3 nodes have not loaded it yet: w-[0-1]", read=True)
     assert judge(seen(nodes=nodes, now=1001 + 15)).push
 
 
@@ -135,6 +138,23 @@ def test_nodes_without_a_slurmd_have_nothing_to_read() -> None:
     assert judge(seen(nodes=(external,))).state == "applied"
 
 
+def test_a_node_that_starts_reads_when_it_is_there() -> None:
+    """Else slurmctld would be reconfigured again and again while nodes boot."""
+    starting = node("w-0", started=0, state=("ALLOCATED", "CLOUD", "POWERING_UP"))
+    soon, later = seen(now=CHANGED + 20, nodes=(starting,)), seen(now=CHANGED + 60, nodes=(starting,))
+    assert (judge(soon).state, judge(soon).push) == ("delivering", False)
+    assert judge(later).state == "applied"
+    # Beside one that runs, which is told again.
+    assert judge(seen(now=CHANGED + 20, nodes=(starting, node("w-1", started=900)))).push
+
+
+def test_that_slurmctld_has_read_is_told_before_nodes_have() -> None:
+    late = (node("w-0", started=900),)
+    assert judge(seen(nodes=late)).read
+    assert not judge(seen(counting_since=999.0, nodes=late)).read
+    assert not judge(seen(counting_since=None)).read
+
+
 def test_a_refusal_counts_only_for_the_revision_it_is_about() -> None:
     verdict = judge(seen(refusals={"ctl-0": "a b \nfatal: no such node\nerror"}))
     assert verdict == Verdict("rejected", "slurmctld in ctl-0 rejects it: fatal: no such node error")
@@ -147,13 +167,27 @@ def test_while_nobody_can_be_asked_nobody_knows() -> None:
 
 def test_new_keys_are_read_once_more_when_they_are_mounted_everywhere() -> None:
     keys: dict[str, Any] = {"due": CHANGED + KEYS_SETTLE}
-    assert judge(seen(**keys)) == Verdict("delivering", "new keys are being mounted in all pods")
+    assert judge(seen(**keys)) == Verdict("delivering", "new keys are being mounted in all pods", read=True)
     assert judge(seen(**keys, now=CHANGED + KEYS_SETTLE)).push
     late = CHANGED + KEYS_SETTLE + 1
     assert (
         judge(seen(**keys, now=late, counting_since=late, nodes=(node("w-0", started=1001),))).state == "delivering"
     )
     assert judge(seen(**keys, now=late, counting_since=late, nodes=(node("w-0", started=late),))).state == "applied"
+
+
+def test_a_key_that_is_only_dropped_need_not_be_gone_everywhere_before_it_is_read() -> None:
+    old, new = (AuthKey.of(bytes([it]) * 32, where="the test") for it in (1, 2))
+    assert settle(KeySet((old, new), old.kid)) == settle(KeySet((old, new), new.kid)) == KEYS_SETTLE
+    assert settle(KeySet.only(new)) == DROP_SETTLE
+    assert settle(None) == KEYS_SETTLE
+
+
+def test_when_slurmctld_took_keys_is_known_before_all_pods_have_them() -> None:
+    keys: dict[str, Any] = {"due": CHANGED + KEYS_SETTLE}
+    known = advance(Progress(), seen(**keys))
+    later = CHANGED + KEYS_SETTLE + 1
+    assert advance(known, seen(**keys, now=later, counting_since=later)).taken_at == 1001.0
 
 
 def test_the_clock_of_slurmctld_may_be_wrong() -> None:

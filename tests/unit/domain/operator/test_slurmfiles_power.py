@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from isthmus import names
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.slurmfiles import Inputs, Workers, files, slurm_conf
 from isthmus.domain.operator.slurmfiles import power as saving
@@ -82,12 +83,12 @@ def test_settings_of_the_whole_cluster(version: str) -> None:
 
 
 def test_options_of_the_user_stay_beside_ours() -> None:
-    extra = "SchedulerParameters=defer\nSlurmctldParameters=max_powered_nodes=3\nResumeTimeout=600\n"
+    extra = "SchedulerParameters=defer\nSlurmctldParameters=max_powered_nodes=3\nResumeTimeout=600\nResumeRate=9\n"
     text = slurm_conf(inputs(nodeset(), extra=extra))
     assert lines(text, "SchedulerParameters") == [
         "SchedulerParameters=salloc_wait_nodes,sbatch_wait_nodes,requeue_on_resume_failure,defer"
     ]
-    assert lines(text, "ResumeTimeout") == ["ResumeTimeout=600"]
+    assert lines(text, "ResumeTimeout", "ResumeRate") == ["ResumeTimeout=600", "ResumeRate=9"]
     assert lines(text, "SlurmctldParameters")[0].endswith(",max_powered_nodes=3")
 
 
@@ -147,3 +148,25 @@ def test_the_program_records_what_slurm_asks_for_and_keeps_the_record_short(tmp_
     assert record.stat().st_size < 300_000
     assert all(json.loads(it) for it in kept)
     assert json.loads(kept[-1])["nodes"] == "w-2"
+
+
+def test_nodes_stay_in_the_file_when_their_policy_is_taken_away() -> None:
+    """Slurm ends the jobs of nodes that it no longer finds there."""
+    made = nodeset(autoscale=None)
+    assert lines(slurm_conf(inputs(made)), "NodeName", "SuspendExcNodes") == []
+    marked = msgspec.structs.replace(made.metadata, annotations={names.ANNOUNCED_ANNOTATION: "true"})
+    text = slurm_conf(inputs(msgspec.structs.replace(made, metadata=marked)))
+    (node,) = lines(text, "NodeName")
+    assert node.startswith("NodeName=w-[0-3] CPUs=4")
+    assert "State=CLOUD" in node
+    # And all of them are on.
+    assert lines(text, "SuspendExcNodes") == ["SuspendExcNodes=w-[0-3]:4"]
+
+
+def test_a_node_that_made_itself_known_comes_into_the_file_when_its_pod_is_gone() -> None:
+    """Its slurmd would end if it found itself there, and its jobs with it."""
+    given = nodeset()
+    assert Workers.of(given, present=("w-0", "w-1"), dynamic=("w-1",)).nodes == ("w-0", "w-2", "w-3")
+    assert Workers.of(given, present=("w-0",)).nodes == ("w-0", "w-1", "w-2", "w-3")
+    # Without a policy, lines are for other uses.
+    assert Workers.of(nodeset(autoscale=None), dynamic=("w-1",)).nodes == ("w-0", "w-1", "w-2", "w-3")

@@ -333,8 +333,12 @@ WARNED = {
     ),
     "a policy for nodes that are always there": (nebius_nodeset(autoscale={"max": 1}), "ephemeralNodes is false"),
     "fields of a NodeSet without effect": (
+        nebius_nodeset(workerInitRandomDelaySeconds=60),
+        r"spec\.workerInitRandomDelaySeconds",
+    ),
+    "a wait of nodes that are always there": (
         nebius_nodeset(ephemeralTopologyWaitTimeout=60),
-        r"spec\.ephemeralTopologyWaitTimeout",
+        r"spec\.ephemeralTopologyWaitTimeout \(ephemeralNodes is false\)",
     ),
 }
 

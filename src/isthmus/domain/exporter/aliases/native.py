@@ -80,10 +80,10 @@ def _wait_node_limit(view: View) -> Iterator[Row]:
 def _largest() -> Iterator[Computed]:
     """Give both names the same value: slurmctld has the largest least number of nodes under `min`."""
     for name in ("max_job_nodes", "min_job_nodes"):
-        text = "Nodes of the waiting job that asks for most."
+        text = "Nodes that the largest pending job requests."
         yield Computed(gauge(f"slurm_partition_jobs_{name}", text, "partition"), most_nodes)
         yield Computed(
-            gauge(f"slurm_partition_jobs_{name}_nohold", f"{text[:-1]}, held ones aside.", "partition"),
+            gauge(f"slurm_partition_jobs_{name}_nohold", f"{text[:-1]}, without held jobs.", "partition"),
             lambda view: most_nodes(view, held=False),
         )
 

@@ -96,7 +96,7 @@ SET: Final = MetricSet(
         Computed(
             gauge(
                 "slurm_partition_jobs_pending_maxnodecount_total",
-                "Nodes of the waiting job that asks for most.",
+                "Nodes that the largest pending job requests.",
                 "partition",
             ),
             most_nodes,

@@ -102,7 +102,7 @@ SET: Final = MetricSet(
     ),
     sums=(
         Summed(
-            gauge("slurm_partition_cpus_allocated", "CPUs that jobs have.", "partition"),
+            gauge("slurm_partition_cpus_allocated", "Allocated CPUs.", "partition"),
             "nodes",
             "partition",
             "cpus_alloc",
@@ -114,11 +114,9 @@ SET: Final = MetricSet(
             "cpus_other",
         ),
         Summed(gauge("slurm_partition_cpus_total", "CPUs.", "partition"), "nodes", "partition", "cpus"),
+        Summed(gauge("slurm_partition_jobs_pending", "Pending jobs.", "partition"), "jobs", "partition", "pending"),
         Summed(
-            gauge("slurm_partition_jobs_pending", "Jobs that wait.", "partition"), "jobs", "partition", "pending"
-        ),
-        Summed(
-            gauge("slurm_queue_pending_dependency", "Jobs that wait for others."),
+            gauge("slurm_queue_pending_dependency", "Jobs that wait for a dependency."),
             "jobs",
             "all",
             "pending_dependency",

@@ -89,7 +89,7 @@ def impossible(run: Run, plan: Plan, *, node: str, there: Container[str]) -> str
     if node and node not in there:
         return f"Slurm has no node {node}"
     if node and run.options.least_nodes > 1:
-        return f"its script needs {run.options.least_nodes} nodes, so one node cannot be tested by itself"
+        return f"its script needs {run.options.least_nodes} nodes, so a single node cannot be tested"
     if not plan.parts:
         where = f" of partition {plan.partition}" if plan.partition else ""
         return f"no node{where} is usable: all are down, drained, reserved or being restarted"
@@ -97,7 +97,6 @@ def impossible(run: Run, plan: Plan, *, node: str, there: Container[str]) -> str
 
 
 def request(run: Run, plan: Plan, place: int, *, now: int) -> JobRequest:
-    """Make the job of one part of a plan."""
     part, options, spec = plan.parts[place], run.options, run.check.spec
     fields: dict[str, Any] = {
         "time_limit": -(-spec.active_deadline_seconds // 60),

@@ -23,7 +23,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     node: str
     result: NodeResult
-    """Failed is a finding. Error is not: the check could not tell. Passed is there for its reaction only."""
+    """Failed is a finding. Error is not: the check has no result. Passed exists only for its reaction."""
     evidence: str = ""
     at: datetime
     wants: Literal["", "comment", "drain", "undrain"] = ""
@@ -32,7 +32,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """The reason or comment for Slurm; for undrain, the beginning of the reasons that it lifts."""
     notify: bool = False
     receivers: tuple[str, ...] = ()
-    """Who is told; all if empty."""
+    """Receivers to notify; all if empty."""
     test: bool = False
     """Whether the check can be run again on this one node."""
 

@@ -40,7 +40,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def slurm_status(name: str, plan: Plan, *, before: SlurmJobsStatus, now: datetime) -> SlurmJobsStatus:
-    """Tell how a run in Slurm stands."""
+    """How a run in Slurm stands."""
     told = SlurmJobsStatus(
         last_run_id=str(plan.jobs[0]) if plan.jobs else NO_JOB,
         last_run_name=name,

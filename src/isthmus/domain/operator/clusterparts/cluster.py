@@ -17,11 +17,13 @@ from isthmus.domain.operator.manifests import common
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.manifests.populate import Filling
 from isthmus.model.slinky import NODESETS
+from isthmus.model.slinky import NodeSet as SlinkyNodeSet
 from isthmus.model.soperator import INERT, INERT_IN_NODESET, NodeSet, SlurmCluster
 
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
+_OF_EPHEMERAL_NODES: Final = frozenset({"autoscale", "ephemeralTopologyWaitTimeout", "initialNumberEphemeralNodes"})
 _PORTS: Final = {
     "slurmNodes.controller.slurmctld.port": partnames.SLURMCTLD_PORT,
     "slurmNodes.worker.slurmd.port": partnames.SLURMD_PORT,
@@ -73,11 +75,13 @@ def parts_of(
     written: Collection[str] = (),
     promised: Collection[str] = (),
     monitored: bool = True,
+    workers: SlinkyNodeSet | None = None,
 ) -> Parts:
     """Make everything that a cluster consists of; `nodesets` are those of slurm.nebius.ai that name it.
 
     `written` are files that JailedConfigs have put onto its shared root: scripts that Slurm can run. `promised` are
-    those that they are to put there. `monitored`: whether there can be PodMonitors and ServiceMonitors.
+    those that they are to put there. `monitored`: whether there can be PodMonitors and ServiceMonitors. `workers`
+    is the NodeSet of the cluster's own workers as it is, which others may scale.
     While it rests, workers and login nodes go first; slurmctld and the others once all workers are `drained`.
     """
     notes = Notes()
@@ -87,7 +91,17 @@ def parts_of(
             f"metadata.name {cluster.metadata.name!r}: host names are made from it, so it has at most 40 "
             "letters, digits and hyphens, and starts with a letter"
         )
-    maker = Maker(cluster, sets, prefix, settings, notes, written=written, promised=promised, monitored=monitored)
+    maker = Maker(
+        cluster,
+        sets,
+        prefix,
+        settings,
+        notes,
+        written=written,
+        promised=promised,
+        monitored=monitored,
+        workers=workers,
+    )
     children = list(maker.storage())
     if not (resting(cluster) and drained):
         children += [*maker.controller(), *maker.accounting(), maker.restapi()]
@@ -127,7 +141,7 @@ def nodeset_part(nodeset: NodeSet, cluster: SlurmCluster, *, prefix: str) -> tup
     meta = nodeset.metadata
     notes.ignored += files.fields_set(nodeset.spec, INERT_IN_NODESET)
     if not nodeset.spec.ephemeral_nodes:
-        unused = files.fields_set(nodeset.spec, {"autoscale", "initialNumberEphemeralNodes"})
+        unused = files.fields_set(nodeset.spec, _OF_EPHEMERAL_NODES)
         notes.ignored += [f"{it} (ephemeralNodes is false)" for it in unused]
     if nodeset.spec.slurmd.port != partnames.SLURMD_PORT:
         notes.ignored.append(f"slurmd.port (it is {partnames.SLURMD_PORT})")

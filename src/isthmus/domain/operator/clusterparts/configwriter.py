@@ -44,7 +44,7 @@ def writers(
         container=_container(asked),
     )
     return [
-        Child(SERVICE_ACCOUNTS, sconfig.account(writing)),
+        Child(SERVICE_ACCOUNTS, writing.account()),
         Child(ROLES, sconfig.role(writing)),
         Child(ROLE_BINDINGS, sconfig.binding(writing)),
         Child(DEPLOYMENTS, sconfig.deployment(writing, settings=settings)),

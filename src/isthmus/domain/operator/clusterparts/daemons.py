@@ -6,12 +6,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from isthmus import names
-from isthmus.domain.operator import partnames, slurmfiles
+from isthmus.domain.operator import partnames, scaling
 from isthmus.domain.operator.clusterparts import certificates, files, pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
 from isthmus.domain.operator.clusterparts.pods import Fields
-from isthmus.domain.operator.clusterparts.workers import home, nodeset_workers, own_workers
+from isthmus.domain.operator.clusterparts.workers import home, own_workers
 from isthmus.domain.operator.manifests import common, database, monitors
+from isthmus.domain.operator.manifests import controller as manifests
 from isthmus.domain.operator.manifests import jail as inside
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.manifests.populate import Filling
@@ -45,6 +46,8 @@ class Child(msgspec.Struct, frozen=True):
     manifest: Fields
     kept: bool = False
     """Whether it outlives the cluster: only users delete their files."""
+    scaled: bool = False
+    """Whether somebody else says how many replicas it has."""
 
     @property
     def key(self) -> Key:
@@ -110,6 +113,7 @@ class Maker:
         written: Collection[str] = (),
         promised: Collection[str] = (),
         monitored: bool = True,
+        workers: SlinkyNodeSet | None = None,
     ) -> None:
         self._cluster = cluster
         self._spec = cluster.spec
@@ -125,7 +129,9 @@ class Maker:
         self._written = tuple(sorted(written))
         self._promised = tuple(sorted({*written, *promised}))
         self._monitored = monitored
-        self.worker_count = worker_count(cluster, nodesets)
+        self._size = worker_count(cluster, nodesets)
+        self._scaled = None if resting(cluster) else scaling.left_alone(self._size, workers)
+        self.worker_count = self._size if self._scaled is None else self._scaled
 
     # What others need
 
@@ -163,6 +169,7 @@ class Maker:
         volumes, places, _ = pods.mounted(
             self._spec, node.volumes.custom_mounts, f"{where}.volumes", self._notes, claims=False
         )
+        persistence, state = self._state(node)
         container = pods.container(node.slurmctld, node.resources)
         if places:
             container["volumeMounts"] = places
@@ -172,11 +179,12 @@ class Maker:
             "jwtKeyRef": jwt_key(self._cluster),
             "authType": self._auth,
             "slurmctld": container,
-            "template": {"spec": self._pod(node, where, (node.slurmctld, node.munge), volumes)},
-            "persistence": self._persistence(node),
+            "template": {"spec": self._pod(node, where, (node.slurmctld, node.munge), [*volumes, *state])},
+            "persistence": persistence,
             "extraConf": self._slurm_lines(),
-            "users": [msgspec.to_builtins(it) for it in self._spec.users],
         }
+        if self._spec.users:
+            spec["users"] = [msgspec.to_builtins(it) for it in self._spec.users]
         if node.service_account_name:
             spec["template"]["spec"]["serviceAccountName"] = node.service_account_name
         if self._standby:
@@ -185,16 +193,16 @@ class Maker:
             spec["accountingRef"] = {"name": self._name}
         if node.open_metrics and node.open_metrics.enabled:
             spec["metrics"] = self._metrics(node.open_metrics)
+        if topology := files.topology(self._spec, self._notes):
+            spec["topology"] = topology
         plugins = [inside.plugstack_line(self._auth)] if self._shared else []
-        others = files.other_files(
-            self._spec, self._nodesets, plugins=plugins, settings=self._settings, notes=self._notes
-        )
-        if "gres.conf" in others:
-            # It takes the place of the one that the Controller makes, which knows the devices of all other workers.
-            others["gres.conf"] = self._gres_of_others() + others["gres.conf"]
+        others = files.other_files(self._spec, plugins=plugins, settings=self._settings, notes=self._notes)
+        theirs = [{"name": it.name} for it in self._spec.config_file_refs]
+        if theirs:
+            spec["configFileRefs"] = theirs
         if others:
             name = f"{self._name}-files"
-            spec["configFileRefs"] = [{"name": name}]
+            spec["configFileRefs"] = [{"name": name}, *theirs]
             yield Child(CONFIGMAPS, {"metadata": self._metadata(name, "slurmctld", "controller"), "data": others})
         placeholder = self._cluster.metadata.annotations.get(names.PLACEHOLDER_ANNOTATION, "true")
         annotations = {
@@ -353,8 +361,14 @@ class Maker:
         return made
 
     def own_workers(self) -> Iterable[Child]:
-        """Make the NodeSet of `slurmNodes.worker`; none if none are requested."""
-        if self._spec.slurm_nodes.worker.size is None and not self.worker_count and not resting(self._cluster):
+        """Make the NodeSet of `slurmNodes.worker`; none if none are requested.
+
+        One of none is there to be scaled, unless somebody has a NodeSet of that name.
+        """
+        own, size = f"{self._prefix}worker", self._spec.slurm_nodes.worker.size
+        if size is None and not self._size and not resting(self._cluster):
+            return
+        if size == 0 and any(it.metadata.name == own for it in self._nodesets):
             return
         spec = own_workers(
             self._spec,
@@ -365,23 +379,9 @@ class Maker:
             auth=self._auth,
             notes=self._notes,
         )
-        yield self._part(NODESETS, f"{self._prefix}worker", spec, app="slurmd", component="worker")
-
-    def _gres_of_others(self) -> str:
-        made = [child.manifest for child in self.own_workers()]
-        for it in self._nodesets:
-            if not it.spec.node_config.gres_config:
-                replicas = it.spec.replicas
-                spec = nodeset_workers(
-                    it,
-                    controller=self._name,
-                    replicas=replicas,
-                    jail=self._jail,
-                    shared=self._shared,
-                    notes=Notes(),
-                )
-                made.append({"metadata": self._metadata(it.metadata.name, "slurmd", "worker"), "spec": spec})
-        return slurmfiles.gres_conf(slurmfiles.Workers.of(msgspec.convert(it, SlinkyNodeSet)) for it in made)
+        marks = {names.SIZE_ANNOTATION: str(self._size)}
+        made = self._part(NODESETS, own, spec, app="slurmd", component="worker", annotations=marks)
+        yield msgspec.structs.replace(made, scaled=self._scaled is not None)
 
     # Common to them
 
@@ -420,26 +420,27 @@ class Maker:
             self._spec, node, where, self._notes, pull_secrets=list(secrets.values()), volumes=list(volumes)
         )
 
-    def _persistence(self, node: ControllerNode) -> Fields:
-        """Where slurmctld keeps its state."""
+    def _state(self, node: ControllerNode) -> tuple[Fields, list[Fields]]:
+        """Where slurmctld keeps its state, and the volume for it, where that is no claim."""
         where = "slurmNodes.controller.volumes.spool"
         spool = node.volumes.spool
         if spool.volume_source_name:
             found = pods.source(self._spec, spool.volume_source_name, where, self._notes) or {}
             if "emptyDir" in found:
-                return {"enabled": False}
+                return {"enabled": False}, [{"name": manifests.STATE_VOLUME, **found}] if found["emptyDir"] else []
             claim = found.get("persistentVolumeClaim", {}).get("claimName")
             if found and not claim:
                 self._notes.refuse(f"{where}: slurmctld keeps its state on a persistentVolumeClaim (or emptyDir)")
-            return {"enabled": True, "existingClaim": claim or ""}
+            return {"enabled": True, "existingClaim": claim or ""}, []
         if self._standby:
             if spool.volume_claim_template_spec:
                 self._notes.refuse(
                     f"{where}: several slurmctld need one claim that all of them can mount; name it in "
                     "volumeSources, or omit it to get one"
                 )
-            return {"enabled": True, "existingClaim": f"{self._prefix}controller-spool"}
-        return {"enabled": True, **_claim_fields({"volumeClaimTemplate": spool.volume_claim_template_spec or {}})}
+            return {"enabled": True, "existingClaim": f"{self._prefix}controller-spool"}, []
+        own = _claim_fields({"volumeClaimTemplate": spool.volume_claim_template_spec or {}})
+        return {"enabled": True, **own}, []
 
     def _slurm_lines(self) -> str:
         """Make the cluster's part of slurm.conf."""
@@ -450,7 +451,7 @@ class Maker:
             (given.custom_volume_mounts, given.jail_sub_mounts)
             for given in (it.spec.slurmd.volumes for it in self._nodesets)
         ]
-        if self.worker_count or worker.size is not None:
+        if self._size or worker.size is not None:
             known |= {own: own, "worker": own}
             volumes.append((worker.volumes.custom_mounts, worker.volumes.jail_sub_mounts))
         return files.slurm_lines(

@@ -42,7 +42,7 @@ def exporters(
         port=container.port or manifests.METRICS_PORT,
         annotated=not monitored,
         data=_data(cluster, asked, prefix, notes),
-        account=asked.service_account_name,
+        service_account=asked.service_account_name,
         replicas=0 if resting(cluster) or asked.size == 0 else 1,
         pod=pods.pod(cluster.spec, asked, _WHERE, notes, pull_secrets=container.image_pull_secrets),
         container=pods.container(container, asked.resources),
@@ -53,7 +53,7 @@ def exporters(
         Child(DEPLOYMENTS, manifests.deployment(exporting, settings=settings)),
     ]
     if not asked.service_account_name:
-        made.append(Child(SERVICE_ACCOUNTS, manifests.account(exporting)))
+        made.append(Child(SERVICE_ACCOUNTS, exporting.account()))
     if monitored:
         made.append(Child(POD_MONITORS, manifests.pod_monitor(exporting, monitor)))
     if claim := asked.data_volume.volume_claim_template_spec:

@@ -17,7 +17,6 @@ from isthmus.domain.operator.slurmfiles import Extra, cgroup_conf
 from isthmus.model.soperator import (
     AccountingNode,
     HealthCheckConfig,
-    NodeSet,
     Partition,
     SlurmClusterSpec,
     SlurmConfig,
@@ -35,6 +34,7 @@ _SLURM_KEYS: Final[Mapping[str, str]] = {
     "min_job_age": "MinJobAge",
     "message_timeout": "MessageTimeout",
     "resume_timeout": "ResumeTimeout",
+    "topology_param": "TopologyParam",
 }
 _SCRIPTS: Final[Mapping[str, str]] = {"epilog": "epilog", "prolog": "prolog", "task_prolog": "taskProlog"}
 
@@ -166,6 +166,23 @@ def slurm_lines(
     return text
 
 
+def topology(spec: SlurmClusterSpec, notes: Notes) -> dict[str, Any]:
+    """Make the Controller's field from which Slurm's topology follows; empty where nodes are all alike."""
+    plugin = spec.slurm_config.topology_plugin.strip().removeprefix("topology/")
+    size = spec.topology.block_size if spec.topology else None
+    if size and plugin != "block":
+        notes.ignored.append("topology.blockSize (slurmConfig.topologyPlugin is not topology/block)")
+    if plugin in {"", "flat", "default"}:
+        return {}
+    if plugin not in {"tree", "block"}:
+        notes.refuse(
+            f"slurmConfig.topologyPlugin {spec.slurm_config.topology_plugin[:40]!r}: write topology/tree or"
+            " topology/block"
+        )
+        return {}
+    return {"plugin": plugin, **({"blockSize": size} if size and plugin == "block" else {})}
+
+
 def auth_type(spec: SlurmClusterSpec) -> Literal["slurm", "munge"]:
     """By which keys daemons know each other: munge where customSlurmConfig says so."""
     told = custom_config(spec, Notes()).get("AuthType") or ""
@@ -193,7 +210,6 @@ def slurmdbd_lines(accounting: AccountingNode, notes: Notes) -> str:
 
 def other_files(
     spec: SlurmClusterSpec,
-    nodesets: Iterable[NodeSet],
     *,
     plugins: Iterable[str] = (),
     settings: Settings,
@@ -207,8 +223,6 @@ def other_files(
         files["mpi.conf"] = "".join(f"{line}\n" for line in _line({"PMIxEnv": spec.mpi_config.pmix_env}, notes))
     elif spec.mpi_config.pmix_env != type(spec.mpi_config)().pmix_env:
         notes.ignored.append("mpiConfig.pmixEnv (customSlurmConfig does not say MpiDefault=pmix)")
-    if gres := "".join(_gres(nodesets, notes)):
-        files["gres.conf"] = gres
     if spec.custom_cgroup_config or (spec.cgroup_version == "v1" and settings.cgroup != "none"):
         files["cgroup.conf"] = _cgroup(spec, settings, notes)
     return files
@@ -326,20 +340,6 @@ def _plugstack(spec: SlurmClusterSpec, notes: Notes) -> str:
             continue
         lines.append(f"{line.render()}\n")
     return "".join(lines)
-
-
-def _gres(nodesets: Iterable[NodeSet], notes: Notes) -> Iterator[str]:
-    for nodeset in sorted(nodesets, key=lambda it: it.metadata.name):
-        name, count = nodeset.metadata.name, nodeset.spec.replicas
-        for text in nodeset.spec.node_config.gres_config if count else ():
-            nodes = f"{name}-[0-{count - 1}]" if count > 1 else f"{name}-0"
-            line = f"NodeName={nodes} {text}"
-            try:
-                slurmconf.parse_line(line)
-            except ConfigError as error:
-                notes.refuse(f"NodeSet {name}, nodeConfig.gresConfig: {error.what}")
-                continue
-            yield f"{line}\n"
 
 
 def _cgroup(spec: SlurmClusterSpec, settings: Settings, notes: Notes) -> str:

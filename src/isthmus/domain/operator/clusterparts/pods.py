@@ -117,7 +117,6 @@ def pod(
     *,
     pull_secrets: Sequence[LocalReference] = (),
     volumes: Sequence[Fields] = (),
-    service_account: str = "",
 ) -> Fields:
     """Fields that the user sets for a pod as a whole."""
     return _filled(
@@ -128,7 +127,6 @@ def pod(
             "imagePullSecrets": [{"name": it.name} for it in pull_secrets],
             "initContainers": list(node.custom_init_containers),
             "volumes": list(volumes),
-            "serviceAccountName": service_account,
         },
         keep_false=True,
     )

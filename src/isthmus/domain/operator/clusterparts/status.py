@@ -28,7 +28,7 @@ WRITER_AVAILABLE = "SConfigControllerAvailable"
 EXPORTER_AVAILABLE = "ExporterAvailable"
 
 
-class _Told(Protocol):
+class _Status(Protocol):
     @property
     def conditions(self) -> tuple[Condition, ...]: ...
 
@@ -43,7 +43,7 @@ class Part(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
     @property
-    def status(self) -> _Told: ...
+    def status(self) -> _Status: ...
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +105,6 @@ def look_at(name: str, part: Part | None, *, stale: bool = False) -> View:
 def cluster_status(
     cluster: SlurmCluster, parts: Parts, family: ClusterView, *, prefix: str
 ) -> tuple[dict[str, Any], list[Condition]]:
-    """Make the status of a cluster: its fields, and its conditions."""
     ready = sum(it.status.ready_replicas for it in family.nodesets)
     fields: dict[str, Any] = {
         "namePrefix": prefix,

@@ -11,12 +11,14 @@ from isthmus.domain.languages.slurmconf import ConfigError, Directive
 from isthmus.domain.operator.clusterparts import pods, root
 from isthmus.domain.operator.clusterparts.notes import Notes
 from isthmus.domain.operator.clusterparts.pods import Fields
+from isthmus.domain.operator.manifests import jail
 from isthmus.model.elastic import Autoscale
 from isthmus.model.slinky import Draining
 from isthmus.model.soperator import NodeSet, SetVolumeMount, SlurmClusterSpec
 
 SPOOL: Final = "/var/spool/slurmd"
 HOME: Final = "/home"
+_GPUS: Final = ("nvidia.com/", "amd.com/", "gpu.intel.com/")
 
 _WHOLE_SET: Final = 500
 """The maxUnavailable that soperator gives to a NodeSet that says nothing: no bound at all, so ours is taken."""
@@ -92,7 +94,7 @@ def nodeset_workers(
         pull_policy=slurmd.image.pull_policy,
         amounts=slurmd.resources,
         security_=slurmd.security,
-        env=list(slurmd.custom_env),
+        env=[*slurmd.custom_env, *_gpu(nodeset, notes, shared=shared)],
         livenessProbe=slurmd.liveness_probe,
         readinessProbe=slurmd.readiness_probe,
         args=_extra(nodeset, notes),
@@ -130,8 +132,7 @@ def nodeset_workers(
         made["sharedRoot"] = shared_root
     if claims:
         made["volumeClaimTemplates"] = claims
-    if conf := _extra_conf(nodeset, notes):
-        made["extraConf"] = conf
+    made |= _node_fields(nodeset, notes)
     if spec.max_unavailable != _WHOLE_SET:
         made["updateStrategy"] = _rolling(spec.max_unavailable)
     return made
@@ -157,6 +158,8 @@ def _elastic(nodeset: NodeSet, suspend_time: int | None) -> Fields:
         "autoscale": msgspec.to_builtins(spec.autoscale or Autoscale()),
         "initialNumberEphemeralNodes": min(spec.initial_number_ephemeral_nodes, spec.replicas),
         **({"suspendTime": suspend_time} if suspend_time else {}),
+        # Soperator does not let others wait: their place is of no use to jobs.
+        **({"ephemeralTopologyWaitTimeout": spec.ephemeral_topology_wait_timeout} if spec.gpu.enabled else {}),
     }
 
 
@@ -242,6 +245,44 @@ def _extra(nodeset: NodeSet, notes: Notes) -> list[str]:
         name = nodeset.metadata.name
         notes.refuse(f"NodeSet {name}, nodeConfig.dynamic: the only template supported is {{{{ .PodName }}}}")
     return ["--extra", filled]
+
+
+def _gpu(nodeset: NodeSet, notes: Notes, *, shared: bool) -> list[Fields]:
+    """Make the variables by which a worker shows the GPUs' driver to jobs, and NVIDIA's runtime gives GDRCopy."""
+    gpu = nodeset.spec.gpu
+    gdr_copy = gpu.nvidia is not None and gpu.nvidia.gdr_copy_enabled
+    if not gpu.enabled:
+        notes.ignored += ["gpu.nvidia.gdrCopyEnabled (gpu.enabled is false)"] if gdr_copy else []
+        return []
+    has_one = any(it.startswith(_GPUS) for it in nodeset.spec.slurmd.resources)
+    if not has_one and not nodeset.spec.node_config.gres_config and not nodeset.spec.devices:
+        notes.ignored.append("gpu.enabled (slurmd.resources has no GPU, such as nvidia.com/gpu)")
+    made: list[Fields] = [{"name": jail.DRIVER_VARIABLE, "value": "yes"}] if shared else []
+    return made + ([{"name": "NVIDIA_GDRCOPY", "value": "enabled"}] if gdr_copy else [])
+
+
+def _node_fields(nodeset: NodeSet, notes: Notes) -> Fields:
+    """Make the fields that define the nodes in Slurm."""
+    made: Fields = {
+        "extraConf": _extra_conf(nodeset, notes),
+        "gresConfig": _gres(nodeset, notes),
+        "devices": msgspec.to_builtins(nodeset.spec.devices),
+        "fabric": nodeset.spec.topology.fabric if nodeset.spec.topology else "",
+    }
+    return {key: value for key, value in made.items() if value}
+
+
+def _gres(nodeset: NodeSet, notes: Notes) -> list[str]:
+    """Take the lines of gres.conf that the author wrote."""
+    kept = []
+    for text in nodeset.spec.node_config.gres_config:
+        try:
+            slurmconf.parse_line(f"NodeName=x {text}")
+        except ConfigError as error:
+            notes.refuse(f"NodeSet {nodeset.metadata.name}, nodeConfig.gresConfig: {error.what}")
+        else:
+            kept.append(text)
+    return kept
 
 
 def _extra_conf(nodeset: NodeSet, notes: Notes) -> str:

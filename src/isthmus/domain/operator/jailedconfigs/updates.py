@@ -59,7 +59,7 @@ class Slurm(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = TIMEOUT
 
 
-class Told(msgspec.Struct, frozen=True):
+class NewStatus(msgspec.Struct, frozen=True):
     """The new status of one JailedConfig."""
 
     completed: Condition
@@ -68,7 +68,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    told: Mapping[str, Told]
+    told: Mapping[str, NewStatus]
     """By the names of JailedConfigs."""
     reconfigure: bool = False
     under_way: bool = False
@@ -101,7 +101,7 @@ def plan(configs: Iterable[JailedConfig], slurm: Slurm, *, start: bool) -> Plan:
         missing = next((it for it in together if not _is_written(it)), None)
         for it in together:
             if not _asks(together):
-                step = _Step(Told(conditions.yes(COMPLETED, "MissingAction", "no updateActions are set")))
+                step = _Step(NewStatus(conditions.yes(COMPLETED, "MissingAction", "no updateActions are set")))
             elif not _is_written(it):
                 step = _Step(kept(it, _waits_for_files(it)))
             elif it.status.files_hash == it.status.reconfigured_hash:
@@ -141,7 +141,7 @@ def still_owing(before: Mapping[str, int], nodes: Mapping[str, Node]) -> dict[st
 class _Step(msgspec.Struct, frozen=True):
     """The status of one JailedConfig, whether to reconfigure Slurm, and whether to look again soon."""
 
-    told: Told
+    told: NewStatus
     tell: bool = False
     under_way: bool = False
 
@@ -155,7 +155,7 @@ def _begun(config: JailedConfig, slurm: Slurm, *, start: bool, why: str = "") ->
         return _Step(kept(config, conditions.no(COMPLETED, "Refresh", text)), under_way=True)
     at = datetime.fromtimestamp(slurm.now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = f"slurmctld and all nodes are being reconfigured{why}"
-    told = Told(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
+    told = NewStatus(conditions.no(COMPLETED, "Refresh", text), config.status.files_hash, at)
     return _Step(told, tell=True, under_way=True)
 
 
@@ -219,9 +219,9 @@ def _listed(nodes: list[str]) -> str:
     return folded if len(folded) <= _SHOWN else f"{folded[:_SHOWN]}…"
 
 
-def kept(config: JailedConfig, completed: Condition) -> Told:
+def kept(config: JailedConfig, completed: Condition) -> NewStatus:
     """A new condition about an earlier reconfigure."""
-    return Told(completed, config.status.reconfigured_hash, config.status.reconfigured_at)
+    return NewStatus(completed, config.status.reconfigured_hash, config.status.reconfigured_at)
 
 
 def _same(config: JailedConfig) -> Condition:
@@ -261,7 +261,7 @@ def _is_written(config: JailedConfig) -> bool:
 
 
 def _is_complete(config: JailedConfig) -> bool:
-    """Whether all nodes have read what Slurm was told last, as far as it was told."""
+    """Whether all nodes have read the latest configuration, as far as Slurm was reconfigured."""
     return conditions.holds(config.status.conditions, COMPLETED)
 
 

@@ -21,6 +21,14 @@ SLURM_UID: Final = 64030
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 
 
+LOCKED: Final[Mapping[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of a container that needs no right and writes to volumes alone."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator takes where a custom resource says nothing."""
 
@@ -152,6 +160,18 @@ def pod_template(
 def base_pod() -> Manifest:
     """Make what holds for every pod of ours: no token of Kubernetes, no variables for each Service."""
     return {"automountServiceAccountToken": False, "enableServiceLinks": False}
+
+
+def ping_for_all(pod: Manifest, template: Mapping[str, Any]) -> Manifest:
+    """Let every user of a pod send echo requests, as on any machine: `ping` needs no rights then.
+
+    Only where the pod has a network and users of its own: the setting is the network's, and counts group ids.
+    """
+    if template.get("hostNetwork") or template.get("hostUsers") is False:
+        return pod
+    context = dict(pod.get("securityContext") or {})
+    context["sysctls"] = [{"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}]
+    return {**pod, "securityContext": context}
 
 
 def dns(controller: Key, settings: Settings) -> Manifest:

@@ -17,6 +17,7 @@ from isthmus import names
 from isthmus.domain.operator import authkeys, partnames
 from isthmus.domain.operator.manifests import common, controller_scripts, munge, users
 from isthmus.domain.operator.manifests.common import Manifest, Settings
+from isthmus.domain.operator.manifests.waitscripts import startup_probe
 from isthmus.model.slinky import Controller, Persistence
 
 APP: Final = "slurmctld"
@@ -28,7 +29,7 @@ REVISION_FILE: Final = controller_scripts.REVISION
 
 _CLOSED_PORT: Final = 1
 """A port on which nothing listens in a pod of slurmctld."""
-_STATE_VOLUME: Final = "statesave"
+STATE_VOLUME: Final = "statesave"
 _STATE_SIZE: Final = "1Gi"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TINY: Final = {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"memory": "32Mi"}}
@@ -46,7 +47,7 @@ def monitor(controller: Controller) -> str:
 
 
 def scraped(controller: Controller) -> dict[str, str]:
-    """Tell by which labels the ServiceMonitor finds the one Service that it scrapes: all have the same pods."""
+    """By which labels the ServiceMonitor finds the one Service that it scrapes: all have the same pods."""
     return {**common.selector(labels(controller)), names.SCRAPED_LABEL: "true"}
 
 
@@ -254,7 +255,7 @@ def _pod(controller: Controller, settings: Settings) -> Manifest:
     munged = spec.auth_type == "munge"
     side_cars = [_reconfigure(image, munged=munged)]
     if munged:
-        side_cars.insert(0, munge.sidecar(image) | {"name": "munge"})
+        side_cars.insert(0, munge.sidecar(image))
     return {
         "dnsConfig": common.dns(controller.metadata.key, settings),
         "terminationGracePeriodSeconds": 30,
@@ -272,12 +273,7 @@ def _slurmctld(image: str, *, munged: bool) -> Manifest:
         "command": ["bash", "-c", controller_scripts.START, controller_scripts.SUPERVISE],
         "ports": [{"name": APP, "containerPort": partnames.SLURMCTLD_PORT, "protocol": "TCP"}],
         # Asked by a command, which both old and new versions answer. Reading the state of many jobs takes time.
-        "startupProbe": {
-            "exec": {"command": ["scontrol", "ping"]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": 1800,
-        },
+        "startupProbe": startup_probe(_ANSWERS, within=1800),
         "readinessProbe": {"tcpSocket": port, "periodSeconds": 5, "failureThreshold": 2},
         "livenessProbe": {"tcpSocket": port, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6},
         "securityContext": _FEW_RIGHTS,
@@ -296,6 +292,10 @@ def _reconfigure(image: str, *, munged: bool) -> Manifest:
     }
 
 
+_ANSWERS: Final = r"""
+started() { timeout 5 scontrol ping > /dev/null; }
+"""
+
 _FEW_RIGHTS: Final[Mapping[str, Any]] = {
     "allowPrivilegeEscalation": False,
     # To give files to the user slurm, to become that user, and, for an administrator in the pod, to end slurmctld.
@@ -307,7 +307,7 @@ def _mounts(*, munged: bool) -> list[Manifest]:
     writable = [
         ("slurm-etc", "/etc/slurm"),
         ("run", controller_scripts.RUN),
-        (_STATE_VOLUME, controller_scripts.STATE),
+        (STATE_VOLUME, controller_scripts.STATE),
     ]
     return [
         *common.mounts([("slurm-config", controller_scripts.PLACE)]),
@@ -336,9 +336,9 @@ def _volumes(controller: Controller, *, munged: bool) -> list[Manifest]:
         volumes += munge.volumes(partnames.auth(name))
     if spec.persistence.existing_claim:
         claim = {"claimName": spec.persistence.existing_claim}
-        volumes.append({"name": _STATE_VOLUME, "persistentVolumeClaim": claim})
+        volumes.append({"name": STATE_VOLUME, "persistentVolumeClaim": claim})
     elif not spec.persistence.enabled:
-        volumes.append({"name": _STATE_VOLUME, "emptyDir": {}})
+        volumes.append({"name": STATE_VOLUME, "emptyDir": {}})
     return volumes
 
 
@@ -357,7 +357,7 @@ def _claim(asked: Persistence, marks: Mapping[str, str]) -> Manifest:
         "volumeAttributesClassName": asked.volume_attributes_class_name or None,
     }
     spec |= {key: value for key, value in optional.items() if value is not None}
-    return {"metadata": {"name": _STATE_VOLUME, "labels": dict(marks)}, "spec": spec}
+    return {"metadata": {"name": STATE_VOLUME, "labels": dict(marks)}, "spec": spec}
 
 
 def _apart(spec: Manifest, select: Mapping[str, str]) -> Manifest:

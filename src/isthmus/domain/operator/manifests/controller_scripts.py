@@ -14,6 +14,7 @@ Nothing of a custom resource is ever part of a script: all that differs comes fr
 from typing import Final
 
 from isthmus.domain.operator.manifests import startorder
+from isthmus.domain.operator.manifests.waitscripts import PAUSE
 
 PLACE: Final = "/mnt/slurm"
 """Where the ConfigMap and the Secret of a cluster are mounted together."""
@@ -56,18 +57,26 @@ deliver() {
 content() { IFS= read -r -d '' "$2" < "$1" || true; } 2> /dev/null
 
 # Which of several slurmctld is in charge is written down with the state; of one alone, nothing is.
+one_alone() { [[ ! -e $state/heartbeat ]]; }
 in_charge() {
-    [[ -e $state/heartbeat ]] || return 0
     od -An -tu8 --endian=big -j8 -N8 "$state/heartbeat" 2> /dev/null | tr -d ' ' || true
 }
 
-revision() {
-    local file text
+# Of the files in a directory, into the variable of that name.
+read_revision() {
+    local file text both=''
     for file in "$1"/revision.*; do
         text=''
         content "$file" text
-        printf '%s' "${text//$'\n'/ }"
+        both+=${text//$'\n'/ }
     done
+    printf -v "$2" '%s' "$both"
+}
+
+revision() {
+    local it
+    read_revision "$1" it
+    printf '%s' "$it"
 }
 
 # By the name of its own Service, a pod would reach itself from an address that is not its own, to which nobody can
@@ -225,12 +234,14 @@ done
 
 FOLLOW: Final = (
     _COMMON
+    + PAUSE
     + r"""
 ordinal=${HOSTNAME##*-}
 answers() { scontrol ping > /dev/null 2>&1; }
 
 stands_by() {
     local charge
+    ! one_alone || return 1
     charge=$(in_charge)
     [[ -n $charge && $charge != "$ordinal" && $(grep -c '^SlurmctldHost=' "$etc/slurm.conf") -gt 1 ]]
 }
@@ -299,6 +310,7 @@ $said"
 # The first wants to be in charge again, or was away for so long that another is: two must not be in charge at once.
 make_way() {
     local charge
+    ! one_alone || return 0
     charge=$(in_charge)
     [[ -n $charge ]] || return 0
     if [[ $ordinal != 0 && $charge == "$ordinal" && -e $state/.yield ]]; then
@@ -316,13 +328,14 @@ until [[ -e $etc/slurm.conf && -p $run/orders ]]; do sleep 0.1; done
 while :; do
     know_itself "$etc"
     make_way
-    wanted=$(revision "$place")
-    if [[ $wanted != "$(revision "$etc")" && ! ( -e $run/rejected && $(< "$run/rejected") == "$wanted" ) ]]; then
+    read_revision "$place" wanted
+    read_revision "$etc" held
+    if [[ $wanted != "$held" && ! ( -e $run/rejected && $(< "$run/rejected") == "$wanted" ) ]]; then
         take "$wanted"
     elif [[ -e $corner/tried ]] && answers; then
         keep
     fi
-    sleep 0.5 & wait $!
+    pause 0.5
 done
 """
 )

@@ -5,14 +5,13 @@ its account. `metrics` is what it says of Slurm, `monitoring` what it says of it
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-import msgspec
+from typing import Any, ClassVar, Final
 
 from isthmus.domain.operator import partnames
-from isthmus.domain.operator.manifests import common, monitors
+from isthmus.domain.operator.manifests import common, companion, monitors
 from isthmus.domain.operator.manifests.common import Manifest, Settings
-from isthmus.model.slinky import PodTemplate, ServiceTemplate, TemplateMeta
+from isthmus.domain.operator.manifests.companion import Companion
+from isthmus.model.slinky import ServiceTemplate
 from isthmus.model.soperator import PodMonitorConfig
 
 APP: Final = "slurm-exporter"
@@ -35,13 +34,13 @@ _LIFETIME: Final = "24h"
 """Of the token: it is renewed when a fifth is left, so an operator may be away for hours."""
 
 
-class Exporting(msgspec.Struct, frozen=True, kw_only=True):
+class Exporting(Companion, frozen=True, kw_only=True):
     """Whose Slurm it reads, and what is asked of the pod."""
 
-    cluster: str
-    namespace: str
-    prefix: str
-    """What the names of the cluster's objects begin with."""
+    app: ClassVar[str] = APP
+    component: ClassVar[str] = COMPONENT
+    main: ClassVar[str] = CONTAINER
+
     user: str
     """Whom the token is for."""
     jwt_key: Mapping[str, str]
@@ -53,11 +52,8 @@ class Exporting(msgspec.Struct, frozen=True, kw_only=True):
     port: int = METRICS_PORT
     annotated: bool = False
     """Whether annotations say that it is to be scraped: where there is no PodMonitor."""
-    account: str = ""
+    service_account: str = ""
     """The service account of the user; empty for one of its own."""
-    replicas: int = 1
-    pod: Mapping[str, Any] = {}
-    container: Mapping[str, Any] = {}
 
 
 def name(prefix: str) -> str:
@@ -70,18 +66,9 @@ def secret(prefix: str) -> str:
     return f"{name(prefix)}-token"
 
 
-def labels(cluster: str) -> dict[str, str]:
-    """Make the marks of everything that belongs to it."""
-    return common.labels(APP, cluster, COMPONENT, cluster=cluster)
-
-
-def account(exporting: Exporting) -> Manifest:
-    return {"metadata": _metadata(exporting), "automountServiceAccountToken": False}
-
-
 def token(exporting: Exporting) -> Manifest:
     return {
-        "metadata": _metadata(exporting),
+        "metadata": exporting.metadata,
         "spec": {
             "username": exporting.user,
             "jwtKeyRef": dict(exporting.jwt_key),
@@ -94,9 +81,9 @@ def token(exporting: Exporting) -> Manifest:
 def service(exporting: Exporting) -> Manifest:
     monitoring = {"name": "monitoring", "port": MONITORING_PORT, "targetPort": "monitoring", "protocol": "TCP"}
     return common.service(
-        name(exporting.prefix),
+        exporting.name,
         exporting.namespace,
-        labels(exporting.cluster),
+        exporting.labels,
         port=exporting.port,
         port_name="metrics",
         template=ServiceTemplate(spec={"ports": [monitoring]}),
@@ -106,21 +93,20 @@ def service(exporting: Exporting) -> Manifest:
 def claim(exporting: Exporting, spec: Mapping[str, Any]) -> Manifest:
     """Make the claim that it keeps counters on."""
     usual = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    return {"metadata": _metadata(exporting), "spec": {**usual, **spec}}
+    return {"metadata": exporting.metadata, "spec": {**usual, **spec}}
 
 
 def pod_monitor(exporting: Exporting, config: PodMonitorConfig) -> Manifest:
-    return monitors.pod_monitor(_metadata(exporting), common.selector(labels(exporting.cluster)), config)
+    return monitors.pod_monitor(exporting.metadata, common.selector(exporting.labels), config)
 
 
 def deployment(exporting: Exporting, *, settings: Settings) -> Manifest:
-    marks = labels(exporting.cluster)
     scraped = monitors.annotations(exporting.port) if exporting.annotated else {}
-    template = common.pod_template(
+    return exporting.deployment(
         {
-            "serviceAccountName": exporting.account or name(exporting.prefix),
+            "serviceAccountName": exporting.service_account or exporting.name,
             # Only an account of the user can have rights, such as to read labels of nodes.
-            "automountServiceAccountToken": bool(exporting.account),
+            "automountServiceAccountToken": bool(exporting.service_account),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": UID,
@@ -135,26 +121,8 @@ def deployment(exporting: Exporting, *, settings: Settings) -> Manifest:
                 {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             ],
         },
-        marks,
-        main=CONTAINER,
-        template=PodTemplate(metadata=TemplateMeta(annotations=scraped), spec=dict(exporting.pod)),
-        containers={CONTAINER: exporting.container},
+        annotations=scraped,
     )
-    return {
-        "metadata": _metadata(exporting),
-        "spec": {
-            "replicas": exporting.replicas,
-            "revisionHistoryLimit": 0,
-            # Two at a time would write the same counters.
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": common.selector(marks)},
-            "template": template,
-        },
-    }
-
-
-def _metadata(exporting: Exporting) -> Manifest:
-    return common.metadata(name(exporting.prefix), exporting.namespace, labels(exporting.cluster))
 
 
 def _container(exporting: Exporting, settings: Settings) -> Manifest:
@@ -178,14 +146,9 @@ def _container(exporting: Exporting, settings: Settings) -> Manifest:
             {"name": "metrics", "containerPort": exporting.port, "protocol": "TCP"},
             {"name": "monitoring", "containerPort": MONITORING_PORT, "protocol": "TCP"},
         ],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "monitoring"}, "periodSeconds": 2},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "monitoring"}, "failureThreshold": 6},
+        **companion.probes("monitoring"),
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(common.LOCKED),
         "volumeMounts": [
             *common.mounts([("data", DATA), ("tmp", "/tmp")], read_only=False),  # noqa: S108 - of this pod alone
             *common.mounts([(_TOKEN, _SECRETS)]),

@@ -7,12 +7,12 @@
 A worker's slurmd stays outside, and its plugin lets jobs in (`plugstack_line`). On a login node all is inside.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from isthmus.domain.operator.manifests import common, startorder, users
 from isthmus.domain.operator.manifests.common import Manifest
+from isthmus.domain.operator.manifests.waitscripts import PAUSE
 from isthmus.model.slinky import SharedRoot, SubMount
 
 ROOT: Final = "/mnt/jail"
@@ -35,14 +35,16 @@ fi
 chmod 1777 {_TMP}
 [[ -e /etc/hostname ]] || uname -n > /etc/hostname
 {startorder.TRAP}
+{PAUSE}
 waits_for=
 until trouble=$(isthmus-enter root={ROOT} 2>&1); do
     if [[ $trouble != "$waits_for" ]]; then
         printf 'waiting: %s\n' "$trouble" >&2
         waits_for=$trouble
     fi
-    sleep 0.2
+    pause 0.5
 done
+end_of_pauses
 """
 """Bash: returns when the root can be entered. Says what it waits for, once."""
 
@@ -55,8 +57,34 @@ The daemon that signs a user's request names that user: sackd or slurmd. slurmct
 the user.
 """
 
-PATIENCE: Final[Mapping[str, int]] = MappingProxyType({"failureThreshold": 3600})
-"""Of start-up probes, which ask every second: a large root takes its time to be filled."""
+DRIVER_VARIABLE: Final = "ISTHMUS_GPU_DRIVER"
+SHOW_DRIVER: Final = rf"""
+# Reads /proc/self/mountinfo; prints what the runtime of containers has put into ours, a file or directory a line.
+driver_files() {{
+    awk '$5 ~ "^/usr/(lib|lib64|bin|sbin)/" || $5 ~ "^(/usr)?/lib/firmware/nvidia/" || \
+        $5 ~ "^(/usr/share|/etc)/(nvidia|vulkan|glvnd|egl)/" {{ print $5 }}'
+}}
+show_driver() {{
+    local file place
+    while read -r file; do
+        # The loader looks for the name without the version, for which others may have another version.
+        for place in "$file" "${{file%.so.*}}.so.1"; do
+            [[ $place == "$file" || $file == *.so.[0-9]* ]] || continue
+            mkdir -p "{ROOT}${{place%/*}}"
+            if [[ -d $file ]]; then mkdir -p "{ROOT}$place"; else : >> "{ROOT}$place"; fi
+            mount --bind "$file" "{ROOT}$place"
+        done
+    done
+}}
+if [[ ${{{DRIVER_VARIABLE}-}} ]]; then driver_files < /proc/self/mountinfo | show_driver; fi
+"""
+"""Bash, after `WAIT`: lets jobs see the GPUs' driver, which belongs to the machine.
+
+On the shared root there are empty files in its place; what is bound over them is seen in this pod alone.
+"""
+
+PATIENCE: Final = 3600
+"""Seconds, of start-up probes: a large root takes its time to be filled."""
 
 
 def worker_binds(auth_type: str) -> tuple[str, ...]:

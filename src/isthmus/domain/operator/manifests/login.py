@@ -1,7 +1,7 @@
 """Login pods: sshd for people, and sackd beside it, through which their commands reach Slurm.
 
-    sackd    holds the cluster's key; fetches slurm.conf and is sent every change of it     ─┐ /run/slurm
-    login    sshd, its users' processes; asks sackd to sign, and never sees the key         ◄┘
+    sackd          holds the cluster's key; fetches slurm.conf and is sent every change of it     ─┐ /run/slurm
+    sshd, login    sshd, its users' processes; asks sackd to sign, and never sees the key         ◄┘
 
 With a shared root, sshd and all that it starts are programs of that root, and run inside it; sackd stays outside.
 
@@ -18,11 +18,11 @@ from isthmus import names
 from isthmus.domain.operator import partnames, sshdconfig
 from isthmus.domain.operator.manifests import common, jail, munge, sshd, sssd, startorder, users
 from isthmus.domain.operator.manifests.common import Manifest, Settings
+from isthmus.domain.operator.manifests.waitscripts import VERSION
 from isthmus.model.slinky import Controller, LoginSet, SharedRoot
 
 APP: Final = "login"
 COMPONENT: Final = "login"
-CONTAINER: Final = "login"
 
 _KEYS: Final = "/run/secrets/slurm"
 _SOCKETS: Final = "/run/slurm"
@@ -37,6 +37,7 @@ if [[ -d /etc/sudoers.d ]]; then
     mv -f "/etc/sudoers.d/isthmus.$HOSTNAME" /etc/sudoers.d/isthmus
 fi
 """
+    + startorder.CONF_LINKS
     + sshd.SERVE
 )
 
@@ -53,14 +54,19 @@ exec isthmus-enter "$@" -- setpriv --bounding-set=-sys_admin --inh-caps=-sys_adm
 # sackd starts itself again for new keys by the path that it was called with: it must be whole.
 _SACKD: Final = (
     startorder.AWAIT
+    + VERSION
     + r"""
 shopt -s nullglob
+version /run/secrets/slurm first
 for key in /run/secrets/slurm/[!.]*; do install -o slurm -g slurm -m 600 "$key" /etc/slurm/; done
 install -d -o slurm -g slurm -m 755 /run/slurm
 
 follow() {
-    local key
-    while sleep 2; do
+    local key seen=$1 now
+    while pause 2; do
+        version /run/secrets/slurm now
+        [[ $now != "$seen" ]] || continue
+        seen=$now
         for key in /run/secrets/slurm/[!.]*; do
             if [[ $(sha256sum < "$key") != "$(sha256sum < "/etc/slurm/${key##*/}")" ]]; then
                 install -o slurm -g slurm -m 600 "$key" /etc/slurm/
@@ -76,7 +82,7 @@ sackd=
 trap '[[ -z $sackd ]] || kill "$sackd"; exit 143' TERM
 setpriv --reuid=slurm --regid=slurm --init-groups "$(command -v sackd)" -D --conf-server "$ISTHMUS_CONF_SERVERS" &
 sackd=$!
-follow &
+follow "$first" &
 wait "$sackd"
 """
 )
@@ -85,6 +91,12 @@ _LISTENS: Final = r"""
 printf -v port '%04X' 22
 grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
 """
+
+
+def container(loginset: LoginSet) -> str:
+    """What the container of sshd is called: as in slurm-operator, or as in Soperator in a SlurmCluster's pods."""
+    owner = loginset.metadata.controller
+    return "sshd" if owner and owner.kind == "SlurmCluster" else "login"
 
 
 def labels(loginset: LoginSet, controller: str) -> dict[str, str]:
@@ -152,17 +164,18 @@ def inputs(loginset: LoginSet, controller: Controller, *, settings: Settings) ->
 def statefulset(loginset: LoginSet, controller: Controller, *, settings: Settings) -> Manifest:
     meta, marks = loginset.metadata, labels(loginset, controller.metadata.name)
     image = loginset.spec.login.get("image") or settings.login_image
+    pod: Manifest = {
+        "dnsConfig": common.dns(controller.metadata.key, settings),
+        "initContainers": _sidecars(loginset, controller, image),
+        "containers": [_login(loginset, controller, image)],
+        "volumes": _volumes(loginset, controller),
+    }
     template = common.pod_template(
-        {
-            "dnsConfig": common.dns(controller.metadata.key, settings),
-            "initContainers": _sidecars(loginset, controller, image),
-            "containers": [_login(loginset, controller, image)],
-            "volumes": _volumes(loginset, controller),
-        },
+        common.ping_for_all(pod, loginset.spec.template.spec),
         marks,
-        main=CONTAINER,
+        main=container(loginset),
         template=loginset.spec.template,
-        containers={CONTAINER: loginset.spec.login},
+        containers={container(loginset): loginset.spec.login},
     )
     kind = "OnDelete" if loginset.spec.strategy.get("type") == "OnDelete" else "RollingUpdate"
     return {
@@ -188,34 +201,35 @@ def _login(loginset: LoginSet, controller: Controller, image: str) -> Manifest:
         mounts.append(munge.socket_mount())
     if loginset.spec.sssd_conf_ref:
         mounts.append(sssd.mount())
-    container: Manifest = {
-        "name": CONTAINER,
+    made: Manifest = {
+        "name": container(loginset),
         "image": image,
         "command": ["bash", "-euc", _START],
         "ports": [{"name": "login", "containerPort": partnames.SSH_PORT, "protocol": "TCP"}],
-        "startupProbe": {**listens, "periodSeconds": 1, "failureThreshold": 60},
+        # By TCP as long as nobody listens, which costs nothing. Later, each time would be a line in the log.
+        "startupProbe": {"tcpSocket": {"port": partnames.SSH_PORT}, "periodSeconds": 1, "failureThreshold": 60},
         "readinessProbe": {**listens, "periodSeconds": 10},
         "volumeMounts": mounts,
     }
     shared = loginset.spec.shared_root
-    return _inside(container, shared, directory=bool(loginset.spec.sssd_conf_ref)) if shared else container
+    return _inside(made, shared, directory=bool(loginset.spec.sssd_conf_ref)) if shared else made
 
 
-def _inside(container: Manifest, shared: SharedRoot, *, directory: bool) -> Manifest:
+def _inside(login: Manifest, shared: SharedRoot, *, directory: bool) -> Manifest:
     """Run the container's script inside the shared root, as soon as that is filled."""
-    shell, flags, script = container["command"]
+    shell, flags, script = login["command"]
     binds = jail.login_binds(sshdconfig.PLACE, *((sssd.STATE,) if directory else ()))
     return {
-        **container,
-        "command": [shell, flags, _INSIDE, CONTAINER, script, *jail.options(binds)],
-        "startupProbe": {**container["startupProbe"], **jail.PATIENCE},
+        **login,
+        "command": [shell, flags, _INSIDE, login["name"], script, *jail.options(binds)],
+        "startupProbe": {**login["startupProbe"], "failureThreshold": jail.PATIENCE},
         # What entering needs: profiles of container runtimes forbid it even to those who have the right.
         "securityContext": {
             "capabilities": {"add": ["SYS_ADMIN"]},
             "appArmorProfile": {"type": "Unconfined"},
             "seccompProfile": {"type": "Unconfined"},
         },
-        "volumeMounts": [*container["volumeMounts"], *jail.mounts(shared, binds)],
+        "volumeMounts": [*login["volumeMounts"], *jail.mounts(shared, binds)],
     }
 
 

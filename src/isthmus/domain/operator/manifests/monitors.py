@@ -1,4 +1,4 @@
-"""PodMonitors and ServiceMonitors: how the Prometheus operator is told what to scrape.
+"""PodMonitors and ServiceMonitors: what the Prometheus operator has to scrape.
 
 Their kinds are another project's and may be missing. Pods that serve metrics then carry annotations, which a
 Prometheus without that operator goes by.

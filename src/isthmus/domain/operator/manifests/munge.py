@@ -29,7 +29,7 @@ def sidecar(image: str, *, follow: bool = True) -> Manifest:
     Without `follow`, it keeps its key until the pod is recreated.
     """
     return {
-        "name": "munged",
+        "name": "munge",
         "image": image,
         "restartPolicy": "Always",
         "command": ["bash", "-euc", f"{_PREPARE}{_FOLLOW if follow else ''}{_RUN}"],

@@ -17,10 +17,8 @@ COMPONENT: Final = "node-configurator"
 REBOOTER: Final = "rebooter"
 CUSTOM: Final = "custom"
 
-METRICS_PORT: Final = 8080
 HEALTH_PORT: Final = 8081
 
-LACKS_PROGRAM: Final = "executable file not found"
 NOT_OURS: Final = "the image has no isthmus: leave out rebooter.image, or build the image from ours"
 
 _NOBODY: Final = 65534

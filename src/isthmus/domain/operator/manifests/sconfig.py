@@ -4,44 +4,42 @@ It is root, because the files are to be root's, and has none of root's powers. I
 JailedConfigs of its namespace and tell how the latter are; it has no Secret, and no way to Slurm.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import ClassVar, Final
 
-import msgspec
-
-from isthmus.domain.operator.manifests import common, jail
+from isthmus.domain.operator.manifests import common, companion, jail
 from isthmus.domain.operator.manifests.common import Manifest, Settings
-from isthmus.model.slinky import PodTemplate
+from isthmus.domain.operator.manifests.companion import Companion
 from isthmus.model.soperator import GROUP
 
 APP: Final = "sconfigcontroller"
 COMPONENT: Final = "sconfigcontroller"
-CONTAINER: Final = "sconfigcontroller"
+CONTAINER: Final = "sconfigctrl"
 
-LACKS_PROGRAM: Final = "executable file not found"
-"""What container runtimes say of an image that lacks the program to run."""
 NOT_OURS: Final = (
     "the image has no isthmus: leave out sConfigController.container.image, or build the image from ours"
 )
 
+# A root that is being filled is no place to write to.
+_INITIALIZE: Final = f"""
+trap 'exit 143' TERM
+until [ -e {jail.ROOT}/.isthmus/ready ]; do sleep 0.2; done
+mkdir -p {jail.ROOT}/etc/slurm
+"""
 _METRICS: Final = 8080
 _HEALTH: Final = 8081
 
 
-class Writing(msgspec.Struct, frozen=True, kw_only=True):
+class Writing(Companion, frozen=True, kw_only=True):
     """Whose shared root it is, and what the user sets for the pod."""
 
-    cluster: str
-    namespace: str
-    prefix: str
-    """What the names of the cluster's objects begin with."""
+    app: ClassVar[str] = APP
+    component: ClassVar[str] = COMPONENT
+    main: ClassVar[str] = CONTAINER
+
     root: Manifest
     """The volume, as a pod has it."""
     covered: tuple[str, ...] = ()
     """Places in the shared root that nodes hide behind something of their own."""
-    replicas: int = 1
-    pod: Mapping[str, Any] = {}
-    container: Mapping[str, Any] = {}
 
 
 def name(prefix: str) -> str:
@@ -49,20 +47,11 @@ def name(prefix: str) -> str:
     return f"{prefix}{APP}"
 
 
-def labels(cluster: str) -> dict[str, str]:
-    """Make the marks of everything that belongs to it."""
-    return common.labels(APP, cluster, COMPONENT, cluster=cluster)
-
-
-def account(writing: Writing) -> Manifest:
-    return {"metadata": _metadata(writing), "automountServiceAccountToken": False}
-
-
 def role(writing: Writing) -> Manifest:
     """What it may do in Kubernetes."""
     read = ["get", "list", "watch"]
     return {
-        "metadata": _metadata(writing),
+        "metadata": writing.metadata,
         "rules": [
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": read},
             {"apiGroups": [GROUP], "resources": ["jailedconfigs"], "verbs": read},
@@ -72,45 +61,26 @@ def role(writing: Writing) -> Manifest:
 
 
 def binding(writing: Writing) -> Manifest:
-    called = name(writing.prefix)
     return {
-        "metadata": _metadata(writing),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": called},
-        "subjects": [{"kind": "ServiceAccount", "name": called, "namespace": writing.namespace}],
+        "metadata": writing.metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": writing.name},
+        "subjects": [{"kind": "ServiceAccount", "name": writing.name, "namespace": writing.namespace}],
     }
 
 
 def deployment(writing: Writing, *, settings: Settings) -> Manifest:
-    marks = labels(writing.cluster)
-    template = common.pod_template(
+    return writing.deployment(
         {
-            "serviceAccountName": name(writing.prefix),
+            "serviceAccountName": writing.name,
             "automountServiceAccountToken": True,
             "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
             # It has nothing to finish: files are whole at any time.
             "terminationGracePeriodSeconds": 5,
+            "initContainers": [_directories(writing, settings)],
             "containers": [_container(writing, settings)],
             "volumes": [{"name": jail.VOLUME, **writing.root}],
-        },
-        marks,
-        main=CONTAINER,
-        template=PodTemplate(spec=dict(writing.pod)),
-        containers={CONTAINER: writing.container},
+        }
     )
-    return {
-        "metadata": _metadata(writing),
-        "spec": {
-            "replicas": writing.replicas,
-            "revisionHistoryLimit": 0,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": common.selector(marks)},
-            "template": template,
-        },
-    }
-
-
-def _metadata(writing: Writing) -> Manifest:
-    return common.metadata(name(writing.prefix), writing.namespace, labels(writing.cluster))
 
 
 def _container(writing: Writing, settings: Settings) -> Manifest:
@@ -121,13 +91,19 @@ def _container(writing: Writing, settings: Settings) -> Manifest:
         "command": ["isthmus"],
         "args": ["sconfig", "--cluster", writing.cluster, "--root", jail.ROOT, *covered],
         "ports": [{"name": "metrics", "containerPort": _METRICS}, {"name": "health", "containerPort": _HEALTH}],
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 2},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "failureThreshold": 6},
+        **companion.probes("health"),
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(common.LOCKED),
+        "volumeMounts": common.mounts([(jail.VOLUME, jail.ROOT)], read_only=False),
+    }
+
+
+def _directories(writing: Writing, settings: Settings) -> Manifest:
+    """Make the container that waits for the shared root, and for nothing else if the root is filled already."""
+    return {
+        "name": "init-dir",
+        "image": writing.container.get("image") or settings.isthmus_image,
+        "command": ["sh", "-euc", _INITIALIZE],
+        "securityContext": dict(common.LOCKED),
         "volumeMounts": common.mounts([(jail.VOLUME, jail.ROOT)], read_only=False),
     }

@@ -12,6 +12,7 @@ from typing import Final
 from isthmus.domain.operator import partnames, sshdconfig
 from isthmus.domain.operator.manifests import common
 from isthmus.domain.operator.manifests.common import Manifest
+from isthmus.domain.operator.manifests.waitscripts import PAUSE, VERSION
 from isthmus.model.meta import ObjectMeta
 
 KNOWN_HOSTS: Final = "ssh_known_hosts"
@@ -20,7 +21,10 @@ KNOWN_HOSTS: Final = "ssh_known_hosts"
 # sshd starts itself again by the path that it was called with: it must be whole. It is this very process by then,
 # whose number the shell calls by two dollar signs; but of those, Kubernetes leaves one.
 # Several pods may have one root: what is of one of them is written below /run, and the rest is the same for all.
-SERVE: Final = r"""
+SERVE: Final = (
+    PAUSE
+    + VERSION
+    + r"""
 conf=/etc/ssh/isthmus/sshd_config
 plain=/etc/ssh/isthmus/sshd_config.plain
 settled=/run/sshd/sshd_config
@@ -37,13 +41,18 @@ settle() {
     fi
 }
 
-state() { readlink /etc/ssh/isthmus/..data /run/secrets/ssh/..data; }
+state() {
+    local settings keys
+    version /etc/ssh/isthmus settings
+    version /run/secrets/ssh keys
+    printf -v "$1" '%s' "$settings $keys"
+}
 
 # Ends with sshd: its number may be somebody else's by then.
 follow() {
     local seen=$1 now parent
-    while sleep 2 && read -r _ _ _ parent _ < "/proc/$BASHPID/stat" && [[ $parent == "$main" ]]; do
-        now=$(state)
+    while pause 2 && read -r _ _ _ parent _ < "/proc/$BASHPID/stat" && [[ $parent == "$main" ]]; do
+        state now
         if [[ $now != "$seen" ]]; then
             seen=$now
             settle
@@ -53,7 +62,7 @@ follow() {
 }
 
 main=$BASHPID
-seen=$(state)
+state seen
 install -m 600 "$plain" "$settled"
 settle
 # People behind a Service share one address: wrong guesses must not lock out all others. Older ones lack this.
@@ -65,6 +74,7 @@ fi
 follow "$seen" &
 exec "$sshd" -D -e -f "$settled" "${options[@]}" "$@"
 """
+)
 """Bash: becomes sshd. Arguments are options for it, which count more than its settings."""
 
 

@@ -1,4 +1,4 @@
-"""The pods of a NodeSet: slurmd, started so that it can tell slurmctld what it has, and sshd if that is wanted.
+"""The pods of a NodeSet: slurmd, started so that it can register its resources, and optionally sshd.
 
     Template ──fill(identity)──► Pod        rendered once per NodeSet; only names differ from pod to pod
 
@@ -7,8 +7,9 @@ the Secret with the cluster's keys and the users are all that is mounted. Proces
 that started it and buries the dead: of steps that end, slurmd would leave a zombie each.
 
 A pod is ready when slurmctld has its node in service (asked once per start), and as long as slurmd listens (which
-asks nobody). When a pod is deleted behind our back, slurmctld is told at once, so that its jobs do not wait for a
-time-out; the node is used again as soon as its successor is ready.
+asks nobody; the same probe lets slurmd read keys that came late). When a pod is deleted behind our back, slurmctld
+is told at once, so that its jobs do not wait for a time-out; the node is used again as soon as its successor is
+ready.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,20 @@ import msgspec
 
 from isthmus import names
 from isthmus.domain.operator import partnames
-from isthmus.domain.operator.manifests import common, jail, munge, sshd, startorder, users, workerssh
+from isthmus.domain.operator.manifests import (
+    common,
+    devicefiles,
+    jail,
+    munge,
+    sshd,
+    startorder,
+    topologywait,
+    users,
+    workerssh,
+)
 from isthmus.domain.operator.manifests.common import Manifest, Settings
-from isthmus.domain.operator.nodeset import claims
+from isthmus.domain.operator.manifests.waitscripts import startup_probe
+from isthmus.domain.operator.nodeset import claims, devices
 from isthmus.domain.operator.nodeset.identity import Identity
 from isthmus.domain.operator.nodeset.placement import TOLERATED_BY_DAEMONS, Demand, demand_of
 from isthmus.domain.operator.nodeset.protection import MARKS
@@ -59,11 +71,19 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - where shared memory is, on an
 _START: Final = (
     startorder.AWAIT
     + _GROUPS
+    + devicefiles.WRITE
     + r"""
 shopt -s nullglob
 for key in /run/secrets/slurm/*; do ln -sfn "$key" /etc/slurm/; done
 mkdir -p /run/slurm /var/spool/slurmd
+"""
+    + startorder.CONF_LINKS
+    + r"""
+write_gres
 await_one_of "$ISTHMUS_CONF_SERVERS"
+"""
+    + topologywait.AWAIT_PLACE
+    + r"""
 # RDMA pins memory, and a job has the limits of slurmd. Few machines forbid this to a privileged container.
 ulimit -l unlimited 2> /dev/null || true
 slurmd= early=
@@ -98,22 +118,30 @@ mv -f /usr/bin/su.inside /usr/bin/su
 [[ -e {jail.SCRIPTS} ]] || ln -s {jail.ROOT}{jail.SCRIPTS} {jail.SCRIPTS}
 """
 
-_REGISTERED: Final = r"""
-[[ -e /run/slurm/conf/slurm.conf ]]
-unknown=/run/slurm/unknown
-if ! node=$(scontrol --oneliner show node "$ISTHMUS_NODE" 2>&1); then
-    [[ $node == *' not found'* ]] || exit 1
-    echo >> $unknown
-    if (($(wc -l < $unknown) > 10)); then
-        rm $unknown
-        pkill -HUP --oldest --exact slurmd
+_REGISTERED: Final = (
+    r"""
+started() {
+    local node state unknown=/run/slurm/unknown said wrong
+    [[ -e /run/slurm/conf/slurm.conf ]] || return 1
+    if ! node=$(scontrol --oneliner show node "$ISTHMUS_NODE" 2>&1); then
+        [[ $node == *' not found'* ]] || return 1
+        echo >> $unknown
+        if (($(wc -l < $unknown) > 10)); then
+            rm $unknown
+            pkill -HUP --oldest --exact slurmd
+        fi
+        return 1
     fi
-    exit 1
-fi
-rm -f $unknown
-[[ $node =~ \ State=([A-Z_+*]+) ]]
-[[ ! ${BASH_REMATCH[1]} =~ NOT_RESPONDING|UNKNOWN|DOWN|POWERING_UP|INVALID|FUTURE|ERROR|\* ]]
+    rm -f $unknown
+    [[ $node =~ \ State=([A-Z_+*]+) ]] || return 1
+    state=${BASH_REMATCH[1]}
 """
+    + devicefiles.TELL
+    + r"""
+    [[ ! $state =~ NOT_RESPONDING|UNKNOWN|DOWN|POWERING_UP|INVALID|FUTURE|ERROR|\* ]]
+}
+"""
+)
 """A node that is drained is in service, too: somebody has shut it, and that is not for a probe to judge.
 
 A slurmctld that crashes within seconds forgets who registered meanwhile, and slurmd does not notice. So one that is
@@ -121,8 +149,15 @@ not known for a while is made to register again.
 """
 
 _LISTENS: Final = r"""
+mounted=/run/secrets/slurm/..data
+if [[ $mounted -nt /run/slurm/conf/slurm.conf ]] && (( EPOCHSECONDS - $(stat -Lc %Y "$mounted") > 10 )); then
+    pkill -HUP --oldest --exact slurmd || true
+fi
 printf -v port '%04X' 6818
 grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
+"""
+"""slurmd writes slurm.conf anew whenever it reads files. Where a kubelet brings new keys only after slurmctld had
+all nodes read theirs, slurmd would know the old ones alone, and refuse slurmctld itself: so it is told here.
 """
 
 _GOODBYE: Final = r"""
@@ -195,7 +230,9 @@ def revision(nodeset: NodeSet, controller: Controller, contents: Mapping[str, st
         "external": msgspec.to_builtins(controller.spec.external_config) if controller.spec.external else None,
         "contents": dict(contents),
     }
-    if spec.elastic:
+    if spec.devices:
+        told["devices"] = msgspec.to_builtins(spec.devices)
+    if nodeset.elastic:
         told["elastic"] = True
     if spec.ssh.enabled:
         told["ssh"] = True
@@ -210,7 +247,7 @@ def template(
     """Make the pods of a NodeSet, but for their names; raises `Terminal` for what cannot be made."""
     hash_ = revision(nodeset, controller, contents or {})
     made = common.pod_template(
-        _pod(nodeset, controller, settings),
+        common.ping_for_all(_pod(nodeset, controller, settings), nodeset.spec.template.spec),
         labels(nodeset, controller.metadata.name),
         main=CONTAINER,
         template=nodeset.spec.template,
@@ -228,7 +265,11 @@ def template(
             names.REVISION_LABEL: hash_,
             **protection.get("labels", {}),
         },
-        "annotations": {**made["metadata"].get("annotations", {}), **protection.get("annotations", {})},
+        "annotations": {
+            **made["metadata"].get("annotations", {}),
+            **protection.get("annotations", {}),
+            **({names.ANNOUNCED_ANNOTATION: "true"} if nodeset.elastic else {}),
+        },
         "ownerReferences": [
             {
                 "apiVersion": NODESETS.api_version,
@@ -283,11 +324,12 @@ def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manife
     # The image of login nodes: what users compile there has to find its libraries here.
     image = nodeset.spec.slurmd.get("image") or settings.login_image
     munged = controller.spec.auth_type == "munge"
+    wait = topologywait.seconds(nodeset, controller)
     pod: Manifest = {
         "subdomain": partnames.workers_service(controller.metadata.name),
         "dnsConfig": common.dns(controller.metadata.key, settings),
         "containers": [_slurmd(nodeset, controller, image=image, munged=munged)],
-        "volumes": _volumes(controller, munged=munged),
+        "volumes": [*_volumes(controller, munged=munged), *topologywait.volumes(wait)],
     }
     if munged:
         # With another key, workers are made anew, which drains them first.
@@ -297,25 +339,27 @@ def _pod(nodeset: NodeSet, controller: Controller, settings: Settings) -> Manife
         pod["containers"] = [workerssh.beside(it) for it in pod["containers"]]
     if shared := nodeset.spec.shared_root:
         pod["volumes"] += jail.volumes(shared)
-        pod["containers"] = [_with_root(it, shared, controller.spec.auth_type) for it in pod["containers"]]
+        within, auth = jail.PATIENCE + wait, controller.spec.auth_type
+        pod["containers"] = [_with_root(it, shared, auth, within=within) for it in pod["containers"]]
     return pod
 
 
-def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str) -> Manifest:
+def _with_root(slurmd: Manifest, shared: SharedRoot, auth_type: str, *, within: int) -> Manifest:
     """Let slurmd start when the shared root is filled, and have what its jobs need to get there."""
     shell, flags, script, *rest = slurmd["command"]
     binds = jail.worker_binds(auth_type)
     return {
         **slurmd,
-        "command": [shell, flags, f"{jail.WAIT}{jail.KNOW_USERS}{_OUTSIDE}{script}", *rest],
+        "command": [shell, flags, f"{jail.WAIT}{jail.KNOW_USERS}{jail.SHOW_DRIVER}{_OUTSIDE}{script}", *rest],
         "env": [*slurmd["env"], {"name": "ISTHMUS_INSIDE", "value": " ".join(jail.options(binds))}],
-        "startupProbe": {**slurmd["startupProbe"], **jail.PATIENCE},
+        "startupProbe": startup_probe(_REGISTERED, within=within),
         "volumeMounts": [*slurmd["volumeMounts"], *jail.mounts(shared, binds)],
     }
 
 
 def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munged: bool) -> Manifest:
     node = {"fieldRef": {"fieldPath": f"metadata.labels['{names.POD_HOSTNAME_LABEL}']"}}
+    wait = topologywait.seconds(nodeset, controller)
     return {
         "name": CONTAINER,
         "image": image,
@@ -324,28 +368,31 @@ def _slurmd(nodeset: NodeSet, controller: Controller, *, image: str, munged: boo
         "env": [
             {"name": "ISTHMUS_NODE", "valueFrom": node},
             {"name": "ISTHMUS_CONF_SERVERS", "value": partnames.conf_server(controller)},
+            *_devices(nodeset),
+            *topologywait.environment(wait),
         ],
         "ports": [{"name": "slurmd", "containerPort": partnames.SLURMD_PORT, "protocol": "TCP"}],
         # A slurmd that is not taken within ten minutes is started again.
-        "startupProbe": {
-            "exec": _bash(_REGISTERED),
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": 600,
-        },
+        "startupProbe": startup_probe(_REGISTERED, within=600 + wait),
         "readinessProbe": _probe(_LISTENS, period=10, failures=3),
         "lifecycle": {"preStop": {"exec": _bash(_GOODBYE)}},
         "securityContext": {"privileged": True},
         "volumeMounts": [
             munge.socket_mount(read_only=False) if munged else common.mounts([("slurm-keys", _KEYS)])[0],
             users.mount(),
+            *topologywait.mounts(wait),
         ],
     }
 
 
+def _devices(nodeset: NodeSet) -> list[Manifest]:
+    found = "\n".join(it.line() for it in devices.sources(nodeset))
+    return [{"name": "ISTHMUS_DEVICES", "value": found}] if found else []
+
+
 def _registration(nodeset: NodeSet) -> list[str]:
     """Options of slurmd for how it registers."""
-    if nodeset.spec.elastic:
+    if nodeset.elastic:
         # It has just booted, whatever its machine says: Slurm waits for a boot after it has asked for the node.
         return ["-b"]
     if nodeset.spec.registration == "Static":

@@ -136,8 +136,6 @@ class SaveReservation(msgspec.Struct, frozen=True):
 
 
 class DeleteReservation(msgspec.Struct, frozen=True):
-    """Delete a reservation in Slurm."""
-
     name: str
 
 

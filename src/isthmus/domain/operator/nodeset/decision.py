@@ -148,7 +148,7 @@ def _untold(view: View) -> tuple[Action, ...]:
 
 
 def _trouble(view: View, planned: Plan, leaving: Departures) -> Trouble:
-    warnings = (it.note for it in leaving.notes if it.warning)
+    warnings = (it.note for it in leaving.notes)
     return Trouble((*view.wrong, *planned.complaints, *warnings), slurm=view.slurm_trouble)
 
 

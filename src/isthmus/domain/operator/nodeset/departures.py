@@ -45,11 +45,10 @@ _COMING_BACK: Final[Mapping[Cause, ReplacementCause]] = {"update": "rollout", "r
 
 
 class Note(msgspec.Struct, frozen=True):
-    """An Event."""
+    """An Event, of type Warning."""
 
     reason: str
     note: str
-    warning: bool = False
 
 
 class Departures(msgspec.Struct, frozen=True):
@@ -58,8 +57,6 @@ class Departures(msgspec.Struct, frozen=True):
     actions: tuple[Action, ...] = ()
     victims: tuple[str, ...] = ()
     """For the status: the pods to delete, until they are gone or needed again."""
-    waiting: tuple[str, ...] = ()
-    """Those of them that cannot be deleted yet."""
     leaving_for_good: tuple[str, ...] = ()
     """Those of them that no other pod replaces."""
     notes: tuple[Note, ...] = ()
@@ -76,7 +73,8 @@ def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
     if patience.unmarked(view, departing):
         return Departures(wants_jobs=True)
     late = patience.overdue(view, departing)
-    if late.wants_jobs:
+    lost = patience.taken_back(view)
+    if late.wants_jobs or lost.wants_jobs:
         return Departures(wants_jobs=True)
     shut = drains(view, departing, propagated=propagated)
     opening = {name for it in shut if isinstance(it, Undrain) for name in it.slurm_names}
@@ -92,17 +90,19 @@ def departures(view: View, *, propagated: Collection[str] = ()) -> Departures:
             *(it for it in shut if isinstance(it, Undrain)),
             *(it for it in shut if isinstance(it, Drain)),
             *late.actions,
+            *lost.actions,
             *plan.actions,
             *(it for it in protected if isinstance(it, Unprotect) and it.name not in gone),
             *(_delete(pod, departing[pod.name], reasons[pod.name]) for pod in going),
             *patience.marks(view, departing),
         ),
         victims=tuple(departing),
-        waiting=tuple(name for name in departing if name not in gone),
         leaving_for_good=tuple(name for name, cause in departing.items() if cause not in _COMING_BACK),
-        notes=_notes(repair, late),
+        notes=_notes(repair, late, lost),
         condition=plan.condition,
-        look_again=_soonest(late.look_again, plan.look_again, repair.look_again, *_until_sure(view, departing)),
+        look_again=_soonest(
+            late.look_again, lost.look_again, plan.look_again, repair.look_again, *_until_sure(view, departing)
+        ),
     )
 
 
@@ -161,7 +161,8 @@ def _why(cause: Cause, repair: Repair, name: str) -> str:
     }[cause]
 
 
-def _notes(repair: Repair, late: patience.Overdue) -> tuple[Note, ...]:
-    complaint = (Note("SlurmStateLost", repair.complaint, warning=True),) if repair.complaint else ()
-    waiting = (Note("DrainOverdue", late.note, warning=True),) if late.note else ()
-    return (*complaint, *waiting)
+def _notes(repair: Repair, late: patience.Overdue, lost: patience.Overdue) -> tuple[Note, ...]:
+    complaint = (Note("SlurmStateLost", repair.complaint),) if repair.complaint else ()
+    waiting = (Note("DrainOverdue", late.note),) if late.note else ()
+    leaving = (Note("MachineTakenBack", lost.note),) if lost.note else ()
+    return (*complaint, *waiting, *leaving)

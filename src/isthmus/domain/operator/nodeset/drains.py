@@ -2,7 +2,9 @@
 
     wanted in Kubernetes        in Slurm now                       what is done
     pod is to go, or goes       open                               drain, all that go for one cause at once
+    pod goes, not by us         starts                             nothing: the next pod takes its place
     node or pod is cordoned     open                               drain, with what Kubernetes says as the reason
+    its machine is to go        open                               drain, with who removes it as the reason
     pod is to go or cordoned    shut by somebody else, or down     nothing: their reason stays
     pod is to stay              drained by us, its pod is ready    undrain
     pod is to stay              shut by somebody else              nothing
@@ -17,6 +19,7 @@ from typing import Final, Literal
 
 from isthmus import names
 from isthmus.domain.elastic.decision import is_off, phase_of
+from isthmus.domain.kube.removal import Notice
 from isthmus.domain.operator.nodeset.actions import Drain, DrainCause, Undrain
 from isthmus.domain.operator.nodeset.view import BUSY_STATES, PodView, View
 from isthmus.model.meta import condition
@@ -119,7 +122,7 @@ def drains(
             continue
         cause = departing.get(pod.name)
         if cause is not None or pod.leaving:
-            if _has_to_be_told(pod.slurm) and not is_left_behind(pod):
+            if _has_to_be_told(pod.slurm) and not is_left_behind(pod) and not _is_started_anew(pod, cause):
                 going.setdefault(cause, []).append(pod)
         elif reason := _resting_reason(pod, propagated):
             if _wants_reason(pod.slurm, reason):
@@ -136,7 +139,7 @@ def drains(
     )
 
 
-def cordon_reason(pod: PodView, node: Node, propagated: Collection[str] = ()) -> str:
+def cordon_reason(pod: PodView, node: Node, propagated: Collection[str]) -> str:
     """The reason in Slurm for a cordoned node: its administrator's, that of its conditions, or a general one."""
     if told := sanitised(node.metadata.annotations.get(names.NODE_CORDON_REASON_ANNOTATION, "")):
         return f"{OURS}{told}"
@@ -147,21 +150,28 @@ def cordon_reason(pod: PodView, node: Node, propagated: Collection[str] = ()) ->
     return f"{OURS}Node ({node.metadata.name}) was cordoned, Pod ({pod.key}) must be cordoned"
 
 
+def notice_reason(pod: PodView, notice: Notice) -> str:
+    """The reason in Slurm for a node whose machine is about to go."""
+    return f"{OURS}Node ({pod.node_name}) {notice.what}, Pod ({pod.key}) must be cordoned"
+
+
 def sanitised(text: str) -> str:
     """One printable line of at most 256 characters."""
     plain = "".join(it if it.isprintable() else " " for it in _ESCAPE.sub("", text))
     return " ".join(plain.split())[:_MAX_REASON_CHARS].rstrip()
 
 
-def held_reason(pod: PodView, propagated: Collection[str] = ()) -> str:
+def held_reason(pod: PodView) -> str:
     """Why a node is to take no jobs, as far as its pod and its machine tell; empty if it may."""
     if pod.leaving:
         return f"{OURS}Pod ({pod.key}) is {_TERMINATING}"
-    return _resting_reason(pod, propagated)
+    return _resting_reason(pod, propagated=())
 
 
 def _resting_reason(pod: PodView, propagated: Collection[str]) -> str:
     """Why a pod that stays takes no jobs; empty if it should take some."""
+    if pod.notice:
+        return notice_reason(pod, pod.notice)
     if pod.kube_node is not None and pod.kube_cordoned:
         return cordon_reason(pod, pod.kube_node, propagated)
     return f"{OURS}Pod ({pod.key}) was cordoned" if pod.cordoned else ""
@@ -181,6 +191,14 @@ def _has_to_be_told(node: SlurmNode) -> bool:
     if "DRAIN" in node.state and "UNDRAIN" not in node.state:
         return is_ours(node.reason) and not says_leaving(node.reason)
     return not is_shut(node) and not is_off(node)
+
+
+def _is_started_anew(pod: PodView, cause: Cause | None) -> bool:
+    """Whether a pod goes by no doing of ours, and its node waits for the next one: no job has begun in it.
+
+    A drain would give back the job for which it starts, which the whole gang would wait for then.
+    """
+    return cause is None and pod.slurm is not None and phase_of(pod.slurm) == "starting"
 
 
 def _wants_reason(node: SlurmNode, reason: str) -> bool:

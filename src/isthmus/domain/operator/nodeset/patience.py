@@ -5,9 +5,12 @@ The clock is Slurm's own: a drain of ours says since when. When it has taken lon
     Wait       nothing; an Event names the jobs
     Requeue    jobs that can be are put back into the queue; the others are waited for
     Cancel     the jobs are ended
+
+A cloud that takes a machine back waits for no job. Whatever the policy, jobs there are put back into the queue when
+the time is up that the notice leaves them.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +20,7 @@ from isthmus import names
 from isthmus.domain.languages import gotime
 from isthmus.domain.languages.hostlist import expand
 from isthmus.domain.operator.nodeset.actions import CancelJobs, RequeueJobs, SetDeadline
-from isthmus.domain.operator.nodeset.drains import is_occupied, says_leaving
+from isthmus.domain.operator.nodeset.drains import is_occupied, notice_reason, says_leaving
 from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.errors import Terminal
 from isthmus.model.slurm import Job
@@ -96,6 +99,48 @@ def overdue(view: View, departing: Collection[str]) -> Overdue:
     return _after_time(view, late)
 
 
+def taken_back(view: View) -> Overdue:
+    """Decide about jobs on machines that go at a certain time, whether their jobs have ended or not."""
+    if not view.slurm_in_touch:
+        return Overdue()
+    left = {pod.slurm_name: seconds for pod in view.pods if (seconds := _left(view, pod)) is not None}
+    late = [name for name, seconds in left.items() if seconds <= 0]
+    if not late:
+        return Overdue(look_again=min(left.values(), default=None))
+    if view.jobs is None:
+        return Overdue(look_again=view.jobs_in) if view.jobs_in else Overdue(wants_jobs=True)
+    by_node = jobs_by_node(view.jobs)
+    held = {name: jobs for name in late if (jobs := by_node.get(name))}
+    if not held:
+        return Overdue(look_again=ASK_AGAIN)
+    return _requeued(held, "their machines are being reclaimed", f"NodeSet {view.nodeset.metadata.key}")
+
+
+def _left(view: View, pod: PodView) -> float | None:
+    """How many seconds jobs have before their machine goes; None if there are none, or it does not."""
+    notice = pod.notice
+    if notice is None or notice.seconds is None or pod.slurm is None or not is_occupied(pod.slurm):
+        return None
+    if pod.slurm.reason != notice_reason(pod, notice):
+        return None  # It is drained first.
+    since = pod.slurm.reason_changed_at.value
+    return None if since is None else since + notice.seconds - view.now.timestamp()
+
+
+def _requeued(held: Mapping[str, list[Job]], when: str, who: str) -> Overdue:
+    """Requeue jobs that can be, and name the others."""
+    all_jobs = {job.job_id: job for jobs in held.values() for job in jobs}
+    able = [job_id for job_id, job in all_jobs.items() if job.batch_flag and job.requeue]
+    stuck = [job_id for job_id in all_jobs if job_id not in able]
+    cleared = tuple(name for name, jobs in held.items() if all(job.job_id in able for job in jobs))
+    where = f"{_some(held)} cannot be drained because of {_some(f'job {it}' for it in all_jobs)}"
+    note = f"requeueing jobs, as {when}: {where}"
+    if stuck:
+        note += f"; {_some(f'job {it}' for it in stuck)} cannot be requeued and is waited for"
+    actions = (RequeueJobs(tuple(able), f"{who} requeues jobs on nodes, as {when}", cleared),) if able else ()
+    return Overdue(actions, note, look_again=ASK_AGAIN)
+
+
 def _after_time(view: View, late: Iterable[str]) -> Overdue:
     by_node = jobs_by_node(view.jobs or ())
     held = {name: jobs for name in late if (jobs := by_node.get(name))}
@@ -113,15 +158,7 @@ def _after_time(view: View, late: Iterable[str]) -> Overdue:
                 look_again=ASK_AGAIN,
             )
         case "Requeue":
-            able = [job_id for job_id, job in all_jobs.items() if job.batch_flag and job.requeue]
-            stuck = [job_id for job_id in all_jobs if job_id not in able]
-            cleared = tuple(name for name, jobs in held.items() if all(job.job_id in able for job in jobs))
-            note = f"requeueing jobs after {timeout}: {where}"
-            if stuck:
-                note += f"; {_some(f'job {it}' for it in stuck)} cannot be requeued and is waited for"
-            why = f"NodeSet {view.nodeset.metadata.key} requeues jobs on nodes that are drained after {timeout}"
-            actions = (RequeueJobs(tuple(able), why, cleared),) if able else ()
-            return Overdue(actions, note, look_again=ASK_AGAIN)
+            return _requeued(held, f"a drain takes longer than {timeout}", f"NodeSet {view.nodeset.metadata.key}")
         case _:
             remedy = "end them, or set spec.drain.onTimeout"
             return Overdue(note=f"after {timeout}, {where}: {remedy}", look_again=ASK_AGAIN)

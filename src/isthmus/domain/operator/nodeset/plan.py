@@ -208,7 +208,7 @@ def _by_node(pods: Sequence[PodView], draft: _Draft) -> Plan:
         for pod in mine:
             # A pod that was bound to a node that is gone is Kubernetes' to remove; nor may we know the node yet.
             if name in draft.nodes or not pod.node_name:
-                draft.release(pod, f"it has no place on node {name}")
+                draft.release(pod, f"it may no longer run on node {name}")
     return draft.done(len(wanted), create)
 
 

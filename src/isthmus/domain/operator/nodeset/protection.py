@@ -1,14 +1,20 @@
 """Which worker pods may be evicted: none from which a job could be lost.
 
-Every pod is protected from its creation on, and only one whose node is drained and idle is not. So there is no
-moment in which a job has begun and its pod is unprotected, and `kubectl drain` works: it cordons the node, we drain
-it in Slurm, and when the last job is over the eviction passes.
+Every pod is protected from its creation on, and only one whose node Slurm can give no job is not:
+
+    starting, idle, busy        protected
+    drained, without a job      not: Slurm starts nothing there until we say so
+    powered down by Slurm       not: no job begins in this pod, only in the next one
+
+So there is no moment in which a job has begun and its pod is unprotected, and `kubectl drain` works: it cordons the
+node, we drain it in Slurm, and when the last job is over the eviction passes.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from isthmus import names
+from isthmus.domain.elastic.decision import is_off
 from isthmus.domain.operator.nodeset.actions import Protect, Unprotect
 from isthmus.domain.operator.nodeset.drains import may_go, says_leaving
 from isthmus.domain.operator.nodeset.view import PodView, View
@@ -44,11 +50,12 @@ def _wanted(view: View, pod: PodView, opening: Collection[str]) -> bool:
         return pod.protected
     # A node that was never drained, but cannot have jobs, is let go only where somebody wants the place empty: pods
     # that have just been made are in the same state for a moment.
-    shut = pod.drained or (pod.kube_cordoned and may_go(view, pod))
+    stopped = pod.slurm is not None and is_off(pod.slurm)
+    shut = pod.drained or stopped or (pod.kube_going and may_go(view, pod))
     return not shut or pod.slurm_name in opening
 
 
 def _starts(pod: PodView) -> bool:
     """Whether a pod starts in the place of one that went: as soon as it is ready, that drain is taken back."""
     inherited = pod.slurm is not None and says_leaving(pod.slurm.reason)
-    return inherited and not pod.ready and not pod.kube_cordoned
+    return inherited and not pod.ready and not pod.kube_going

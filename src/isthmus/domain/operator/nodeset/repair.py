@@ -67,7 +67,7 @@ def to_repair(view: View, departing: Collection[str]) -> Repair:
     room = budget(view, departing, besides=wrong).room
     pauses = [left for pod in placed if (left := _time_left(view, pod)) is not None]
     if complaint:
-        pauses.append(_LOST_AGAIN)  # nobody tells us of nodes of other NodeSets
+        pauses.append(_LOST_AGAIN)  # there are no events for nodes of other NodeSets
     return Repair(dict(list(wrong.items())[:room]), complaint, min(pauses, default=None))
 
 
@@ -93,11 +93,11 @@ def _what_is_wrong(view: View, pod: PodView) -> str:
     if pod.slurm is None:
         return "Slurm does not know its node, though its slurmd runs" if pod.ready else ""
     if is_left_behind(pod):
-        return "Slurm starts its node anew, and its slurmd is from before"
+        return "Slurm is starting its node again, and its slurmd is from before that"
     if is_occupied(pod.slurm) or is_off(pod.slurm):
         return ""
     if pod.slurm_has("INVALID_REG"):
-        return f"Slurm does not take its node as it is: {pod.slurm.reason or 'it does not fit its record'}"
+        return f"Slurm does not accept its node: {pod.slurm.reason or 'it does not fit its record'}"
     if _is_given_up(pod) and _down_for(view, pod) >= STUCK_GRACE:
         return f"its node is down in Slurm, though its slurmd runs: {pod.slurm.reason or 'no reason given'}"
     return ""

@@ -29,6 +29,7 @@ _MIB: Final = 1 << 20
 _WORDS: Final = 8192
 """The longest line: far below what the kernel takes as one argument."""
 
+PARTS_OF_GPUS: Final = frozenset({"shard", "mps"})
 _OURS: Final = frozenset({"nodename", "nodehostname"})
 _CPU_KEYS: Final = frozenset({"cpus", "boards", "sockets", "socketsperboard", "corespersocket", "threadspercore"})
 
@@ -82,16 +83,19 @@ def shape_of(nodeset: NodeSet) -> Shape:
     """Read a NodeSet; raises `Terminal` for what Slurm could not take."""
     given = tokens(nodeset.spec.extra_conf)
     keys = {key.lower() for key, _ in given}
-    resources = _resources(nodeset)
+    resources = resources_of(nodeset)
     features = [partnames.slurm_nodeset(nodeset)]
-    gres: dict[str, str] = _gres(resources)
+    gres: dict[str, str] = _gres(resources, {it.resource: it.gres for it in nodeset.spec.devices if it.gres})
     further = []
     for key, value in given:
         match key.lower():
             case "feature" | "features":
                 features.extend(value.split(","))
             case "gres":
-                gres |= dict(_named_gres(value))
+                said = dict(_named_gres(value))
+                # The same devices with their types, such as gpu:a100:4, are not there twice.
+                names = {it.partition(":")[0] for it in said}
+                gres = {it: count for it, count in gres.items() if it.partition(":")[0] not in names} | said
             case _:
                 further.append((key, value))
     return Shape(
@@ -126,7 +130,7 @@ def tokens(extra_conf: str) -> list[tuple[str, str]]:
     return found
 
 
-def _resources(nodeset: NodeSet) -> Mapping[str, str]:
+def resources_of(nodeset: NodeSet) -> Mapping[str, str]:
     """Find what the slurmd container has of each resource: a limit, of its own or the pod's, else a request."""
     spec = nodeset.spec
     template = spec.template.spec
@@ -166,10 +170,10 @@ def _memory(resources: Mapping[str, str]) -> int | None:
     return memory
 
 
-def _gres(resources: Mapping[str, str]) -> dict[str, str]:
+def _gres(resources: Mapping[str, str], further: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, int] = {}
     for resource, amount in resources.items():
-        name = gresnames.gres_of(resource)
+        name = gresnames.gres_of(resource, further)
         if name:
             found[name] = found.get(name, 0) + quantity.parse(amount) // quantity.ONE
     return {name: str(count) for name, count in found.items() if count}
@@ -197,12 +201,16 @@ def _feature(text: str) -> str:
 
 
 def _counts(gres: str) -> dict[str, int]:
-    """Count GRES by name and type; Slurm adds sockets, as in gpu:2(S:0), and leaves out a count of one."""
+    """Count GRES by name and type; Slurm adds sockets, as in gpu:2(S:0), and leaves out a count of one.
+
+    It also gives parts of GPUs the types of these: shard:6 becomes shard:a100:6.
+    """
     found: dict[str, int] = {}
     for word in filter(None, re.sub(r"\([^)]*\)", "", gres).split(",")):
         name, colon, count = word.rpartition(":")
-        if colon and count.isdigit():
-            found[name] = found.get(name, 0) + int(count)
-        else:
-            found[word] = found.get(word, 0) + 1
+        counted = colon and count.isdigit()
+        key = name if counted else word
+        if (first := key.partition(":")[0]) in PARTS_OF_GPUS:
+            key = first
+        found[key] = found.get(key, 0) + (int(count) if counted else 1)
     return found

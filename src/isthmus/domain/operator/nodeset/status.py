@@ -4,16 +4,20 @@ Counts of Slurm's are those of its last answer: while it does not answer, they s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from isthmus import names
 from isthmus.domain.kube import conditions, podtrouble
 from isthmus.domain.operator.nodeset.view import View
 from isthmus.model.meta import Condition, condition
 from isthmus.model.pod import Pod
 from isthmus.model.slurm import Node as SlurmNode
+
+DEVICES_KNOWN: Final = "DevicesKnown"
+"""A condition that is there only while it is false."""
 
 MIRRORED: Final = "SlurmNodeState"
 """How conditions of pods begin that mirror the state of their Slurm nodes."""
@@ -79,7 +83,7 @@ def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ())
     # What pods wait for needs somebody once it has had its time; until then it may come by itself.
     wrong = (*trouble.wrong, missing) if missing and _stuck(view) else trouble.wrong
     summary = conditions.summary(wrong=_sentence(wrong), missing=missing, settled=_settled(view))
-    if view.nodeset.spec.elastic and missing and not wrong and not view.deleting:
+    if view.nodeset.elastic and missing and not wrong and not view.deleting:
         # Nodes that come and go are what it is for: it is as ready as one that stands still.
         ready = conditions.yes(conditions.READY, "AsExpected", missing)
         summary = (ready, *summary[1:])
@@ -88,8 +92,21 @@ def held(view: View, trouble: Trouble, *, also: Iterable[Condition | None] = ())
         conditions.no(conditions.SLURM_REACHABLE, "OutOfTouch", trouble.slurm)
         if trouble.slurm
         else conditions.yes(conditions.SLURM_REACHABLE, "Answers"),
+        *_devices(view),
         *(it for it in also if it is not None),
     )
+
+
+def _devices(view: View) -> Iterator[Condition]:
+    """Report the nodes whose devices Slurm can only count, as their pods reported."""
+    told = Counter(
+        pod.slurm.comment.removeprefix(names.DEVICES_COMMENT)
+        for pod in view.pods
+        if pod.slurm is not None and pod.slurm.comment.startswith(names.DEVICES_COMMENT)
+    )
+    if told:
+        (why, _), count = told.most_common(1)[0], told.total()
+        yield conditions.no(DEVICES_KNOWN, "OnlyCounted", f"{count} nodes; {why}")
 
 
 def hopeless(wrong: str) -> tuple[Condition, ...]:
@@ -182,7 +199,7 @@ def _unready(view: View) -> list[Pod]:
 
 
 def _settled(view: View) -> str:
-    if view.nodeset.spec.elastic:
+    if view.nodeset.elastic:
         return f"{view.desired} of {view.nodeset.spec.replicas} nodes are powered up"
     if not view.desired:
         return "no nodes are requested"

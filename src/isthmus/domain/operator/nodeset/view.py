@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from isthmus import names
+from isthmus.domain.kube.removal import Notice, notice_of
 from isthmus.domain.operator.nodeset.actions import ReviseRecord
 from isthmus.domain.operator.nodeset.identity import Mode
 from isthmus.model.meta import Key
@@ -92,6 +93,16 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     def kube_cordoned(self) -> bool:
         """Whether its Kubernetes node takes no more pods."""
         return self.kube_node is not None and self.kube_node.spec.unschedulable
+
+    @property
+    def notice(self) -> Notice | None:
+        """Why its machine is about to go; None if it stays."""
+        return notice_of(self.kube_node)
+
+    @property
+    def kube_going(self) -> bool:
+        """Whether somebody wants its machine to be empty."""
+        return self.kube_cordoned or self.notice is not None
 
     def slurm_has(self, *states: str) -> bool:
         """Whether Slurm said that its node is in one of these states."""

@@ -16,6 +16,7 @@ from isthmus.domain.operator.slurmfiles.whole import (
     external_conf,
     files,
     gres_conf,
+    located,
     slurm_conf,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "external_conf",
     "files",
     "gres_conf",
+    "located",
     "slurm_conf",
 ]

@@ -16,10 +16,14 @@ from typing import Final, Literal
 import msgspec
 
 from isthmus.domain.languages import hostlist
+from isthmus.domain.operator.authkeys import KeySet
 from isthmus.model.slurm import Node, Statistics
 
 KEYS_SETTLE: Final = 5.0
 """Seconds in which kubelet updates a changed Secret in a pod that was annotated."""
+DROP_SETTLE: Final = 2.0
+"""The same where a key is only dropped: a daemon that reads its files too early accepts the old key for longer, and
+works with all others meanwhile."""
 _PUSH_AGAIN: Final = 15.0
 _ANSWERS_WITHIN: Final = 5.0
 """Seconds in which slurmctld restarts its counters after a reconfigure; until then it is not asked again."""
@@ -31,9 +35,11 @@ _MIDNIGHT: Final = 10
 _SHOWN: Final = 200
 
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
-_SILENT: Final = frozenset({"NOT_RESPONDING", "UNKNOWN"})
+_STARTING: Final = "POWERING_UP"
+_SILENT: Final = frozenset({"NOT_RESPONDING", "UNKNOWN", _STARTING})
 _GRACE: Final = 30.0
-"""Seconds in which a node that says nothing is waited for: slurmctld may just not have asked it yet."""
+"""Seconds in which a node that says nothing is waited for: slurmctld may just not have asked it yet, and a slurmd
+that starts may have fetched its files a moment before. One that starts later fetches them later."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +69,8 @@ class Progress(msgspec.Struct, frozen=True):
     revision: str = ""
     began: float | None = None
     """When slurmctld had read its files, on its own clock, as we looked first."""
-    taken: bool = False
-    """slurmctld has read files since they changed, and not because of us: it is the side-car that brought them."""
+    taken_at: float | None = None
+    """When slurmctld had read files since they changed, and not because of us: the side-car brought them."""
     read_at: float | None = None
     """When it was first seen to have read files and keys that all pods had."""
 
@@ -76,9 +82,16 @@ class Verdict(msgspec.Struct, frozen=True):
     message: str
     push: bool = False
     """Let slurmctld and all nodes read their files again."""
+    read: bool = False
+    """slurmctld has read the files; nodes may not have yet."""
 
 
 _NOTHING: Final = Progress()
+
+
+def settle(keys: KeySet | None) -> float:
+    """Seconds after which kubelets have brought these keys into all pods."""
+    return DROP_SETTLE if keys and len(keys.keys) == 1 else KEYS_SETTLE
 
 
 def advance(known: Progress, seen: Delivery) -> Progress:
@@ -92,11 +105,12 @@ def advance(known: Progress, seen: Delivery) -> Progress:
         return msgspec.structs.replace(progress, began=began)
     # What was read in the very second of the change is mostly what was there before.
     again = since > int(seen.changed_at) or progress.began not in {None, seen.began}
-    taken = progress.taken or (again and not _is_answer(seen, since))
-    read_at = progress.read_at
-    if read_at is None and taken and since >= int(seen.due):
+    taken_at, read_at = progress.taken_at, progress.read_at
+    if taken_at is None and again and not _is_answer(seen, since):
+        taken_at = since
+    if read_at is None and taken_at is not None and since >= int(seen.due):
         read_at = since
-    return Progress(seen.revision, began, taken, read_at)
+    return Progress(seen.revision, began, taken_at, read_at)
 
 
 def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
@@ -108,20 +122,23 @@ def judge(seen: Delivery, known: Progress = _NOTHING) -> Verdict:
     since, progress = seen.counting_since, advance(known, seen)
     if since is None:
         return Verdict("unknown", "slurmctld does not answer, so it is unknown whether it has loaded it")
-    if not progress.taken:
+    if progress.taken_at is None:
         unclear = since >= int(seen.changed_at) - _COUNTS_LATE and seen.now - seen.changed_at >= _PUSH_AGAIN
         return Verdict("delivering", "slurmctld has not read it yet", push=unclear and not _is_asked(seen))
     if progress.read_at is None:
         due = seen.now >= seen.due and not _is_asked(seen)
-        return Verdict("delivering", "new keys are being mounted in all pods", push=due)
+        return Verdict("delivering", "new keys are being mounted in all pods", push=due, read=True)
     if behind := _behind(seen, progress.read_at):
-        shown = hostlist.fold(behind)[:_SHOWN]
+        shown = hostlist.fold(it.name for it in behind)[:_SHOWN]
+        # Nodes that start are not reached. While a gang boots, slurmctld has better things to do.
+        reached = any(_STARTING not in it.state for it in behind)
         return Verdict(
             "delivering",
             f"{len(behind)} of {len(seen.nodes)} nodes have not loaded it yet: {shown}",
-            push=seen.now - max(since, seen.due) >= _PUSH_AGAIN and not _is_asked(seen),
+            push=reached and seen.now - max(since, seen.due) >= _PUSH_AGAIN and not _is_asked(seen),
+            read=True,
         )
-    return Verdict("applied", f"slurmctld and {len(seen.nodes)} nodes run with revision {seen.revision}")
+    return Verdict("applied", f"slurmctld and {len(seen.nodes)} nodes run with revision {seen.revision}", read=True)
 
 
 def counting_since(statistics: Statistics, *, now: float) -> float | None:
@@ -147,10 +164,10 @@ def _is_answer(seen: Delivery, since: float) -> bool:
     return by_us and seen.now - seen.changed_at < _PUSH_AGAIN
 
 
-def _behind(seen: Delivery, read_at: float) -> list[str]:
+def _behind(seen: Delivery, read_at: float) -> list[Node]:
     """List nodes that run but have not been started, and so have not read anything, since slurmctld has."""
     since = max(int(seen.due), read_at - _COUNTS_LATE)
-    return [node.name for node in seen.nodes if _runs(node, seen) and (node.slurmd_start_time.value or 0) < since]
+    return [node for node in seen.nodes if _runs(node, seen) and (node.slurmd_start_time.value or 0) < since]
 
 
 def _runs(node: Node, seen: Delivery) -> bool:

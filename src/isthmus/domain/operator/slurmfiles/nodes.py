@@ -1,15 +1,15 @@
 """NodeSets as Slurm sees them: features, partitions, nodes that stand in the file, and their GRES."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from isthmus.domain.languages import hostlist, slurmconf
-from isthmus.domain.languages.slurmconf import ConfigError, Directive, Value
+from isthmus.domain.languages.slurmconf import ConfigError, Directive, Include, Line, Value
 from isthmus.domain.operator import partnames
-from isthmus.domain.operator.nodeset import identity
+from isthmus.domain.operator.nodeset import devices, identity
 from isthmus.domain.operator.nodeset.shape import Shape, shape_of
 from isthmus.model.slinky import NodeSet
 
@@ -24,13 +24,18 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     """The names of nodes that there are or shall be: of its replicas, and of every pod that is still there."""
 
     @classmethod
-    def of(cls, nodeset: NodeSet, *, present: Iterable[str] = ()) -> "Workers":
-        """Read a NodeSet; `present` are the Slurm nodes of its pods. A node with a pod keeps its line."""
+    def of(cls, nodeset: NodeSet, *, present: Iterable[str] = (), dynamic: Collection[str] = ()) -> "Workers":
+        """Read a NodeSet; `present` are the Slurm nodes of its pods. A node with a pod keeps its line.
+
+        `dynamic` are those of them that made themselves known. Where the NodeSet has become elastic since, they
+        have no line before their pods are gone: slurmd would end, and with it its jobs.
+        """
         spec = nodeset.spec
         leaving = nodeset.metadata.deletion_timestamp is not None or spec.scaling_mode == "DaemonSet"
         wanted = 0 if leaving else spec.replicas
         replicas = (identity.numbered(nodeset, ordinal).hostname for ordinal in range(wanted))
-        nodes = sorted({*replicas, *present}, key=hostlist.natural_key)
+        unlisted = frozenset(dynamic if nodeset.elastic else ())
+        nodes = sorted({*replicas, *present} - unlisted, key=hostlist.natural_key)
         return cls(nodeset=nodeset, shape=shape_of(nodeset), nodes=tuple(nodes))
 
     @property
@@ -40,7 +45,7 @@ class Workers(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def elastic(self) -> bool:
         """Whether Slurm starts and stops its nodes."""
-        return self.nodeset.spec.elastic
+        return self.nodeset.elastic
 
     @property
     def static(self) -> bool:
@@ -119,16 +124,54 @@ def gres_types(workers: Iterable[Workers]) -> tuple[str, ...]:
     return tuple(sorted({name.partition(":")[0] for each in workers for name, _ in each.shape.gres}))
 
 
-def gres_lines(workers: Iterable[Workers]) -> Iterator[Directive]:
-    """Which nodes have how many of a GRES, for devices that slurmd does not find by itself."""
+def gres_lines(workers: Iterable[Workers]) -> Iterator[Line]:
+    """What gres.conf says of nodes: the lines of their author, what is only counted, and where devices stand."""
+    found = False
     for each in workers:
         hosts = _hosts(each)
-        for gres, count in each.shape.gres if hosts else ():
+        if not hosts:
+            continue
+        for text in each.nodeset.spec.gres_config:
+            yield _given_line(each.name, hosts, text)
+        sources = devices.sources(each.nodeset)
+        found = found or bool(sources)
+        counted = () if each.nodeset.spec.gres_config else each.shape.gres
+        for gres, count in counted:
             name, _, kind = gres.partition(":")
+            if any((it.name, it.kind) == (name, kind) for it in sources):
+                continue
             settings: dict[str, Value] = {"NodeName": hosts, "Name": name}
             if kind:
                 settings["Type"] = kind
             yield Directive.of(settings | {"Count": count or "1"})
+    if found:
+        yield Include(devices.NODE_GRES)
+
+
+def cloud_gres_lines(workers: Iterable[Workers]) -> Iterator[Directive]:
+    """Devices of nodes that are not up, for slurmctld. It opens no file, but drops a GPU without one."""
+    for each in workers:
+        if not each.elastic:
+            continue
+        for it in devices.sources(each.nodeset):
+            settings: dict[str, Value] = {"NodeName": _hosts(each), "Name": it.name}
+            if it.kind:
+                settings["Type"] = it.kind
+            if it.finder == "share":
+                settings["Count"] = it.count
+            else:
+                settings["File"] = f"/dev/{it.name}{it.kind}[0-{it.count - 1}]"
+            yield Directive.of(settings)
+
+
+def _given_line(nodeset: str, hosts: str, text: str) -> Line:
+    line = slurmconf.parse_line(f"NodeName={hosts} {text}")
+    if [key.lower() for key, _ in line.settings].count("nodename") > 1:
+        raise ConfigError(
+            f"gresConfig of NodeSet {nodeset} sets NodeName",
+            remedy="leave it out: the lines are for the nodes of this NodeSet",
+        )
+    return line
 
 
 def _hosts(each: Workers) -> str:

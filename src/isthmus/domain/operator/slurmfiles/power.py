@@ -1,4 +1,4 @@
-"""Power saving in slurm.conf: what Slurm is told of nodes that exist only while jobs need them.
+"""Power saving in slurm.conf: the nodes that exist only while jobs need them.
 
 Such nodes stand in the file with all that they will have, so that jobs can be given nodes that are off. Slurm takes
 their address from each registration: no name has to be known before there is a pod. The programs that Slurm calls
@@ -141,8 +141,8 @@ def idle_seconds(nodeset: NodeSet) -> int:
 
 def floor(nodeset: NodeSet) -> int:
     """How many nodes are on at any hour: those that Slurm itself keeps."""
-    policy = nodeset.spec.autoscale
-    if policy is None or policy.dry_run or policy.budget:
+    policy = nodeset.policy
+    if policy.dry_run or policy.budget:
         return 0
     given = (policy.min, *(it.min for it in policy.schedule if it.min is not None))
     most = (policy.max, *(it.max for it in policy.schedule))

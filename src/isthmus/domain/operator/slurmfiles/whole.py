@@ -15,10 +15,12 @@ from isthmus.domain.languages import hostlist
 from isthmus.domain.languages.slurmconf import Config, Directive, Line, Note, Value
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.slurmfiles import nodes, power
+from isthmus.domain.operator.nodeset import devices
+from isthmus.domain.operator.slurmfiles import nodes, power, topology
 from isthmus.domain.operator.slurmfiles.extra import Extra
 from isthmus.domain.operator.slurmfiles.files import Scripts
 from isthmus.domain.operator.slurmfiles.nodes import Workers
+from isthmus.domain.operator.slurmfiles.topology import Place
 from isthmus.model.slinky import Accounting, Controller
 
 DIRECTORY: Final = "/etc/slurm"
@@ -60,6 +62,8 @@ _DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType(
         # The limits of a login container say nothing about those of jobs.
         "PropagateResourceLimits": "NONE",
         "MailProg": "/bin/true",
+        # scrontab: a daemon on each of several login nodes would run everything as often, and none where jobs do.
+        "ScronParameters": "enable",
         "LogTimeFormat": ("iso8601_ms", "format_stderr"),
     }
 )
@@ -74,6 +78,14 @@ _CGROUPS: Final[Mapping[str, Mapping[str, Value]]] = MappingProxyType(
     }
 )
 
+
+_NODE_GRES: Final = devices.NODE_GRES.rpartition("/")[2]
+_NODES_WRITE: Final = Note.of("Every worker writes its own. This one is for slurmctld, and nodes that are not up.")
+
+_SCRIPTED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {"job_submit.lua": ("JobSubmitPlugins", "lua"), "cli_filter.lua": ("CliFilterPlugins", "lua")}
+)
+"""Files that Slurm reads only where a setting names their plugin."""
 
 _RELEASE: Final = re.compile(r"([0-9]{2})\.([0-9]{2})(?![0-9])")
 _FIRST_WITH_METRICS: Final = (25, 11)
@@ -92,6 +104,10 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Of the Slurm that runs, such as 26.05.1; empty while nobody knows."""
     given: Mapping[str, str] = MappingProxyType({})
     """Files that the user brings, by name."""
+    places: tuple[Place, ...] | None = ()
+    """Where nodes are, if there is a topology; None while nobody knows which nodes there are."""
+    topology_before: Mapping[str, str] = MappingProxyType({})
+    """The files of the topology that slurmctld has: they stay while nobody knows."""
 
 
 def files(inputs: Inputs) -> dict[str, str]:
@@ -101,7 +117,30 @@ def files(inputs: Inputs) -> dict[str, str]:
     made = {"slurm.conf": slurm_conf(inputs), "cgroup.conf": cgroup_conf(inputs.settings)}
     if gres := gres_conf(inputs.workers):
         made["gres.conf"] = gres
-    return made | power.files(inputs.workers) | dict(inputs.given)
+        made[_NODE_GRES] = Config((_NODES_WRITE, *nodes.cloud_gres_lines(_in_order(inputs.workers)))).render()
+    return made | power.files(inputs.workers) | topology_files(inputs) | dict(inputs.given)
+
+
+def topology_files(inputs: Inputs) -> dict[str, str]:
+    """Write where nodes are, as far as it is known. The user's own file takes the place of ours, of either name."""
+    wanted = inputs.controller.spec.topology
+    if wanted is None or _brings_topology(inputs):
+        return {}
+    if inputs.places is None:
+        return dict(inputs.topology_before)
+    return topology.files(wanted, inputs.places, with_yaml=_is_at_least(inputs, topology.FIRST_WITH_YAML))
+
+
+def located(inputs: Inputs) -> frozenset[str]:
+    """Nodes whose place is in these files. What the user's own topology says is the user's to know: all of them."""
+    wanted = inputs.controller.spec.topology
+    if wanted is None or _brings_topology(inputs):
+        return frozenset(name for each in inputs.workers for name in each.nodes)
+    return frozenset(it.node for it in inputs.places or () if topology.is_located(wanted, it))
+
+
+def _brings_topology(inputs: Inputs) -> bool:
+    return any(file in inputs.given for file in topology.FILES)
 
 
 def slurm_conf(inputs: Inputs) -> str:
@@ -247,6 +286,11 @@ def _choices(inputs: Inputs, extra: Extra) -> dict[str, Value]:
         chosen["GresTypes"] = gres
         if inputs.accounting is not None:
             chosen["AccountingStorageTRES"] = tuple(f"gres/{name}" for name in gres)
+    wanted = inputs.controller.spec.topology
+    # Without any node, the plugin would not start.
+    if wanted and (topology_files(inputs) or _brings_topology(inputs)):
+        chosen["TopologyPlugin"] = f"topology/{wanted.plugin}"
+    chosen |= {key: plugin for file, (key, plugin) in _SCRIPTED.items() if file in inputs.given}
     if any(it.static for it in inputs.workers):
         # The name of a node in slurm.conf stays; the address behind it changes with its pod.
         chosen["CommunicationParameters"] = "NoAddrCache"

@@ -89,7 +89,7 @@ def test_slurmdbd_is_not_root_and_munged_is_itself() -> None:
     (container,) = pod(made())["containers"]
     assert container["securityContext"]["runAsUser"] == 64030
     with_munge = pod(made(authType="munge"), {"slurmdbd.conf": b"", "munge.key": b"", "jwt.key": b""})
-    assert [it["name"] for it in with_munge["initContainers"]] == ["munged"]
+    assert [it["name"] for it in with_munge["initContainers"]] == ["munge"]
     (files,) = (it["secret"] for it in with_munge["volumes"] if it["name"] == "slurm-files")
     assert [it["key"] for it in files["items"]] == ["jwt.key", "slurmdbd.conf"]
 

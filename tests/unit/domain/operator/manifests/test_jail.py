@@ -137,6 +137,57 @@ def test_who_signs_for_people_knows_them() -> None:
         assert "ln -sfn /mnt/jail/etc/$file /etc/$file" in command
 
 
+_MOUNTS = """\
+22 1 0:21 / / rw - overlay overlay rw
+23 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
+24 22 8:1 /libcuda.so.570.1 /usr/lib/x86_64-linux-gnu/libcuda.so.570.1 ro - ext4 /dev/sda1 rw
+25 22 8:1 /nvidia-smi /usr/bin/nvidia-smi ro - ext4 /dev/sda1 rw
+26 22 8:1 /gsp.bin /usr/lib/firmware/nvidia/570.1/gsp.bin ro - ext4 /dev/sda1 rw
+27 22 8:1 /jail /mnt/jail rw - ext4 /dev/sda1 rw
+28 22 8:1 /x /mnt/jail/usr/lib/x rw - ext4 /dev/sda1 rw
+"""
+
+
+def test_the_driver_is_what_the_runtime_has_put_into_the_container() -> None:
+    done = subprocess.run(
+        ["bash", "-euc", f"{jail.SHOW_DRIVER}\ndriver_files"],
+        input=_MOUNTS,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [
+        "/usr/lib/x86_64-linux-gnu/libcuda.so.570.1",
+        "/usr/bin/nvidia-smi",
+        "/usr/lib/firmware/nvidia/570.1/gsp.bin",
+    ]
+
+
+_BIND = r"""
+mount -t tmpfs tmpfs /mnt
+mkdir -p /mnt/host /mnt/jail/usr
+echo driver > /mnt/host/libcuda.so.570.1
+echo smi > /mnt/host/nvidia-smi
+printf '%s\n' /mnt/host/libcuda.so.570.1 /mnt/host/nvidia-smi | show_driver
+cd /mnt/jail/mnt/host
+tail -n +1 -- libcuda.so.1 libcuda.so.570.1 nvidia-smi
+umount -- * && stat --format=%s -- *
+"""
+
+
+def test_jobs_find_the_driver_under_the_name_that_the_loader_looks_for() -> None:
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-euc", f"{jail.SHOW_DRIVER}{_BIND}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = done.stdout.replace("==> ", "").replace(" <==", "").split()
+    found = ["libcuda.so.1", "driver", "libcuda.so.570.1", "driver", "nvidia-smi", "smi"]
+    # Others who have the same root see empty files.
+    assert shown == [*found, "0", "0", "0"]
+
+
 def test_the_directory_is_reached_inside_too() -> None:
     conf = {"name": "sssd", "key": "sssd.conf"}
     made = container(login_pod(loginset(sharedRoot=ROOT, sssdConfRef=conf)), "login")
@@ -170,7 +221,7 @@ def test_pods_are_made_anew_for_another_root() -> None:
     assert wishes(loginset()) != wishes(loginset(sharedRoot=ROOT)) != wishes(loginset(sharedRoot=other))
 
 
-@pytest.mark.parametrize("script", [jail.WAIT, jail.KNOW_USERS, login._INSIDE, worker._OUTSIDE])
+@pytest.mark.parametrize("script", [jail.WAIT, jail.KNOW_USERS, jail.SHOW_DRIVER, login._INSIDE, worker._OUTSIDE])
 def test_scripts_are_read_by_bash(script: str) -> None:
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

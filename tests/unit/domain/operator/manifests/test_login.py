@@ -1,6 +1,7 @@
 import subprocess
 from typing import Any
 
+import msgspec
 import pytest
 
 from isthmus.domain.operator import sshdconfig
@@ -47,6 +48,36 @@ def test_the_key_of_the_cluster_is_with_sackd_and_not_where_people_are() -> None
     assert [it["key"] for it in secret["items"]] == ["slurm.jwks"]
 
 
+def test_sshd_has_the_name_that_the_peers_give_it() -> None:
+    owner = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "name": "slurm", "uid": "s"}
+    of_cluster = msgspec.convert(
+        {
+            "metadata": {
+                "name": "login",
+                "namespace": "hpc",
+                "uid": "l",
+                "ownerReferences": [{**owner, "controller": True}],
+            },
+            "spec": {"controllerRef": {"name": "slurm"}, "login": {"image": "login:1"}},
+        },
+        LoginSet,
+    )
+    template = login.statefulset(of_cluster, controller(), settings=Settings())["spec"]["template"]
+    assert [(it["name"], it["image"]) for it in template["spec"]["containers"]] == [("sshd", "login:1")]
+    assert template["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "sshd"
+    assert [it["name"] for it in pod()["containers"]] == ["login"]
+
+
+@pytest.mark.parametrize(
+    ("template", "allowed"),
+    [({}, True), ({"hostNetwork": True}, False), ({"hostUsers": False}, False), ({"hostUsers": True}, True)],
+)
+def test_people_may_ping_where_the_network_is_the_pods_own(template: dict[str, bool], *, allowed: bool) -> None:
+    made = pod(loginset(template={"spec": template}))
+    wanted = [{"name": "net.ipv4.ping_group_range", "value": "0 2147483647"}]
+    assert made.get("securityContext", {}).get("sysctls", []) == (wanted if allowed else [])
+
+
 def test_sackd_asks_every_slurmctld() -> None:
     ha = {"ha": {"enabled": True}, "persistence": {"existingClaim": "state"}}
     (variable,) = container(pod(by=controller(**ha)), "sackd")["env"]
@@ -62,8 +93,8 @@ def test_short_names_of_workers_and_controllers_are_found() -> None:
 
 def test_with_munge_both_containers_reach_munged_and_none_has_its_key() -> None:
     made = pod(by=controller(authType="munge"))
-    assert [it["name"] for it in made["initContainers"]] == ["munged", "sackd"]
-    assert "munge-key" in mounted(container(made, "munged")).values()
+    assert [it["name"] for it in made["initContainers"]] == ["munge", "sackd"]
+    assert "munge-key" in mounted(container(made, "munge")).values()
     for name in ("sackd", "login"):
         assert mounted(container(made, name))["/run/munge"] == "munge-socket"
         assert "munge-key" not in mounted(container(made, name)).values()

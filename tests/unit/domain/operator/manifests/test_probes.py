@@ -28,3 +28,15 @@ def test_a_program_that_is_asked_has_time_to_answer(name: str) -> None:
     ]
     assert probes
     assert all(probe.get("timeoutSeconds", 1) >= 5 for probe in probes)
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_no_program_is_run_every_second_until_a_daemon_has_started(name: str) -> None:
+    """Of daemons that wait for others, or for a shared root. munged waits for nobody."""
+    (probe,) = (it["startupProbe"] for it in PODS[name]["containers"])
+    if "exec" in probe:
+        seconds = int(probe["exec"]["command"][-1])
+        assert 10 <= seconds < probe["timeoutSeconds"]
+        assert probe["failureThreshold"] * seconds >= 600
+    else:
+        assert set(probe) == {"tcpSocket", "periodSeconds", "failureThreshold"}

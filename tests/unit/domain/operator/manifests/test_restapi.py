@@ -50,6 +50,15 @@ def test_w12_it_is_made_anew_for_what_it_reads_and_not_for_nodes() -> None:
     assert template()["metadata"]["annotations"][names.SLURM_CONFIG_HASH_ANNOTATION] == first
 
 
+def test_one_that_does_not_end_is_not_waited_for() -> None:
+    spec = template()["spec"]
+    waits = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert waits.startswith("sleep 3;")
+    assert 3 < spec["terminationGracePeriodSeconds"] < 10
+    longer = template(api(template={"spec": {"terminationGracePeriodSeconds": 60}}))["spec"]
+    assert longer["terminationGracePeriodSeconds"] == 60
+
+
 def test_w11_the_port_is_the_services_own() -> None:
     (port,) = restapi.service(api(service={"port": 8080, "nodePort": 30080}), "slurm")["spec"]["ports"]
     assert port == {

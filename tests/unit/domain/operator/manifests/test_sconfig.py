@@ -71,6 +71,13 @@ def test_it_is_root_without_any_of_roots_powers() -> None:
     assert container["image"] == "isthmus:1"
 
 
+def test_it_begins_when_the_shared_root_is_filled() -> None:
+    (first,) = pod(parts())["initContainers"]
+    assert (first["name"], first["image"]) == ("init-dir", "isthmus:1")
+    assert "until [ -e /mnt/jail/.isthmus/ready ]" in first["command"][-1]
+    assert first["securityContext"] == pod(parts())["containers"][0]["securityContext"]
+
+
 def test_names_begin_as_those_of_the_other_parts() -> None:
     assert made(DEPLOYMENTS, parts(prefix="demo-"))["metadata"]["name"] == "demo-sconfigcontroller"
     assert made(DEPLOYMENTS, parts())["metadata"]["labels"]["app.kubernetes.io/component"] == "sconfigcontroller"

@@ -229,7 +229,7 @@ def test_only_the_key_of_daemons_is_mounted() -> None:
 def test_munge_runs_beside() -> None:
     pod = made(by=controller(authType="munge"))
     (beside,) = pod["spec"]["initContainers"]
-    assert (beside["name"], beside["restartPolicy"]) == ("munged", "Always")
+    assert (beside["name"], beside["restartPolicy"]) == ("munge", "Always")
     volumes = {it["name"]: it for it in pod["spec"]["volumes"]}
     assert volumes["munge-key"]["secret"]["items"] == [{"key": "munge.key", "path": "munge.key"}]
     assert "slurm-keys" not in volumes

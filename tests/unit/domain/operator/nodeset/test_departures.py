@@ -7,6 +7,7 @@ from isthmus.domain.operator.nodeset.actions import (
     DeletePod,
     Drain,
     Protect,
+    RequeueJobs,
     SetDeadline,
     Undrain,
     Unprotect,
@@ -28,10 +29,10 @@ def deleted(found: Departures) -> list[str]:
 def test_scale_in_drains_first_and_deletes_when_slurm_has_said_so() -> None:
     found = departures(view(pod(0), pod(1), of=nodeset(1)))
     assert kinds(found) == [Drain]
-    assert (found.victims, found.waiting, found.leaving_for_good) == (("worker-1",), ("worker-1",), ("worker-1",))
+    assert (found.victims, found.leaving_for_good) == (("worker-1",), ("worker-1",))
     found = departures(view(pod(0), pod(1, *DRAINED, reason=GOING), of=nodeset(1, victims=["worker-1"])))
     assert kinds(found) == [DeletePod]
-    assert (found.victims, found.waiting) == (("worker-1",), ())
+    assert (found.victims, deleted(found)) == (("worker-1",), ["worker-1"])
 
 
 def test_protection_comes_before_jobs_and_goes_after_them() -> None:
@@ -57,7 +58,7 @@ def test_out_of_touch_means_wait() -> None:
     pods = (pod(0, *DRAINED, reason=GOING), pod(1), pod(2, known=False, ready=False), pod(3, bound=False))
     found = departures(view(*pods, of=nodeset(0), in_touch=False))
     assert deleted(found) == ["worker-3"]
-    assert set(found.waiting) == {"worker-0", "worker-1", "worker-2"}
+    assert set(found.victims) == {"worker-0", "worker-1", "worker-2", "worker-3"}
 
 
 def test_a_pod_without_a_node_is_deleted_only_as_it_is() -> None:
@@ -109,3 +110,45 @@ def test_at_rest_nothing_is_done() -> None:
 
 def test_a_pod_that_may_still_register_is_looked_at_again() -> None:
     assert departures(view(pod(0, known=False, age=45), of=nodeset(0))).look_again == 15
+
+
+SCALED_IN = kube_node(taint="ToBeDeletedByClusterAutoscaler")
+SCALED_IN_REASON = (
+    "slurm-operator: Node (k1) is being removed by Cluster Autoscaler, Pod (slurm/worker-0) must be cordoned"
+)
+SPOT = kube_node(taint="aws-node-termination-handler/spot-itn")
+SPOT_REASON = "slurm-operator: Node (k1) is being reclaimed by AWS (spot), Pod (slurm/worker-0) must be cordoned"
+
+
+def test_a_machine_that_an_autoscaler_removes_is_drained_before_its_pod_may_be_evicted() -> None:
+    (drain,) = departures(view(pod(0, kube=SCALED_IN))).actions
+    assert isinstance(drain, Drain)
+    assert (drain.reason, drain.cause) == (SCALED_IN_REASON, "cordon")
+    # However long its jobs take.
+    busy = pod(0, "ALLOCATED", "DRAIN", reason=SCALED_IN_REASON, since=9000, kube=SCALED_IN)
+    assert departures(view(busy)) == Departures()
+    assert kinds(departures(view(pod(0, *DRAINED, reason=SCALED_IN_REASON, kube=SCALED_IN)))) == [Unprotect]
+    # It gave up, or another job came in between.
+    stays = pod(0, *DRAINED, reason=SCALED_IN_REASON, protected=False, kube=kube_node())
+    assert kinds(departures(view(stays))) == [Protect, Undrain]
+
+
+def test_jobs_on_a_machine_that_is_taken_back_are_requeued_in_time() -> None:
+    (drain,) = departures(view(pod(0, "ALLOCATED", kube=SPOT))).actions
+    assert isinstance(drain, Drain)
+    assert drain.reason == SPOT_REASON
+    busy: dict[str, Any] = {"reason": SPOT_REASON, "kube": SPOT}
+    soon = departures(view(pod(0, "ALLOCATED", "DRAIN", since=20, **busy)))
+    assert (soon.actions, soon.look_again) == ((), 40)
+    late = pod(0, "ALLOCATED", "DRAIN", since=60, **busy)
+    assert departures(view(late)).wants_jobs
+    found = departures(view(late, jobs=(job(7, "worker-0"), job(8, "elsewhere"))))
+    (requeue,) = found.actions
+    assert isinstance(requeue, RequeueJobs)
+    assert requeue.jobs == (7,)
+    (note,) = found.notes
+    assert note.reason == "MachineTakenBack"
+    # What cannot be requeued is told of, and left to run as long as it can.
+    stuck = departures(view(late, jobs=(job(7, "worker-0", requeue=False),)))
+    assert stuck.actions == ()
+    assert "job 7 cannot be requeued" in stuck.notes[0].note

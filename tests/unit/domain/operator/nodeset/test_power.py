@@ -10,6 +10,7 @@ from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.nodeset import status
 from isthmus.domain.operator.nodeset.actions import DeletePod, Drain
 from isthmus.domain.operator.nodeset.departures import departures
+from isthmus.domain.operator.nodeset.drains import drains
 from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.domain.operator.nodeset.placement import demand_of
 from isthmus.domain.operator.nodeset.plan import Active, Plan, plan
@@ -73,6 +74,16 @@ def test_a_pod_from_before_its_node_was_started_is_replaced() -> None:
     young = pod(0, "ALLOCATED", "POWERING_UP", "NOT_RESPONDING", "CLOUD", ready=False)
     left = departures(seen(young, found=planned(young, kept={0})))
     assert [it for it in left.actions if isinstance(it, DeletePod | Drain)] == []
+
+
+def test_a_start_goes_on_when_its_pod_is_taken_away() -> None:
+    """Slurm would take its job from a node that is drained while it starts."""
+    states = ("ALLOCATED", "POWERING_UP", "NOT_RESPONDING", "CLOUD")
+    assert drains(view(pod(0, *states, ready=False, leaving=True)), {}) == ()
+    (ours,) = drains(view(pod(0, *states, ready=False)), {"worker-0": "update"})
+    assert isinstance(ours, Drain)
+    (up,) = drains(view(pod(0, "ALLOCATED", "CLOUD", leaving=True)), {})
+    assert isinstance(up, Drain)
 
 
 def test_nodes_that_are_off_or_starting_are_no_fault() -> None:

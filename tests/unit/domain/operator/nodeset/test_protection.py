@@ -18,6 +18,8 @@ CORDONED = kube_node(cordoned=True)
         pod(0, "DOWN", "NOT_RESPONDING", kube=CORDONED),
         pod(0, known=False, ready=False, kube=CORDONED),
         pod(0, "IDLE", "DRAIN", reason=GOING, ready=False, kube=CORDONED),
+        pod(0, "IDLE", "CLOUD", "POWERING_DOWN"),
+        pod(0, "IDLE", "CLOUD", "POWERED_DOWN"),
     ],
     ids=[
         "drained",
@@ -25,6 +27,8 @@ CORDONED = kube_node(cordoned=True)
         "down on a cordoned node",
         "never registered on a cordoned node",
         "a successor on a cordoned node",
+        "being stopped",
+        "stopped",
     ],
 )
 def test_a_pod_without_jobs_may_be_evicted(there: PodView) -> None:
@@ -42,8 +46,25 @@ def test_a_pod_without_jobs_may_be_evicted(there: PodView) -> None:
         pod(0, "DOWN"),
         pod(0, "IDLE", kube=CORDONED),
         pod(0, "IDLE", "DRAIN", reason=GOING, ready=False),
+        pod(0, "IDLE", "CLOUD"),
+        pod(0, "IDLE", "CLOUD", "POWER_DOWN"),
+        pod(0, "ALLOCATED", "CLOUD", "POWERING_UP"),
+        pod(0, "ALLOCATED", "CLOUD", "POWERED_DOWN"),
     ],
-    ids=["idle", "busy", "completing", "coming back", "starting", "down", "cordoned a moment ago", "a successor"],
+    ids=[
+        "idle",
+        "busy",
+        "completing",
+        "coming back",
+        "starting",
+        "down",
+        "cordoned a moment ago",
+        "a successor",
+        "elastic and idle",
+        "to be stopped",
+        "started for a job",
+        "about to be started for a job",
+    ],
 )
 def test_a_pod_that_has_or_may_get_a_job_is_protected(there: PodView) -> None:
     assert protection(view(there)) == ()

@@ -128,6 +128,18 @@ def test_a_record_of_another_shape_does_not_fit() -> None:
     assert not wanted.fits(record(gres="gpu:1"))
 
 
+def test_parts_of_gpus_have_the_types_that_slurm_gives_them() -> None:
+    wanted = shape("Gres=gpu:a100:2,shard:6")
+    assert wanted.fits(record(gres="gpu:a100:2(S:0),shard:a100:6(S:0)"))
+    assert not wanted.fits(record(gres="gpu:a100:2,shard:a100:5"))
+
+
+def test_types_that_are_said_are_not_counted_beside_the_resource() -> None:
+    limits = {"nvidia.com/gpu": 4}
+    assert shape("Gres=gpu:a100:4,demo:2", limits=limits).gres_text == "demo:2,gpu:a100:4"
+    assert shape("Gres=demo:2", limits=limits).gres_text == "demo:2,gpu:4"
+
+
 def test_gres_fit_however_slurm_writes_them() -> None:
     wanted = shape("Gres=gpu:2,demo")
     assert wanted.fits(record(gres="demo:1,gpu:2(S:0-1)"))

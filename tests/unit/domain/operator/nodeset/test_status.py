@@ -134,6 +134,15 @@ def test_pins_are_remembered_while_their_node_is_there() -> None:
     assert "ordinalToNode" not in told(view(pod(0)))
 
 
+def test_devices_that_are_only_counted_are_told() -> None:
+    why = "gpu: 8 are seen and 2 asked for, so they are only counted"
+    counted = [pod(it, comment=f"isthmus devices: {why}") for it in range(2)]
+    found = condition(status.held(view(*counted, pod(2, comment="somebody's")), Trouble()), "DevicesKnown")
+    assert found is not None
+    assert (found.status, found.message) == ("False", f"2 nodes; {why}")
+    assert condition(status.held(view(pod(0)), Trouble()), "DevicesKnown") is None
+
+
 def test_states_of_slurm_are_mirrored() -> None:
     record = slurm_node("worker-0", "MIXED", "DRAIN", "PLANNED", reason="because")
     assert status.mirrored(record) == (("SlurmNodeStateDrain", "because"), ("SlurmNodeStateMixed", "because"))

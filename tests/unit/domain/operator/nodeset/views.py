@@ -9,7 +9,7 @@ import msgspec
 from isthmus import names
 from isthmus.domain.operator.nodeset.view import PodView, View
 from isthmus.model.meta import Condition, ObjectMeta
-from isthmus.model.node import Node, NodeSpec, NodeStatus
+from isthmus.model.node import Node, NodeSpec, NodeStatus, Taint
 from isthmus.model.pod import Pod, PodSpec, PodStatus
 from isthmus.model.slinky import NodeSet
 from isthmus.model.slurm import Job, Number
@@ -54,13 +54,18 @@ def slurm_node(name: str, *states: str, reason: str = "", since: float | None = 
 
 
 def kube_node(
-    name: str = "k1", *, cordoned: bool = False, annotations: Mapping[str, str] | None = None, **true: str
+    name: str = "k1",
+    *,
+    cordoned: bool = False,
+    taint: str = "",
+    annotations: Mapping[str, str] | None = None,
+    **true: str,
 ) -> Node:
     """A node of Kubernetes; `true` are conditions that hold, each with its message."""
     held = tuple(Condition(type=it, status="True", reason=f"{it}Reason", message=text) for it, text in true.items())
     return Node(
         metadata=ObjectMeta(name=name, annotations=annotations or {}),
-        spec=NodeSpec(unschedulable=cordoned),
+        spec=NodeSpec(unschedulable=cordoned, taints=(Taint(taint, "NoSchedule"),) if taint else ()),
         status=NodeStatus(conditions=held),
     )
 

@@ -9,23 +9,23 @@ from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Empty texts stand for what is not known."""
 
     group: str = ""
     nodeset: str = ""
 
 
-NOWHERE = Place()
+UNKNOWN = Location()
 
 
-def places(workers: Iterable[Pod], grouped: Iterable[Node]) -> dict[str, Place]:
+def locations(workers: Iterable[Pod], grouped: Iterable[Node]) -> dict[str, Location]:
     """Find the place of each Slurm node that is a pod or, with the bridge, a Kubernetes node itself."""
     groups: Mapping[str, str] = {it.metadata.name: it.metadata.labels[names.NVLINK_GROUP_LABEL] for it in grouped}
-    found = {_slurm_name(it): Place(groups[it.metadata.name]) for it in grouped}
+    found = {_slurm_name(it): Location(groups[it.metadata.name]) for it in grouped}
     for pod in workers:
         group = groups.get(pod.spec.node_name, "")
-        found[slurm_name(pod)] = Place(group, pod.metadata.labels.get(names.INSTANCE_LABEL, ""))
+        found[slurm_name(pod)] = Location(group, pod.metadata.labels.get(names.INSTANCE_LABEL, ""))
     return found
 
 

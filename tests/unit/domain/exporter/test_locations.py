@@ -1,5 +1,5 @@
 from isthmus import names
-from isthmus.domain.exporter.places import Place, places
+from isthmus.domain.exporter.locations import Location, locations
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.node import Node
 from isthmus.model.pod import Pod, PodSpec
@@ -14,15 +14,15 @@ def _pod(name: str, node: str) -> Pod:
 
 def test_a_worker_is_where_its_machine_is() -> None:
     grouped = [Node(metadata=ObjectMeta(name="k1", labels={_GROUP: "g7"}))]
-    found = places([_pod("a", "k1"), _pod("b", "k2"), _pod("c", "")], grouped)
+    found = locations([_pod("a", "k1"), _pod("b", "k2"), _pod("c", "")], grouped)
     assert found == {
-        "k1": Place("g7"),
-        "slurm-a": Place("g7", "gpu"),
-        "slurm-b": Place("", "gpu"),
-        "slurm-c": Place("", "gpu"),
+        "k1": Location("g7"),
+        "slurm-a": Location("g7", "gpu"),
+        "slurm-b": Location("", "gpu"),
+        "slurm-c": Location("", "gpu"),
     }
 
 
 def test_a_node_of_the_bridge_has_the_name_that_slurm_knows() -> None:
     node = Node(metadata=ObjectMeta(name="k1", labels={_GROUP: "g7", names.NODE_NAME_LABEL: "s1"}))
-    assert places([], [node]) == {"s1": Place("g7")}
+    assert locations([], [node]) == {"s1": Location("g7")}

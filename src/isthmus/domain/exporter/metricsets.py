@@ -44,7 +44,7 @@ def _drain_since(node: NodeFacts) -> Iterator[Row]:
 
 
 def _oldest(view: View) -> Iterator[Row]:
-    """Tell when the job became eligible that has waited longest, of those that may begin."""
+    """When the job became eligible that has waited longest, of those that may begin."""
     oldest: dict[str, float] = {}
     for job in view.waiting:
         if not job.held and 0 < job.eligible <= view.now:

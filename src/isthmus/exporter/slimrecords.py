@@ -4,7 +4,7 @@ What no family and no report shows is left out, and equal values are shared: mos
 users, in a few partitions, and of the same size.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,6 @@ _PATIENCE: Final = 120.0
 """A list of every job takes slurmctld and slurmrestd seconds."""
 
 _LEFT_OUT: Final[dict[str, Any]] = {
-    "state_description": None,
     "scheduled_nodes": None,
     "excluded_nodes": None,
     "comment": None,
@@ -62,7 +61,6 @@ _SHARED: Final = (
     "tasks",
     "cpus_per_task",
     "memory_per_node",
-    "memory_per_cpu",
     "exit_code",
     "tres_requested",
     "tres_allocated",
@@ -72,8 +70,10 @@ _SHARED: Final = (
 class Slimmer:
     """Makes records small; remembers values that may come again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep: Collection[str] = ()) -> None:
+        """Leave out what nothing shows, except for the fields in `keep`."""
         self._known: dict[object, object] = {}
+        self._left_out = {field: empty for field, empty in _LEFT_OUT.items() if field not in keep}
 
     def __call__(self, job: Job) -> Job:
         if len(self._known) > _MAX_SHARED:
@@ -81,7 +81,7 @@ class Slimmer:
         # Only where the TRES do not name GPUs is this the place to find them.
         detail = () if "gres/gpu" in job.tres_allocated else job.gres_detail
         shared = {field: self._share(getattr(job, field)) for field in _SHARED}
-        return msgspec.structs.replace(job, gres_detail=detail, **shared, **_LEFT_OUT)
+        return msgspec.structs.replace(job, gres_detail=detail, **shared, **self._left_out)
 
     def _share(self, value: object) -> object:
         return self._known.setdefault(value, value)
@@ -100,7 +100,6 @@ class SlimRecords:
         self._decode = msgspec.json.Decoder(Job).decode
 
     async def jobs(self) -> list[Job]:
-        """Read all jobs."""
         what = "reading all jobs"
         answer = await self._client.calls.call("GET", "jobs/", _Records, what=what, patience=_PATIENCE)
         try:
@@ -109,5 +108,4 @@ class SlimRecords:
             raise Garbled(f"{what} failed: a record cannot be decoded ({error})") from error
 
     async def details(self, ids: Iterable[int]) -> list[Job]:
-        """Read these jobs."""
         return [self._slim(job) for job in await self._client.details(ids)]
