@@ -47,6 +47,10 @@ flows: prepare ## Test on a real control plane and real Slurm daemons, without n
 e2e: prepare ## Test on the whole local cluster with real pods (minutes).
 	$(RINGS) e2e
 
+.PHONY: docs
+docs: ## Build the documentation site in build/site, and check its links.
+	@scripts/docs
+
 ## At length
 .PHONY: soak
 soak: prepare ## Run what is random for long: a hundred times the examples, hundreds of seeds of kills, long outages, hold-ups (three hours).
@@ -58,6 +62,8 @@ soak: prepare ## Run what is random for long: a hundred times the examples, hund
 	ISTHMUS_SEEDS=200 $(PYTEST) tests/flows/sharedroot/test_killed.py tests/flows/sharedroot/test_populate.py
 	.venv/bin/python -m tests.bed.holdups --seed=$$RANDOM $(RINGS) flows e2e
 	ISTHMUS_PODS=500 ISTHMUS_AWAY_SECONDS=60 $(PYTEST) tests/flows/bridge/test_outages.py --timeout=900
+	ISTHMUS_SEEDS=300 $(PYTEST) tests/properties/test_elastic_runs.py
+	ISTHMUS_SEEDS=40 $(PYTEST) tests/flows/health/test_storms.py
 	$(PYTEST) tests/properties --hypothesis-profile=soak --timeout=3600
 
 .PHONY: guest

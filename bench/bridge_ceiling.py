@@ -9,8 +9,6 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-import msgspec
-
 from bench.bridge_ground import Load
 from isthmus import names
 from isthmus.domain.bridge import jobspec, marker
@@ -83,7 +81,7 @@ async def _work(queue: asyncio.Queue[Pod], do: Callable[[Pod], Awaitable[None]])
 def _request(pod: Pod) -> JobRequest:
     group = group_of(pod)
     marked = marker.mark(group, pod.metadata.uid, [pod], cluster="bench" * 7)
-    request = jobspec.request(
+    return jobspec.request(
         name=pod.metadata.name,
         comment=marker.comment([pod]),
         admin_comment=marker.write(marked),
@@ -91,4 +89,3 @@ def _request(pod: Pod) -> JobRequest:
         options=JobOptions(),
         defaults=_DEFAULTS,
     )
-    return msgspec.structs.replace(request, immediate=True)

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from bench import workload
+from bench.news import News
 from isthmus import names
 from isthmus.bridge import policies
 from isthmus.errors import Retry, Terminal
@@ -20,17 +21,18 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install
 from isthmus.kube.informer import Informer
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from isthmus.model.meta import Key, condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slurm import JobRequest
 from isthmus.runtime import loop
+from isthmus.slurm.allocation import Allocator
 from isthmus.slurm.auth import MintedTokens
 from isthmus.slurm.client import Client as SlurmClient
 from isthmus.slurm.client import connect
+from isthmus.slurm.completion import to_helper
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.programs import programs
 from tests.bed.slurm import SlurmBed
 
 STOCK = "default-scheduler"
@@ -43,6 +45,7 @@ _SUBMISSIONS = 5
 _MOST_NODES = 6_000
 _WRITES = ("UPDATE", "SUBMIT", "ALLOCATION", "KILL", "CANCEL", "COMPLETE", "REQUEUE", "CREATE_NODE", "DELETE_NODE")
 _WITHIN = 180.0
+_COUNTED = ("pods", "events", "resourceclaims")
 # Nodes are ready from the start, as they say themselves: there is no controller that would take a taint away.
 _FLAGS = ("--disable-admission-plugins=TaintNodesByCondition",)
 # The stock scheduler's own limits (50 requests a second) would be all that is measured.
@@ -50,24 +53,30 @@ _UNLIMITED = ("--kube-api-qps=5000", "--kube-api-burst=5000")
 
 
 @contextmanager
-def control_plane(nodes: int, *, external: bool = False) -> Iterator[ControlPlaneBed]:
+def control_plane(nodes: int, *, external: bool = False, cpus: int = CPUS_PER_NODE) -> Iterator[ControlPlaneBed]:
     """Run a control plane with so many nodes e1, e2 …; `external` ones are there to be registered in Slurm."""
     with ControlPlaneBed(controllers=False, apiserver_flags=_FLAGS) as plane:
-        loop.run(_furnish(plane, nodes, external=external))
+        loop.run(_furnish(plane, nodes, external=external, cpus=cpus))
         yield plane
 
 
-def slurm(nodes: int, *, jobs: int = 10_000) -> SlurmBed:
-    """Make a Slurm with so many nodes of the same names, that takes so many jobs."""
-    settings = {"MaxNodeCount": str(_MOST_NODES), "MaxJobCount": str(jobs)}
-    return SlurmBed(nodes=0, external_nodes=nodes, accounting=False, settings=settings)
+@contextmanager
+def slurm(nodes: int, *, jobs: int = 10_000, **more: str) -> Iterator[SlurmBed]:
+    """Run a Slurm with so many nodes of the same names, for so many jobs, and `isthmus-complete` beside it.
+
+    `more` are lines of slurm.conf.
+    """
+    settings = {"MaxNodeCount": str(_MOST_NODES), "MaxJobCount": str(jobs), **more}
+    with SlurmBed(nodes=0, external_nodes=nodes, accounting=False, settings=settings) as bed:
+        bed.start("isthmus-complete")
+        yield bed
 
 
 @contextmanager
 def stock_scheduler(plane: ControlPlaneBed) -> Iterator[None]:
     """Run kube-scheduler beside a control plane, with nothing to hold it back."""
-    program = binaries.ensure(["kube-scheduler"], PlainProgress(), given=binaries.given_by_environment())
-    part = replace(plane.plane, binaries={**plane.plane.binaries, **program}).scheduler()
+    found = programs(["kube-scheduler"])
+    part = replace(plane.plane, binaries={**plane.plane.binaries, **found}).scheduler()
     with (plane.logs / "kube-scheduler.log").open("wb") as log:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *part.argv, *_UNLIMITED], stdout=log, stderr=log
@@ -86,16 +95,16 @@ def stock_scheduler(plane: ControlPlaneBed) -> Iterator[None]:
         process.wait()
 
 
-async def _furnish(plane: ControlPlaneBed, nodes: int, *, external: bool) -> None:
+async def _furnish(plane: ControlPlaneBed, nodes: int, *, external: bool, cpus: int) -> None:
     async with Client(load(plane.kubeconfig)) as client:
         await install(client, policies.crd(), manager=names.FIELD_MANAGER)
         await workload.all_of(
-            client.create(NODES, _node(number, external=external)) for number in range(1, nodes + 1)
+            client.create(NODES, _node(number, external=external, cpus=cpus)) for number in range(1, nodes + 1)
         )
 
 
-def _node(number: int, *, external: bool) -> dict[str, Any]:
-    resources = {"cpu": str(CPUS_PER_NODE), "memory": "4Gi", "pods": "110"}
+def _node(number: int, *, external: bool, cpus: int) -> dict[str, Any]:
+    resources = {"cpu": str(cpus), "memory": "4Gi", "pods": "110"}
     labels = {"kubernetes.io/os": "linux"} | ({names.EXTERNAL_NODE_LABEL: ""} if external else {})
     return {
         "metadata": {"name": f"e{number}", "labels": labels},
@@ -121,13 +130,18 @@ class Load:
         self.bound: dict[Key, float] = {}
         self.leaving: dict[Key, float] = {}
         self.told: set[Key] = set()
-        self._news = asyncio.Event()
+        self._news = News()
         self.pods.on_change(self._changed)
 
     async def create(
-        self, count: int, *, scheduler: str = names.SCHEDULER_NAME, then: Callable[[Pod], None] | None = None
+        self,
+        count: int,
+        *,
+        scheduler: str = names.SCHEDULER_NAME,
+        then: Callable[[Pod], None] | None = None,
+        claims: bool = False,
     ) -> list[Key]:
-        """Make so many pods that ask for a CPU each, a few at a time."""
+        """Make so many pods that ask for a CPU each, a few at a time; with `claims`, for that of their name."""
         first = len(self.created)
         gate = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
@@ -135,7 +149,7 @@ class Load:
             async with gate:
                 key = Key(self.namespace, f"p{number}")
                 self.created[key] = time.perf_counter()
-                made = await self.client.create(PODS, _pod(key, scheduler))
+                made = await self.client.create(PODS, _pod(key, scheduler, claims=claims))
                 if then:
                     then(made)
                 return key
@@ -146,15 +160,10 @@ class Load:
 
     async def until(self, done: Callable[[], bool], *, what: str, within: float = _WITHIN) -> None:
         """Wait until what the watch told makes this true."""
-        try:
-            async with asyncio.timeout(within):
-                while not done():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
+        if not await self._news.until(done, within=within):
             raise Terminal(
                 f"{what}: not within {within:.0f} s; of {len(self.created)} pods, {len(self.bound)} have a node"
-            ) from None
+            )
 
     async def until_bound(self, keys: Sequence[Key]) -> float:
         """Wait until all of these have nodes; return when the last one got it."""
@@ -176,7 +185,7 @@ class Load:
             self.told.add(key)
         if after.leaving:
             self.leaving.setdefault(key, now)
-        self._news.set()
+        self._news.tell()
 
 
 @asynccontextmanager
@@ -207,20 +216,25 @@ async def _delete_pods(client: Client, namespace: str) -> None:
 @asynccontextmanager
 async def slurm_client(bed: SlurmBed) -> AsyncIterator[SlurmClient]:
     """Talk to Slurm as the bridge does, beside it."""
-    async with connect([bed.rest_url], MintedTokens(bed.jwt_key, user="slurm")) as client:
+    tokens = MintedTokens(bed.jwt_key, user="slurm")
+    async with (
+        to_helper([bed.completer_url], tokens) as helper,
+        connect([bed.rest_url], tokens, allocator=Allocator(helper)) as client,
+    ):
         yield client
 
 
 async def writes(client: Client) -> int:
-    """Count the requests, as the API server does, that changed pods and events in any way but by making pods."""
+    """Count the requests, as the API server does, that made events or changed them, pods or claims."""
     text = (await client.raw("/metrics", accept="text/plain")).decode()
     found = 0.0
     for line in text.splitlines():
         if not line.startswith("apiserver_request_total{") or 'verb="GET"' in line or 'verb="LIST"' in line:
             continue
-        if 'verb="WATCH"' in line or ('resource="pods"' not in line and 'resource="events"' not in line):
+        kind = next((it for it in _COUNTED if f'resource="{it}"' in line), None)
+        if kind is None or 'verb="WATCH"' in line:
             continue
-        if 'resource="pods"' in line and 'subresource=""' in line and 'verb="POST"' in line:
+        if kind != "events" and 'subresource=""' in line and 'verb="POST"' in line:
             continue
         found += float(line.rpartition(" ")[2])
     return int(found)
@@ -261,12 +275,17 @@ async def submit_others(client: SlurmClient, count: int, *, hold: bool = True) -
     await workload.all_of(one(number) for number in range(count))
 
 
-def _pod(key: Key, scheduler: str) -> dict[str, Any]:
-    resources = {"requests": {"cpu": "1", "memory": "64Mi"}}
+def _pod(key: Key, scheduler: str, *, claims: bool) -> dict[str, Any]:
+    resources: dict[str, Any] = {"requests": {"cpu": "1", "memory": "64Mi"}}
+    more: dict[str, Any] = {}
+    if claims:
+        resources["claims"] = [{"name": "device"}]
+        more["resourceClaims"] = [{"name": "device", "resourceClaimName": key.name}]
     return {
         "metadata": {"namespace": key.namespace, "name": key.name, "labels": {"app": "bench"}},
         "spec": {
             "schedulerName": scheduler,
             "containers": [{"name": "main", "image": "example/none", "resources": resources}],
+            **more,
         },
     }

@@ -18,7 +18,8 @@ def bridge(plane: ControlPlaneBed, slurm: SlurmBed) -> AbstractContextManager[Pr
         token.touch(mode=0o600)
         token.write_text(slurm.token("slurm"))
         config.write_text(
-            f"slurmRestApi: {slurm.rest_url}\nslurmJwtFile: {token}\npartition: {PARTITION}\nexclusive: false\n"
+            f"slurmRestApi: {slurm.rest_url}\nslurmCompleter: {slurm.completer_url}\nslurmJwtFile: {token}\n"
+            f"partition: {PARTITION}\nexclusive: false\n"
         )
         return ("bridge", "all", f"--config={config}", f"--kubeconfig={plane.kubeconfig}")
 

@@ -11,6 +11,7 @@ import random
 import re
 import statistics
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,7 @@ from tests.bed.slurm import SlurmBed
 _KIND = Kind(flags=(), health="monitoring-bind-address", leads=False)
 _SCRAPES = 100
 _CHANGES = 20
+_CHANGES_A_SECOND = 2
 _SHOWN_WITHIN = 300.0
 _START_WITHIN = 120.0
 _LOOK = 0.1
@@ -108,10 +110,17 @@ def load(options: Options) -> Iterator[Figure]:
         quiet = 20.0 if options.quick else _QUIET
         idle = _spent(bed, lambda: time.sleep(quiet)).times(60.0 / quiet)
         note(f"slurmctld by itself: {idle}")
-        with _exporter(bed) as process:
+        changes = _spent(bed, lambda: _change_jobs(bed, quiet), idle=idle).times(60.0 / quiet)
+        note(f"for jobs that change, {_CHANGES_A_SECOND} a second: {changes}")
+        interval = quiet / 4 if options.quick else _INTERVAL
+        with _exporter(bed) as process, _scraped(process, interval):
             process.await_quiet(within=120)
+            time.sleep(2 * interval)  # until it knows how often it is scraped
             ours = _spent(bed, lambda: time.sleep(quiet), idle=idle).times(60.0 / quiet)
-        note(f"for the exporter: {ours}")
+            note(f"for the exporter: {ours}")
+            spent = _spent(bed, lambda: _change_jobs(bed, quiet), idle=idle).times(60.0 / quiet)
+            busy = spent.without(changes)
+            note(f"for the exporter while jobs change: {busy}")
         calls = ("nodes/", "jobs/", "diag/")
         theirs = _spent(bed, lambda: [_get(bed, path) for path in calls], idle=idle, times=3).times(
             60.0 / _INTERVAL
@@ -124,6 +133,9 @@ def load(options: Options) -> Iterator[Figure]:
             "Time that slurmctld works on requests, beside Soperator's exporter",
             "≤ 0.1 times",
             ours.work / theirs.work,
+        )
+        yield figure(
+            f"The same while {_CHANGES_A_SECOND} jobs a second change", "≤ 0.1 times", busy.work / theirs.work
         )
         yield figure(
             "Requests to slurmctld, beside Soperator's exporter", "≤ 0.1 times", ours.requests / theirs.requests
@@ -143,6 +155,13 @@ class _Spent:
 
     def times(self, factor: float) -> "_Spent":
         return _Spent(self.processor * factor, self.work * factor, self.requests * factor)
+
+    def without(self, other: "_Spent") -> "_Spent":
+        return _Spent(
+            max(0.0, self.processor - other.processor),
+            max(0.0, self.work - other.work),
+            max(0.0, self.requests - other.requests),
+        )
 
     def __str__(self) -> str:
         return (
@@ -165,12 +184,41 @@ def _spent(bed: SlurmBed, work: Callable[[], object], *, idle: _Spent = _NOTHING
     _note_dearest(asked)
     # Finding out costs two requests: a ping and the question itself.
     spent = _Spent(used, sum(it.total_time for it in asked) / 1e6, sum(it.count for it in asked) - 2)
-    alone = idle.times(minutes)
-    return _Spent(
-        max(0.0, spent.processor - alone.processor),
-        max(0.0, spent.work - alone.work),
-        max(0.0, spent.requests - alone.requests),
-    ).times(1 / times)
+    return spent.without(idle.times(minutes)).times(1 / times)
+
+
+@contextlib.contextmanager
+def _scraped(process: Process, interval: float) -> Iterator[None]:
+    """Scrape at regular times beside everything else, as Prometheus does."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while True:
+            _read(f"{process.metrics_url}/metrics")
+            if over.wait(interval):
+                return
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _change_jobs(bed: SlurmBed, seconds: float) -> None:
+    """Cancel waiting jobs, so many a second."""
+
+    async def cancel() -> None:
+        async with slurm_client(bed) as client:
+            waiting = await _waiting(client)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and waiting:
+                await client.cancel_job(waiting.pop())
+                await asyncio.sleep(1 / _CHANGES_A_SECOND)
+
+    loop.run(cancel())
 
 
 def _processor(bed: SlurmBed) -> float:

@@ -51,7 +51,7 @@ from isthmus.slurm.client import Client as SlurmClient
 from tests.bed import faults
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
-from tests.flows.health.checks_bed import ON_FAILURE, ChecksBed, make_cluster, working
+from tests.flows.health.checks_bed import ON_FAILURE, ChecksBed, working
 from tests.flows.operator.nodesets_bed import CONTROLLER
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -324,7 +324,6 @@ async def _check_every_node(plane: ControlPlaneBed, slurm: SlurmBed, nodes: int)
     async with Client(load(plane.kubeconfig)) as kube, faults.in_front_of(slurm.rest_url) as proxy:
         await crds.install(kube)
         await workload.make_namespace(kube, NAMESPACE)
-        await make_cluster(kube, NAMESPACE)
         async with working(plane, NAMESPACE, slurm, url=proxy.url) as bed:
             await _until(lambda: bed.caches.operator.slurms.in_touch(bed.key(CONTROLLER)), "Slurm answers")
             _note_load()

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.programs import program
 
 _LABEL = "isthmus.local/played"
 _STAGES = Path(__file__).with_suffix(".yaml")
@@ -37,11 +36,10 @@ def node(name: str, *, pods: int, cpus: int = 1_000) -> dict[str, Any]:
 @contextmanager
 def playing(bed: ControlPlaneBed) -> Iterator[subprocess.Popen[bytes]]:
     """Let kwok play as long as the `with` block lasts; it is built now if the cache lacks it."""
-    program = binaries.ensure(("kwok",), PlainProgress(), given=binaries.given_by_environment())["kwok"]
     with loopback_address() as address, (bed.logs / "kwok.log").open("ab") as log:
         process = subprocess.Popen(
             [
-                *("setpriv", "--pdeathsig", "KILL", program),
+                *("setpriv", "--pdeathsig", "KILL", program("kwok")),
                 f"--config={_STAGES}",
                 f"--kubeconfig={bed.kubeconfig}",
                 f"--manage-nodes-with-label-selector={_LABEL}=yes",

@@ -8,7 +8,6 @@ rollout   a rolling update of 100, a quarter of them away at a time
 """
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ def cluster(options: Options) -> Iterator[Figure]:
 
 
 def _timed(name: str, bar: str, measure: Callable[[], float]) -> Figure:
-    _note_load()
+    ground.note_load()
     found = figure(name, bar, measure())
     note(f"{name}: {found.text}")
     return found
@@ -58,22 +57,13 @@ class _Creation:
     """How many states of their Slurm nodes pods have shown, on average."""
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """What a NodeSet costs while nothing happens."""
-
-    share: float
-    writes: float
-    calls: float
-
-
 def creation(options: Options) -> Iterator[Figure]:
     """Make a large NodeSet, and leave it alone."""
     workers, cool, window = (50, 0.0, 2.0) if options.quick else (1_000, _COOL, _WINDOW)
     with ground.ground(workers, quick=options.quick) as there, there.operator() as process:
         made = loop.run(_create(there, process, workers))
         time.sleep(cool)
-        rest = _rest(process, window)
+        rest = ground.Rest.of(process, window)
         memory = process.most_memory
     told = f"NodeSet of {workers:,}"
     yield figure(f"{told}: all pods are there", "≤ 10 s", made.pods)
@@ -93,13 +83,13 @@ async def _create(there: Ground, process: Process, workers: int) -> _Creation:
         await ceiling(there, workers)
     async with ground.watching(there) as watched:
         before, processors = Requests.of(process), by_program()
-        _note_load()
+        ground.note_load()
         began = await watched.make(workers)
         made = await watched.until(lambda: len(watched.pods) == workers, what="all pods are there")
         bound = await watched.until(lambda: all(it.bound for it in watched.pods.values()), what="all have nodes")
         note(f"all pods have nodes after {bound - began:.1f} s")
         settled = await watched.until_settled(workers)
-        _note_processors(processors)
+        ground.note_processors(processors)
         early = Requests.of(process) - before
         await watched.until(watched.all_shown, what="all pods show the state of their Slurm nodes")
         await ground.until_quiet(process)
@@ -107,14 +97,6 @@ async def _create(there: Ground, process: Process, workers: int) -> _Creation:
         note(f"{sent}; {early.kubernetes:,.0f} API requests of them until the status was settled")
         states = watched.states / workers
     return _Creation(pods=made - began, settled=settled - began, requests=sent.kubernetes / workers, states=states)
-
-
-def _rest(process: Process, window: float) -> _Rest:
-    before, processor, began = Requests.of(process), process.processor, time.monotonic()
-    time.sleep(window)
-    used, elapsed = process.processor - processor, time.monotonic() - began
-    sent = Requests.of(process) - before
-    return _Rest(share=used / elapsed, writes=sent.writes, calls=sent.slurm / elapsed)
 
 
 def scale_in(options: Options) -> Iterator[Figure]:
@@ -129,7 +111,7 @@ async def _scale_in(there: Ground, process: Process, *, many: int, few: int) -> 
     async with ground.watching(there) as watched:
         await _settle(watched, process, many)
         before, processor = Requests.of(process), process.processor
-        _note_load()
+        ground.note_load()
         began = await watched.change(replicas=few)
         left = await watched.until(lambda: len(watched.pods) == few, what=f"{few} pods are left")
         note(f"{few} pods are left after {left - began:.1f} s")
@@ -155,7 +137,7 @@ async def _roll_out(there: Ground, process: Process, workers: int) -> float:
         await _settle(watched, process, workers)
         old = {pod.metadata.uid for pod in watched.pods.values()}
         before, processor = Requests.of(process), process.processor
-        _note_load()
+        ground.note_load()
         began = await watched.change(template={"metadata": {"annotations": {"example.com/build": "2"}}})
         await watched.until(
             lambda: (
@@ -180,16 +162,6 @@ def _note_cost(process: Process, before: Requests, processor: float, *, pods: in
         f"{sent.kubernetes / pods:.1f} API requests a pod, {sent.slurm:,.0f} calls to Slurm,"
         f" {process.processor - processor:.1f} s of processor time"
     )
-
-
-def _note_processors(before: dict[str, float]) -> None:
-    used = {name: seconds - before.get(name, 0.0) for name, seconds in by_program().items()}
-    told = sorted(used.items(), key=lambda it: -it[1])
-    note("processor time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told if seconds >= 0.1))
-
-
-def _note_load() -> None:
-    note(f"load of the machine: {os.getloadavg()[0]:.1f}")
 
 
 MEASUREMENTS = {"cluster": cluster, "creation": creation, "scale_in": scale_in, "rollout": rollout}

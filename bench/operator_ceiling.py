@@ -18,7 +18,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.informer import Informer
 from isthmus.kube.store import Store
-from isthmus.model.meta import ObjectMeta
+from isthmus.model.autoscaler import ManagedMeta
 from isthmus.model.pod import PODS, Pod
 from isthmus.model.slinky import Controller, ControllerSpec, NodeSet, NodeSetSpec
 
@@ -69,7 +69,7 @@ async def _until(store: Store[Pod], done: Callable[[Collection[Pod]], bool]) -> 
 
 
 def _template(workers: int) -> worker.Template:
-    meta = ObjectMeta(name=NODESET, namespace=_NAMESPACE, uid="ceiling")
+    meta = ManagedMeta(name=NODESET, namespace=_NAMESPACE, uid="ceiling")
     nodeset = NodeSet(metadata=meta, spec=NodeSetSpec(replicas=workers))
     controller = Controller(metadata=meta, spec=ControllerSpec())
     return worker.template(nodeset, controller, settings=Settings(cgroup="none"), contents={})

@@ -26,6 +26,7 @@ WORKERS = 3
 _NAMESPACE = "hpc"
 _CLUSTER = "slurmcluster/demo"
 _LOGIN = "login-0"
+_ELASTIC = "burst"
 _PAUSE = 0.1
 _WITHIN = 90.0
 _ONE_COMMAND = 60.0
@@ -102,6 +103,31 @@ def one_less(ground: OperatorGround) -> float:
 
     _until(ground, gone, f"{name} to go")
     return time.monotonic() - began
+
+
+def announce(ground: OperatorGround) -> None:
+    """Add elastic workers to the cluster: all of them are off."""
+    manifest = (EXAMPLES / "elastic-workers.yaml").read_text().replace("name: worker", f"name: {_ELASTIC}")
+    ground.apply(manifest, _NAMESPACE)
+    await_off(ground)
+
+
+def await_off(ground: OperatorGround) -> None:
+    """Wait until Slurm has stopped all elastic workers."""
+
+    def off() -> bool:
+        return set(_shell(ground, "sinfo", "-hN", f"-n{_ELASTIC}-[0-2]", "-o%t").split()) == {"idle~"}
+
+    _until(ground, off, "elastic workers to be off")
+
+
+def from_zero(ground: OperatorGround, nodes: int) -> float:
+    """Start a job on elastic workers; how long until its first process runs."""
+    began = time.time()
+    told = _shell(ground, "srun", f"-N{nodes}", f"-C{_ELASTIC}", "date", "+%s.%N").split()
+    if len(told) != nodes:
+        raise Terminal(f"the job on {nodes} elastic workers did not run: {_shell(ground, 'sinfo', '-N', '-l')}")
+    return min(map(float, told)) - began
 
 
 def outage(ground: OperatorGround) -> float:

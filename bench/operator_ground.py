@@ -11,6 +11,7 @@ Slurm bed's own network here.
 """
 
 import asyncio
+import os
 import re
 import time
 from base64 import b64encode
@@ -21,10 +22,13 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from bench import kwok, workload
 from bench.bridge_ground import slurm_client, stock_scheduler
 from bench.harness import note
-from bench.process import Process, running
+from bench.news import News
+from bench.process import Process, by_program, running
 from isthmus import names
 from isthmus.domain.kube.conditions import holds
 from isthmus.domain.languages.slurmconf import Directive
@@ -32,6 +36,7 @@ from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests import restapi
 from isthmus.domain.operator.manifests.common import labels
 from isthmus.domain.operator.nodeset.status import shown
+from isthmus.domain.operator.slurmfiles import power
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
@@ -48,9 +53,12 @@ from isthmus.runtime import loop
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.slurm import SlurmBed
 from tests.bed.slurm_conf import SLURMRESTD_PORT
+from tests.flows.operator.elastic_bed import configure
 
 NAMESPACE = "bench"
 NODESET = "w"
+ELASTIC: Mapping[str, Any] = {"autoscale": {}, "slurmd": {"resources": {"limits": {"cpu": "2", "memory": "512Mi"}}}}
+"""What makes the nodes of the NodeSet elastic: Slurm knows them by this, too."""
 
 _SLURM = "slurm"
 _MOST_NODES = 2_000
@@ -83,10 +91,18 @@ class Ground:
 
 
 @contextmanager
-def ground(workers: int, *, quick: bool = False) -> Iterator[Ground]:
-    """Start the servers, with so many nodes in Kubernetes and so many in Slurm; `quick` ones go without kwok."""
+def ground(workers: int, *, quick: bool = False, elastic: bool = False) -> Iterator[Ground]:
+    """Start the servers, with so many nodes in Kubernetes and so many in Slurm; `quick` ones go without kwok.
+
+    Elastic nodes stand in slurm.conf as the operator writes it, with its programs; they are off.
+    """
     settings = {"MaxNodeCount": str(_MOST_NODES)}
+    if elastic:
+        settings["SlurmctldParameters"] = ",".join(power.PARAMETERS)
     with SlurmBed(nodes=0, accounting=False, settings=settings) as slurm:
+        if elastic:
+            spec = {"controllerRef": {"name": _SLURM}, "replicas": workers, **ELASTIC}
+            configure(slurm, [msgspec.convert({"metadata": _meta(NODESET), "spec": spec}, NodeSet)])
         # Wide enough for the bed's address not to be the first, which the API server takes for itself.
         network = ip_network(f"{slurm.address}/12", strict=False)
         flags = (
@@ -95,7 +111,7 @@ def ground(workers: int, *, quick: bool = False) -> Iterator[Ground]:
             "--disable-admission-plugins=TaintNodesByCondition",
         )
         with ControlPlaneBed(controllers=False, apiserver_flags=flags) as plane:
-            loop.run(_furnish(plane, slurm, workers))
+            loop.run(_furnish(plane, slurm, workers, registered=not elastic))
             with nullcontext() if quick else kwok.playing(plane), stock_scheduler(plane):
                 yield Ground(plane, slurm, kwok=not quick)
 
@@ -103,7 +119,7 @@ def ground(workers: int, *, quick: bool = False) -> Iterator[Ground]:
 _KEYS = {"slurmKeyRef": "slurm.key", "jwtKeyRef": "jwt.key"}
 
 
-async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> None:
+async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int, *, registered: bool) -> None:
     """Make nodes, and a Slurm cluster as far as the operator needs one: keys, a Controller and a RestApi."""
     async with Client(load(plane.kubeconfig)) as kube, slurm_client(slurm) as client:
         await crds.install(kube)
@@ -127,6 +143,8 @@ async def _furnish(plane: ControlPlaneBed, slurm: SlurmBed, workers: int) -> Non
         await kube.create(SECRETS, {"metadata": auth, "data": data})
         spec = {"controllerRef": {"name": _SLURM}, "service": {"port": SLURMRESTD_PORT}}
         await kube.create(RESTAPIS, {"metadata": _meta(_SLURM), "spec": spec})
+        if not registered:
+            return
         line: dict[str, str | int] = {"CPUs": 4, "RealMemory": 4096, "State": "External", "NodeAddr": "127.0.0.1"}
         hosts = f"{NODESET}-[0-{workers - 1}]"
         await client.create_node(Directive.of({"NodeName": hosts, "Feature": NODESET, **line}))
@@ -146,12 +164,12 @@ class Watched:
         self.informers = (pods, nodesets)
         self.pods = pods.store
         self._nodesets = nodesets.store
-        self._news = asyncio.Event()
+        self._news = News()
         self.states = 0
         """How often a pod has shown another state of its Slurm node, or none any more."""
-        self.pods.on_change(lambda *_: self._news.set())
+        self.pods.on_change(self._news.tell)
         self.pods.on_change(self._count)
-        self._nodesets.on_change(lambda *_: self._news.set())
+        self._nodesets.on_change(self._news.tell)
 
     def _count(self, _: Key, old: Pod | None, new: Pod | None) -> None:
         if new and shown(new) != (shown(old) if old else ()):
@@ -161,11 +179,11 @@ class Watched:
         """Whether each pod shows a state of its Slurm node."""
         return all(shown(pod) for pod in self.pods.values())
 
-    async def make(self, workers: int) -> float:
+    async def make(self, workers: int, **further: Any) -> float:
         """Make the NodeSet; return when."""
         began = time.monotonic()
         strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
-        spec = {"controllerRef": {"name": _SLURM}, "replicas": workers, "updateStrategy": strategy}
+        spec = {"controllerRef": {"name": _SLURM}, "replicas": workers, "updateStrategy": strategy, **further}
         await self.kube.create(NODESETS, {"metadata": _meta(NODESET), "spec": spec})
         return began
 
@@ -182,26 +200,27 @@ class Watched:
 
     def _settled(self, workers: int) -> bool:
         nodeset = self._nodesets.get(Key(NAMESPACE, NODESET))
-        if nodeset is None:
+        if nodeset is None or not self.ready():
             return False
-        status, told = nodeset.status, condition(nodeset.status.conditions, "Ready")
+        status = nodeset.status
         counts = (status.replicas, status.updated_replicas, status.available_replicas, status.slurm_idle)
-        return (
-            told is not None
+        return counts == (workers,) * 4
+
+    def ready(self) -> bool:
+        """Whether the NodeSet, as it is now, says that nothing is left to do."""
+        nodeset = self._nodesets.get(Key(NAMESPACE, NODESET))
+        told = condition(nodeset.status.conditions, "Ready") if nodeset else None
+        return bool(
+            nodeset
+            and told
             and told.observed_generation == nodeset.metadata.generation
-            and holds(status.conditions, "Ready")
-            and counts == (workers,) * 4
+            and holds(nodeset.status.conditions, "Ready")
         )
 
     async def until(self, done: Callable[[], bool], *, what: str) -> float:
         """Wait until what the watch told makes this true; return when."""
-        try:
-            async with asyncio.timeout(_WITHIN):
-                while not done():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise Terminal(f"not within {_WITHIN:.0f} s: {what}; {self.story()}") from None
+        if not await self._news.until(done, within=_WITHIN):
+            raise Terminal(f"not within {_WITHIN:.0f} s: {what}; {self.story()}")
         return time.monotonic()
 
     async def until_records(self, count: int) -> float:
@@ -215,7 +234,7 @@ class Watched:
         return time.monotonic()
 
     def story(self) -> str:
-        """Tell how far it has come."""
+        """How far it has come."""
         nodeset: NodeSet | None = self._nodesets.get(Key(NAMESPACE, NODESET))
         return f"{len(self.pods)} pods; the NodeSet says {nodeset.status if nodeset else 'nothing'}"
 
@@ -291,6 +310,26 @@ class Requests:
         return f"{self.kubernetes:,.0f} API requests ({told}), {self.slurm:,.0f} calls to Slurm"
 
 
+@dataclass(frozen=True)
+class Rest:
+    """What the operator costs while nothing happens."""
+
+    share: float
+    """Of one core."""
+    writes: float
+    calls: float
+    """To Slurm, in a second."""
+
+    @classmethod
+    def of(cls, process: Process, window: float) -> "Rest":
+        """Look on for so many seconds."""
+        before, processor, began = Requests.of(process), process.processor, time.monotonic()
+        time.sleep(window)
+        used, elapsed = process.processor - processor, time.monotonic() - began
+        sent = Requests.of(process) - before
+        return cls(share=used / elapsed, writes=sent.writes, calls=sent.slurm / elapsed)
+
+
 async def until_quiet(process: Process) -> None:
     """Wait until the operator has written nothing for some seconds."""
     deadline = time.monotonic() + _WITHIN
@@ -302,3 +341,14 @@ async def until_quiet(process: Process) -> None:
         await asyncio.sleep(_GLANCE)
         if (now := Requests.of(process).writes) != last:
             last, since = now, time.monotonic()
+
+
+def note_processors(before: dict[str, float]) -> None:
+    """Say who used the processors since then."""
+    used = {name: seconds - before.get(name, 0.0) for name, seconds in by_program().items()}
+    told = sorted(used.items(), key=lambda it: -it[1])
+    note("processor time: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told if seconds >= 0.1))
+
+
+def note_load() -> None:
+    note(f"load of the machine: {os.getloadavg()[0]:.1f}")

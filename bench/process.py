@@ -72,7 +72,7 @@ class Process:
 
 
 def by_program() -> dict[str, float]:
-    """Tell the seconds of processor time that each program has used that this benchmark runs, itself included."""
+    """The seconds of processor time that each program has used that this benchmark runs, itself included."""
     used: defaultdict[str, float] = defaultdict(float)
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended

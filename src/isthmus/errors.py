@@ -8,7 +8,7 @@ and, where there is one, a remedy. HTTP and Slurm codes are mapped to these once
 
 
 class IsthmusError(Exception):
-    """Something is wrong; `remedy` tells the reader what to do about it."""
+    """Something is wrong; `remedy` is what to do about it."""
 
     def __init__(self, what: str, *, remedy: str = "") -> None:
         super().__init__(what)

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_MESSAGES: Final = 100
 _MAX_CHARS: Final = 300
-"""So many faults are told apart, by so many characters."""
+"""At most so many faults are distinguished, by so many characters."""
 
 
 def call(

@@ -14,6 +14,9 @@ class MetricName(NamedTuple):
 SCHEDULER_NAME = "slurm-bridge-scheduler"
 """The `schedulerName` of pods that Slurm places, unless the configuration gives another."""
 
+CONTROLLERS_LEASE = "69d5fe47.my.slinky.slurm.net"
+"""The Lease of the bridge's controllers. The scheduler's is named like the scheduler."""
+
 JOB_ANNOTATIONS = "slurmjob.slinky.slurm.net/"
 """The prefix of annotations that ask for something of Slurm: `slurmjob.slinky.slurm.net/partition` and so on."""
 
@@ -41,11 +44,17 @@ EXTERNAL_NODE_LABEL = "scheduler.slinky.slurm.net/external-node"
 NODE_PARTITIONS_ANNOTATION = "scheduler.slinky.slurm.net/external-node-partitions"
 """On an external node: the features, separated by commas, by which partitions take it in."""
 
+DEVICES_COMMENT = "isthmus devices: "
+"""How Slurm's comment of a node begins whose devices are only counted, or too few."""
+
 NODE_TOPOLOGY_ANNOTATION = "topology.slinky.slurm.net/spec"
 """On a node: its place in Slurm's topology, such as `topo-switch:s2,topo-block:b2`."""
 
 NODE_CORDON_ANNOTATION = "scheduler.slinky.slurm.net/cordoned"
 """On a node that we cordoned because Slurm drained it or set it down: who did so there, and why."""
+
+NODE_GRES_CONDITION = "SlinkySlurmGRESCompatible"
+"""A condition of a node with devices of drivers (DRA): whether Slurm counts them as the drivers do."""
 
 MANAGED_TAINT = "slinky.slurm.net/managed-node"
 """The taint that keeps the pods of others away from nodes that Slurm manages; its value is the scheduler name."""
@@ -103,6 +112,9 @@ SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
 
 # The operator: what it writes onto the objects it makes, and what it reads from those of users. Names with "slinky"
 # are slurm-operator's.
+OPERATOR = "isthmus-operator"
+"""The operator's value of `app.kubernetes.io/name`, also on its Lease, whatever the installation is called."""
+
 NAME_LABEL = "app.kubernetes.io/name"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -141,7 +153,7 @@ POD_DEADLINE_ANNOTATION = "nodeset.slinky.slurm.net/pod-deadline"
 """On a worker pod: when the last of its running jobs ends at the latest."""
 
 NODE_CORDON_REASON_ANNOTATION = "nodeset.slinky.slurm.net/node-cordon-reason"
-"""On a Kubernetes node: the reason that Slurm is told when it is cordoned."""
+"""On a Kubernetes node: the reason for the drain in Slurm when it is cordoned."""
 
 NODE_FEATURES_ANNOTATION = "features.slinky.slurm.net/spec"
 """On a Kubernetes node: features, separated by commas, that its Slurm nodes get as k8s/FEATURE."""
@@ -212,6 +224,16 @@ DRAIN_REASON_PREFIX = "slurm-operator: "
 
 ACTIVE_NODES_ANNOTATION = "isthmus.dev/active-nodes"
 """On a NodeSetPowerState: the ordinals that the operator wrote last, so that it sees which ones others changed."""
+
+ANNOUNCED_ANNOTATION = "isthmus.dev/announced"
+"""On a NodeSet that has or had a policy, and on its pods: their nodes stand in slurm.conf, and have to stay there
+while jobs run. The slurmd of a pod without it made its node known by itself, and ends when it finds it there."""
+
+TOPOLOGY_ANNOTATION = "isthmus.dev/topology"
+"""On a worker pod: `known` as soon as Slurm has read where its machine is, for which a pod that starts may wait."""
+
+SIZE_ANNOTATION = "isthmus.dev/size"
+"""On the NodeSet of a SlurmCluster's own workers: how many the cluster asks for, which others may have changed."""
 
 CHECK_NODE_ANNOTATION = "isthmus.dev/check-node"
 CHECK_RESERVATION_ANNOTATION = "isthmus.dev/check-reservation"
@@ -304,7 +326,7 @@ WEBHOOK_IN_FLIGHT = MetricName("controller_runtime_webhook_requests_in_flight", 
 # Election and requests. The names are client-go's.
 LEADING = MetricName("leader_election_master_status", "1 while this process leads, else 0.")
 CLIENT_REQUESTS = MetricName(
-    "rest_client_requests_total", "Requests that we sent, by status code, host and method."
+    "rest_client_requests_total", "Requests to Kubernetes and Slurm, by status code, host and method."
 )
 CLIENT_SECONDS = MetricName("rest_client_request_duration_seconds", "How long requests took, by host and method.")
 
@@ -366,17 +388,17 @@ NODE_MISMATCH = MetricName(
     "External nodes that Slurm does not have as Kubernetes describes them: another size or GRES, or refused.",
 )
 NODE_ACTIONS = MetricName(
-    "isthmus_bridge_node_actions_total", "Actions that keep nodes of both sides in sync, by action."
+    "isthmus_bridge_node_actions_total", "Actions that keep nodes in sync between Kubernetes and Slurm, by action."
 )
 
 # The operator.
 OPERATOR_NODES = MetricName(
     "isthmus_operator_nodes",
-    "Nodes of a NodeSet by what they are: desired, ready, updated, idle, allocated, draining, down.",
+    "Nodes of a NodeSet by state: desired, ready, updated, idle, allocated, draining, down.",
 )
 ROLLOUT_PODS = MetricName(
     "isthmus_operator_rollout_pods",
-    "Pods of a NodeSet by state: updated to its specification as it is now, or outdated.",
+    "Pods of a NodeSet by state: updated to the current specification, or outdated.",
 )
 DRAINS = MetricName(
     "isthmus_operator_drains_total",
@@ -385,6 +407,30 @@ DRAINS = MetricName(
 PODS_REPLACED = MetricName(
     "isthmus_operator_pods_replaced_total",
     "Worker pods that were deleted so that another takes their place, by cause: rollout, repair, ended.",
+)
+ELASTIC_NODES = MetricName(
+    "isthmus_operator_elastic_nodes",
+    "Nodes of an elastic NodeSet by power state: off, starting, on, stopping, held, failed, unknown. Their sum is "
+    "spec.replicas.",
+)
+ELASTIC_DEMAND = MetricName(
+    "isthmus_operator_elastic_demand_nodes",
+    "Demand for nodes of an elastic NodeSet, by kind: jobs (allocated to jobs, also while the nodes start), or "
+    "planned (for pending jobs).",
+)
+ELASTIC_START = MetricName(
+    "isthmus_operator_elastic_start_seconds",
+    "How long nodes of an elastic NodeSet take to start, by step: queue (until the pod has a machine), boot (until "
+    "slurmd runs), register (until Slurm has the node).",
+)
+ELASTIC_SECONDS = MetricName(
+    "isthmus_operator_elastic_node_seconds_total",
+    "Seconds that nodes of an elastic NodeSet were not off, summed over nodes, by use: busy, idle, starting, "
+    "stopping.",
+)
+ELASTIC_UNUSED = MetricName(
+    "isthmus_operator_elastic_unused_starts_total",
+    "Nodes of an elastic NodeSet that were started and stopped without a job in between.",
 )
 OPERATOR_SLURM = MetricName("isthmus_operator_slurm_in_touch", "1 while the Slurm of a Controller answers, else 0.")
 ACTIVE_CONTROLLER = MetricName(
@@ -443,20 +489,23 @@ REPAIR_SECONDS = MetricName(
 )
 FALSE_POSITIVES = MetricName(
     "isthmus_check_false_positives_total",
-    "Nodes that passed the check that had condemned them, though nothing was repaired.",
+    "Nodes that passed the check that they had failed, although nothing was repaired.",
 )
 HEALTH_FINDINGS = MetricName(
     "isthmus_health_findings", "Findings about nodes that are seen now, by source and check."
 )
 HEALTH_STORMS = MetricName(
     "isthmus_health_storms",
-    "Checks of a HealthPolicy whose findings are not acted on, because they condemned too many nodes at once.",
+    "Checks of a HealthPolicy whose findings are ignored, because they failed on too many nodes at once.",
 )
 HEALTH_NODES = MetricName("isthmus_health_nodes", "Nodes with a health record, by phase.")
 NOTIFICATIONS = MetricName(
     "isthmus_health_notifications_total",
     "Messages to receivers, by format and result: sent, failed, dropped (too many waited).",
 )
+
+TOPOLOGY_PREFIX = "topology.nebius.com/"
+"""On a Kubernetes node, before tier-1 (the leaf switch above it), tier-2 and so on."""
 
 NVLINK_GROUP_LABEL = "topology.nebius.com/nvl-instance-group-id"
 """On a Kubernetes node, by its cloud: the NVLink instance group that it is in."""

@@ -12,7 +12,7 @@ is our own client, whose event loop runs in a thread of its own. Objects are nam
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
@@ -64,6 +64,10 @@ class Api:
         """Read an object (`pod/web`), or a list of all that the selector selects (`pods`)."""
         word, _, name = what.partition("/")
         return self._ask(f"get {what}", namespace, self._get(word, name, namespace, selector))
+
+    def ask(self, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Let code of ours ask."""
+        return self._wait(question(self._client))
 
     def exec(self, pod: str, *words: str, namespace: str, container: str = "", stdin: str | None = None) -> Done:
         """Run a program in a pod; in the container that kubectl would take, unless one is named."""
@@ -147,7 +151,7 @@ def _default_container(pod: Object) -> str:
 
 
 def _state(pod: Object) -> str:
-    """Tell how a pod and its containers are."""
+    """How a pod and its containers are."""
     status = pod["status"]
     containers = [f"{it['name']} {it['state']}" for it in status.get("containerStatuses", ())]
     return f"the pod is {status.get('phase')}; {'; '.join(containers) or 'no container was started'}"

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.local import binaries, lifecycle
+from isthmus.local import lifecycle
 from isthmus.local.cluster import Cluster
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs
 from tests.bed.api import Api, Object
 from tests.bed.commands import Done, attempt, checked
 from tests.bed.prepare import prepare
+from tests.bed.programs import given
 from tests.bed.waiting import PATIENCE
 
 _GUARD = Path(__file__).parents[2] / "scripts" / "guard"
@@ -84,11 +85,7 @@ class ClusterBed:
 def make_cluster(name: str, *, workers: int) -> ClusterBed:
     """Bring up a cluster that goes away with this process, however that ends."""
     subprocess.run(["setsid", "--fork", _GUARD, str(os.getpid()), name], check=True)
-    return ClusterBed(
-        lifecycle.up(
-            name, workers=workers, publish=[], given=binaries.given_by_environment(), progress=PlainProgress()
-        )
-    )
+    return ClusterBed(lifecycle.up(name, workers=workers, publish=[], given=given(), progress=PlainProgress()))
 
 
 @pytest.fixture(scope="session")

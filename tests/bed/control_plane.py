@@ -17,12 +17,13 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from isthmus.local import binaries, host
+from isthmus.local import host
 from isthmus.local.controlplane import ControlPlane, Part
 from isthmus.local.pki import write_secret
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs
 from tests.bed.addresses import loopback_address
+from tests.bed.programs import programs
 
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 _READY_WITHIN = 60
@@ -48,7 +49,7 @@ class ControlPlaneBed:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        programs = binaries.ensure(_PROGRAMS, PlainProgress(), given=binaries.given_by_environment())
+        found = programs(_PROGRAMS)
         # Each takes some 15 of the 128 instances that Linux allows. Workload controllers that get none end.
         host.allow_many_watches(PlainProgress())
         _sweep()
@@ -62,10 +63,10 @@ class ControlPlaneBed:
             address=self._stack.enter_context(loopback_address()),
             service_range="198.18.4.0/22",
             service_address="198.18.4.1",
-            binaries=programs,
+            binaries=found,
         )
         self.plane = plane
-        self._kubectl = programs["kubectl"]
+        self._kubectl = found["kubectl"]
         self.kubeconfig, tokens = self._administrator()
         parts = [
             plane.etcd(),

@@ -152,6 +152,16 @@ class _Connection:
             pass
         raise Over
 
+    async def start(self, fault: Fault | None) -> None:
+        """Do what a fault does before the part hears of the exchange."""
+        match fault:
+            case Cut(after_bytes=None):
+                self.cut(fault)
+            case Hang(after_bytes=None):
+                await self.silence()
+            case Delay(seconds=seconds):
+                await asyncio.sleep(seconds)
+
     async def send_back(self, data: bytes, *, fault: Fault | None, sent: int) -> int:
         """Give the client a piece of the answer, of which it has `sent` bytes already; return the new count."""
         await self.proxy.flowing()
@@ -192,11 +202,8 @@ class HttpConnection(_Connection):
 
     async def _one(self, head: http1.Head, exchange: Exchange, group: asyncio.TaskGroup) -> None:
         fault = exchange.fault
+        await self.start(fault)
         match fault:
-            case Cut(after_bytes=None):
-                self.cut(fault)
-            case Hang(after_bytes=None):
-                await self.silence()
             case Respond(raw=raw, status=status):
                 async for _ in http1.request_body(self.client.reader, head):
                     pass
@@ -214,8 +221,6 @@ class HttpConnection(_Connection):
                 finally:
                     late.close()
                 raise Over
-            case Delay(seconds=seconds):
-                await asyncio.sleep(seconds)
         if self.part is None:
             self.part = await self.reach_part()
             group.create_task(self._answers(self.part))
@@ -264,13 +269,7 @@ class ByteConnection(_Connection):
     async def requests(self, group: asyncio.TaskGroup) -> None:
         exchange = await self.proxy.begin("CONNECT", "*")
         fault = exchange.fault
-        match fault:
-            case Cut(after_bytes=None):
-                self.cut(fault)
-            case Hang(after_bytes=None):
-                await self.silence()
-            case Delay(seconds=seconds):
-                await asyncio.sleep(seconds)
+        await self.start(fault)
         self.part = await self.reach_part()
         group.create_task(self._back(self.part, fault))
         while piece := await self.client.reader.read(_PIECE):

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -270,24 +271,27 @@ class Proxy:
                 self._listen_on.unlink(missing_ok=True)
 
 
-@asynccontextmanager
-async def in_front_of(
-    target: str,
-    *,
-    listen_on: Path | None = None,
-    server_tls: ssl.SSLContext | None = None,
-    part_tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[Proxy]:
-    """Run a proxy in front of the part at `target`, on a free port of 127.0.0.1 or on the UNIX socket `listen_on`.
+class Options(TypedDict, total=False):
+    """Where a proxy listens and what it does about TLS.
 
     To read HTTP inside TLS, give both contexts: `server_tls` is what clients meet, `part_tls` (with a client
     certificate if the part wants one) is what we are to the part.
     """
+
+    listen_on: Path | None
+    server_tls: ssl.SSLContext | None
+    part_tls: ssl.SSLContext | None
+
+
+@asynccontextmanager
+async def in_front_of(target: str, **options: Unpack[Options]) -> AsyncIterator[Proxy]:
+    """Run a proxy in front of the part at `target`, on a free port of 127.0.0.1 or on a UNIX socket."""
+    server_tls, part_tls = options.get("server_tls"), options.get("part_tls")
     if (server_tls is None) != (part_tls is None):
         raise ValueError(
             "give server_tls and part_tls together: TLS that ends here must begin again towards the part"
         )
-    proxy = Proxy(Target.parse(target, tls=part_tls), listen_on or _LOOPBACK, server_tls=server_tls)
+    proxy = Proxy(Target.parse(target, tls=part_tls), options.get("listen_on") or _LOOPBACK, server_tls=server_tls)
     async with proxy.running():
         yield proxy
 
@@ -299,16 +303,9 @@ class Faults:
     proxies: list[Proxy] = field(default_factory=list)
 
     @asynccontextmanager
-    async def in_front_of(
-        self,
-        target: str,
-        *,
-        listen_on: Path | None = None,
-        server_tls: ssl.SSLContext | None = None,
-        part_tls: ssl.SSLContext | None = None,
-    ) -> AsyncIterator[Proxy]:
+    async def in_front_of(self, target: str, **options: Unpack[Options]) -> AsyncIterator[Proxy]:
         """See the function of that name."""
-        async with in_front_of(target, listen_on=listen_on, server_tls=server_tls, part_tls=part_tls) as proxy:
+        async with in_front_of(target, **options) as proxy:
             self.proxies.append(proxy)
             yield proxy
 

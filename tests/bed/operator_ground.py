@@ -19,11 +19,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from tests.bed.api import Object
 from tests.bed.cluster import ClusterBed
 from tests.bed.commands import CommandError, Done, attempt
+from tests.bed.programs import program
 from tests.bed.waiting import PATIENCE, eventually
 
 T = TypeVar("T")
@@ -114,8 +113,7 @@ class OperatorGround:
 
     def helm(self, *words: str) -> str:
         """Run helm."""
-        program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
-        done = attempt(program, *words, env={**os.environ, "KUBECONFIG": str(self.kubeconfig)})
+        done = attempt(program("helm"), *words, env={**os.environ, "KUBECONFIG": str(self.kubeconfig)})
         if done.returncode:
             raise CommandError(f"helm {' '.join(words)}: {done.stderr}\n{self.story(NAMESPACE)}")
         return done.stdout

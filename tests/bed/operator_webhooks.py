@@ -12,13 +12,14 @@ from isthmus.kube.client import Client
 from isthmus.kube.crd import Conversion
 from isthmus.model.base import Kind
 from isthmus.operator import crds
-from isthmus.operator.webhook import CONVERT, DRAIN, DRAINED_FIRST, KINDS, VALIDATE
+from isthmus.operator.webhook import CONVERT, DRAIN, DRAINED_FIRST, KINDS, SCALE, SCALED, VALIDATE
 from isthmus.runtime.certkeeper import Place as Service
 from isthmus.runtime.trust import VALIDATING
 
 NAME: Final = "isthmus-operator-webhook"
 
 WEBHOOK: Final = "clusters.slurm.isthmus.dev"
+SCALE_WEBHOOK: Final = "scale.slurm.isthmus.dev"
 DRAIN_WEBHOOK: Final = "drain.slurm.isthmus.dev"
 
 CHANGES: Final = {
@@ -26,6 +27,8 @@ CHANGES: Final = {
     "spec-changes": 'request.operation == "CREATE" || object.spec != oldObject.spec',
 }
 """In CEL: which writes concern us, by names that the API server shows."""
+
+SIZES: Final = {"size-changes": "object.spec != oldObject.spec"}
 
 FOREGROUND: Final = {
     "in-the-foreground": (
@@ -63,6 +66,14 @@ def validating(place: Place, *, namespaces: Sequence[str] = ()) -> dict[str, Any
             side_effects="None",
         ),
         _webhook(
+            SCALE_WEBHOOK,
+            place.client_config(SCALE),
+            rules(SCALED, ["UPDATE"], subresource="/scale"),
+            conditions=SIZES,
+            side_effects="None",
+            failure_policy="Ignore",
+        ),
+        _webhook(
             DRAIN_WEBHOOK,
             place.client_config(DRAIN),
             rules(DRAINED_FIRST, ["DELETE"]),
@@ -84,6 +95,7 @@ def _webhook(
     *,
     conditions: Mapping[str, str],
     side_effects: str,
+    failure_policy: str = "Fail",
 ) -> dict[str, Any]:
     return {
         "name": name,
@@ -91,18 +103,18 @@ def _webhook(
         "rules": rules,
         "matchPolicy": "Equivalent",
         "matchConditions": [{"name": name, "expression": text} for name, text in conditions.items()],
-        "failurePolicy": "Fail",
+        "failurePolicy": failure_policy,
         "timeoutSeconds": _TIMEOUT,
         "sideEffects": side_effects,
         "admissionReviewVersions": ["v1"],
     }
 
 
-def rules(kinds: Iterable[Kind[Any]], operations: Sequence[str]) -> list[dict[str, Any]]:
+def rules(kinds: Iterable[Kind[Any]], operations: Sequence[str], *, subresource: str = "") -> list[dict[str, Any]]:
     """List kinds, for the API server."""
     by_version: dict[tuple[str, str], list[str]] = {}
     for kind in kinds:
-        by_version.setdefault((kind.group, kind.version), []).append(kind.plural)
+        by_version.setdefault((kind.group, kind.version), []).append(kind.plural + subresource)
     return [
         {
             "apiGroups": [group],

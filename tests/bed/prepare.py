@@ -5,21 +5,22 @@ the images can wait for the network.
 """
 
 from isthmus.local import binaries, crds, host, supply
-from isthmus.local.images import rootfs, store
+from isthmus.local.images import store
 from isthmus.local.images.recipes import IMAGES
 from isthmus.local.parallel import together
 from isthmus.local.progress import PlainProgress, Progress
-from tests.bed import monitor_kinds
+from tests.bed import chromium, device_drivers, monitor_kinds, rootfs
+from tests.bed.programs import given
 
-_PROGRAMS = (*supply.PROGRAMS, "helm")
+_PROGRAMS = (*supply.PROGRAMS, "helm", "crictl")
 _ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "prometheus", "spank-tools-26.05", "spank-tools-24.11")
 
 
 def prepare(progress: Progress) -> None:
     """Build all that the cache lacks."""
     host.check_system()
-    host.ensure_packages(progress)
-    ready = binaries.given_by_environment()
+    host.ensure_packages(progress, also=chromium.PACKAGES)
+    ready = given()
     from_debian = [name for name in IMAGES if name not in supply.OF_ONE_PROGRAM]
 
     def from_packages() -> None:
@@ -31,6 +32,7 @@ def prepare(progress: Progress) -> None:
         binaries.ensure({*_PROGRAMS, *supply.OF_ONE_PROGRAM}, progress, given=ready)
         crds.ensure(crds.DEFINITIONS, progress, given=ready)
         monitor_kinds.files(progress=progress)
+        device_drivers.programs(progress)
 
     together([from_modules, from_packages])
     store.ensure(supply.images(IMAGES, progress, ready=ready), progress)

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from isthmus.local.images import rootfs
 from isthmus.local.progress import PlainProgress
+from tests.bed import rootfs
 from tests.bed.addresses import loopback_address
 from tests.bed.commands import Done, attempt
 from tests.bed.slurm_box import wait_until

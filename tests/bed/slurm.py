@@ -30,10 +30,10 @@ import pytest
 
 from isthmus.errors import Terminal
 from isthmus.local import host
-from isthmus.local.images import layers, rootfs
+from isthmus.local.images import layers
 from isthmus.local.images.recipes import COMPLETE
 from isthmus.local.progress import PlainProgress
-from tests.bed import logs, slurm_conf, slurm_database
+from tests.bed import logs, rootfs, slurm_conf, slurm_database
 from tests.bed.slurm_box import Box, Daemon, listens, wait_until
 
 VERSIONS = ("26.05", "24.11")
@@ -203,6 +203,11 @@ class SlurmBed:
         if done.returncode:
             raise RuntimeError(f"{' '.join(argv)} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
+
+    def submit(self, *options: str, script: str = "sleep 3600", user: str = "root") -> str:
+        """Submit a small job without output, and return its id."""
+        usual = ("--parsable", "--chdir=/tmp", "--mem=16", "--output=/dev/null")
+        return self.command("sbatch", *usual, *options, f"--wrap={script}", user=user).strip()
 
     def scontrol(self, *argv: str) -> str:
         """Run scontrol as root."""

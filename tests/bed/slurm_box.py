@@ -62,7 +62,12 @@ _ENTER_HOST = """
 set -eu
 echo "$0" > /proc/sys/kernel/hostname
 [ -z "$1" ] || mount -t tmpfs -o mode=755 host "$1"
-shift
+if [ -n "$2" ]; then
+    mount -t tmpfs -o mode=755 host /mnt
+    cp -a "$2/." /mnt
+    mount --move /mnt "$2"
+fi
+shift 2
 exec "$@"
 """
 
@@ -142,14 +147,17 @@ class Box:
         log: str,
         hostname: str = "",
         own_directory: str = "",
+        own_copy: str = "",
         env: Mapping[str, str] | None = None,
     ) -> "Daemon":
         """Start a daemon inside, with what it prints added to `log`.
 
-        With a host name, it is on a host of its own, where `own_directory` is empty and seen by nobody else.
+        With a host name, it is on a host of its own, where `own_directory` is empty, and `own_copy` a copy of the
+        box's: nobody else sees what is written there.
         """
         if hostname:
-            argv = ["unshare", "--uts", "--mount", "--", "sh", "-c", _ENTER_HOST, hostname, own_directory, *argv]
+            own = (hostname, own_directory, own_copy)
+            argv = ["unshare", "--uts", "--mount", "--", "sh", "-c", _ENTER_HOST, *own, *argv]
         with self.path(log).open("ab") as sink:
             entered = subprocess.Popen(
                 self._entering(argv),

@@ -55,12 +55,13 @@ def eventually(
                 return value
             seen, failure = value if isinstance(value, str) else repr(value), ""
         if elapsed >= within:
-            raise AssertionError(_story(what, within, seen, failure))
+            raise AssertionError(story(what, within, seen, failure))
         dear = (time.monotonic() - looked) * _PAUSE_PER_LOOK
         time.sleep(min(max(_SHORTEST, elapsed * _SHARE, dear), _LONGEST))
 
 
-def _story(what: str, within: float, seen: str, failure: str) -> str:
+def story(what: str, within: float, seen: str, failure: str = "") -> str:
+    """What was waited for and what was seen."""
     lines = [f"waited in vain for {within:g} s for {what}"]
     if failure:
         lines.append(f"the last look failed: {_short(failure)}")

@@ -19,13 +19,14 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from isthmus.local import binaries, crds, workloads
+from isthmus.local import crds, workloads
 from isthmus.local.controlplane import answers
 from isthmus.local.progress import PlainProgress
 from isthmus.local.workloads import ADDONS, Addon
 from tests.bed import logs
 from tests.bed.addresses import loopback_address
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.programs import given, program, programs
 from tests.bed.waiting import eventually
 
 CONTROLLERS = tuple(name for name, addon in ADDONS.items() if addon.probe)
@@ -38,8 +39,7 @@ _GRACE = 10
 
 def apply_kinds(bed: ControlPlaneBed, *names: str) -> None:
     """Make JobSet, LeaderWorkerSet and PodGroup (or those named) known to the API server, and nothing more."""
-    given = binaries.given_by_environment()
-    found = crds.ensure(names or crds.DEFINITIONS, PlainProgress(), given=given)
+    found = crds.ensure(names or crds.DEFINITIONS, PlainProgress(), given=given())
     workloads.apply_kinds(_kubectl(bed), found.values())
 
 
@@ -52,7 +52,7 @@ class WorkloadControllers:
 
     def __enter__(self) -> Self:
         names = [addon.name for addon in self._addons]
-        programs = binaries.ensure(names, PlainProgress(), given=binaries.given_by_environment())
+        found = programs(names)
         apply_kinds(self._bed, *names)
         with ExitStack() as stack:
             running = []
@@ -60,7 +60,7 @@ class WorkloadControllers:
                 address = stack.enter_context(loopback_address())
                 self._bed.kubectl("apply", "--server-side", "--filename=-", stdin=self._objects(addon, address))
                 stack.callback(self._bed.kubectl, "delete", "--filename=-", stdin=_webhooks_only(addon))
-                command = (str(programs[addon.name]), f"--config={self._configuration(addon, address)}")
+                command = (str(found[addon.name]), f"--config={self._configuration(addon, address)}")
                 running.append((addon, address, self._spawn(addon, command)))
                 stack.callback(_end, running[-1][-1])
             for addon, address, process in running:
@@ -117,8 +117,7 @@ class WorkloadControllers:
 
 
 def _kubectl(bed: ControlPlaneBed) -> tuple[str, ...]:
-    programs = binaries.ensure(["kubectl"], PlainProgress(), given=binaries.given_by_environment())
-    return (str(programs["kubectl"]), f"--kubeconfig={bed.kubeconfig}")
+    return (str(program("kubectl")), f"--kubeconfig={bed.kubeconfig}")
 
 
 def _documents(addon: Addon) -> list[Any]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from isthmus import names
-from isthmus.local import binaries
-from isthmus.local.progress import PlainProgress
 from tests.bed.bridge_ground import BridgeGround
 from tests.bed.commands import attempt, checked
+from tests.bed.programs import program
 from tests.bed.waiting import eventually
 from tests.e2e.command import isthmus
 from tests.e2e.pods import TOOLS
@@ -33,7 +32,7 @@ def soon(observe: Callable[[], T], what: str, *, holds: Callable[[T], object] = 
 
 
 def job_id(pod: Pod) -> str:
-    """Tell the Slurm job of a pod; empty as long as it has none."""
+    """The Slurm job of a pod; empty as long as it has none."""
     return str(pod["metadata"].get("labels", {}).get(names.JOB_ID_LABEL, ""))
 
 
@@ -178,7 +177,6 @@ def installed(ground: BridgeGround, namespace: str, *values: str) -> Iterator[Br
 
 
 def _helm(ground: BridgeGround, verb: str, *words: str) -> None:
-    program = binaries.ensure(("helm",), PlainProgress(), given=binaries.given_by_environment())["helm"]
     words = (verb, "slurm-bridge", f"--namespace={ground.namespace}", *words)
-    done = attempt(program, *words, env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)})
+    done = attempt(program("helm"), *words, env={**os.environ, "KUBECONFIG": str(ground.kubeconfig)})
     assert done.returncode == 0, f"helm {verb}: {done.stderr}\n{ground.kubectl('get', 'pods', '-A', '-o', 'wide')}"

@@ -71,17 +71,17 @@ class Site:
         return empty | next((it for it in held if it["type"] == type_), {})
 
     def pods(self, selector: str = "") -> dict[str, str]:
-        """Tell the uid of every pod that is not on its way out."""
+        """The uid of every pod that is not on its way out."""
         found = self.ground.get("pods", self.namespace, selector=selector)["items"]
         alive = (it["metadata"] for it in found if "deletionTimestamp" not in it["metadata"])
         return {it["name"]: it["uid"] for it in alive}
 
     def uid(self, pod: str) -> str:
-        """Tell which pod of that name there is."""
+        """Which pod of that name there is."""
         return str(self.get(f"pod/{pod}")["metadata"]["uid"])
 
     def node_of(self, pod: str) -> str:
-        """Tell on which node of Kubernetes a pod is."""
+        """On which node of Kubernetes a pod is."""
         return str(self.get(f"pod/{pod}")["spec"]["nodeName"])
 
     def replaced(self, pod: str, before: str) -> None:
@@ -109,7 +109,7 @@ class Site:
     # Nodes and jobs of Slurm
 
     def states(self) -> dict[str, str]:
-        """Tell the state of every node, in Slurm's words."""
+        """The state of every node, in Slurm's words."""
         listed = self.run("sinfo", "-hN", "-o", "%N %T").split()
         return dict(zip(listed[::2], listed[1::2], strict=True))
 

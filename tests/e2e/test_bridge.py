@@ -7,6 +7,9 @@ test waits for its own.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPResponse
 
 import msgspec
 import pytest
@@ -14,7 +17,6 @@ import pytest
 from isthmus import names
 from isthmus.domain.kube.podshape import requests_of
 from isthmus.model.pod import Pod as ApiPod
-from isthmus.processes.bridge import CONTROLLERS_ELECTION
 from tests.bed.bridge_ground import PARTITION, BridgeGround
 from tests.bed.commands import CommandError
 from tests.bed.waiting import eventually
@@ -44,7 +46,7 @@ def bridge(bridge_ground: BridgeGround) -> Iterator[Bridge]:
     workers = bridge_ground.cluster.workers
     bridge_ground.kubectl("label", "node", *workers, f"{names.EXTERNAL_NODE_LABEL}=")
     helper = ("completer.enabled=true", f"completer.slurmctld={{slurmctld.{bridge_ground.namespace}}}")
-    with installed(bridge_ground, NAMESPACE, *helper) as bridge:
+    with installed(bridge_ground, NAMESPACE, *helper, "web.enabled=true") as bridge:
         eventually(
             bridge.external_nodes, "the workers to be nodes of Slurm", holds=lambda it: len(it) == len(workers)
         )
@@ -70,6 +72,16 @@ def workloads(bridge: Bridge) -> Bridge:
 
 def _apply(bridge: Bridge, kinds: Iterable[str]) -> None:
     bridge.kubectl("apply", *(f"--filename={EXAMPLES / kind}.yaml" for kind in kinds))
+
+
+@pytest.fixture
+def viewer(bridge: Bridge) -> Iterator[str]:
+    """The token of somebody who may look at everything on the page."""
+    bridge.kubectl("create", "serviceaccount", "viewer")
+    who = f"--serviceaccount={NAMESPACE}:viewer"
+    bridge.kubectl("create", "clusterrolebinding", "viewer", "--clusterrole=isthmus-web-viewer", who)
+    yield bridge.kubectl("create", "token", "viewer").strip()
+    bridge.kubectl("delete", "clusterrolebinding/viewer", "serviceaccount/viewer")
 
 
 @pytest.fixture
@@ -269,13 +281,41 @@ def test_a_cordoned_node_is_drained_and_a_drained_one_cordoned(quiet: Bridge) ->
     soon(lambda: unschedulable(other), "the second node to be used again", holds=lambda it: not it)
 
 
+def test_the_page_says_which_job_a_pod_has_and_shows_its_log(quiet: Bridge, viewer: str) -> None:
+    quiet.run("seen", command="sh -c 'echo said; exec sleep infinity'")
+    job = job_id(quiet.running("seen"))
+    there = f"--namespace={quiet.ground.namespace}"
+    address = quiet.ground.kubectl("get", "service", "slurm-bridge-web", there, "-o", "jsonpath={.spec.clusterIP}")
+    log, why = f"/api/log/pod/{NAMESPACE}/seen", f"/api/why/pod/{NAMESPACE}/seen"
+
+    @contextmanager
+    def ask(path: str, *, body: str | None = None, cookie: str = "") -> Iterator[HTTPResponse]:
+        headers = {"Cookie": cookie, "Content-Type": "application/json"}
+        with closing(HTTPConnection(address, timeout=30)) as page:
+            page.request("POST" if body else "GET", path, body, headers)
+            with page.getresponse() as answer:
+                yield answer
+
+    def reasons() -> str:
+        with ask(why, cookie=cookie) as answer:
+            return answer.read().decode()
+
+    with ask(log) as refused:
+        assert refused.status == HTTPStatus.UNAUTHORIZED
+    with ask("/api/login", body=json.dumps({"token": viewer})) as entered:
+        cookie = entered.headers["Set-Cookie"].partition(";")[0]
+    soon(reasons, f"the page to know of job {job}", holds=lambda it: job in it)
+    with ask(log, cookie=cookie) as shown:
+        assert shown.readline() == b"said\n"
+
+
 def test_bad_annotations_are_refused_when_they_are_applied(bridge: Bridge) -> None:
     with pytest.raises(CommandError) as told:
         bridge.run("bad", timelimit="soon")
     assert "slurmjob.slinky.slurm.net/timelimit is 'soon', expected minutes above 0" in str(told.value)
 
 
-@pytest.mark.parametrize("lease", [names.SCHEDULER_NAME, CONTROLLERS_ELECTION], ids=["scheduler", "controllers"])
+@pytest.mark.parametrize("lease", [names.SCHEDULER_NAME, names.CONTROLLERS_LEASE], ids=["scheduler", "controllers"])
 def test_a_standby_takes_over(quiet: Bridge, lease: str) -> None:
     there = f"--namespace={quiet.ground.namespace}"
 

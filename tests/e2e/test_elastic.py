@@ -1,10 +1,15 @@
 """Elastic workers: none while nobody needs them, those of a job when it is submitted, none again after it."""
 
+import json
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from isthmus.domain.languages.hostlist import expand
+from isthmus.domain.operator.slurmfiles.power import RECORD
 from tests.bed.operator_ground import OperatorGround
 from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part
 from tests.e2e.site import Site
@@ -19,12 +24,13 @@ SIZE = 4
 def site(operator_ground: OperatorGround) -> Iterator[Site]:
     with operator_ground.namespace(NAMESPACE) as namespace:
         made = Site(operator_ground, namespace)
-        elastic = {"replicas": SIZE, "autoscale": {"idleTime": "5s"}, "slurmd": {"resources": SMALL}}
+        # Room for many small jobs on each node, whatever the machine has.
+        elastic = {"autoscale": {"idleTime": "5s"}, "slurmd": {"resources": SMALL}, "extraConf": "CPUs=25"}
         made.apply(
             *keys(),
-            part("Controller", "slurm", **KEYS),
+            part("Controller", "slurm", **KEYS, extraConf="SlurmdParameters=config_overrides"),
             part("RestApi", "slurm", **OF_SLURM),
-            part("NodeSet", "w", **OF_SLURM, **elastic),
+            part("NodeSet", "w", **OF_SLURM, **elastic, replicas=SIZE),
         )
         made.ready("controller/slurm", "restapi/slurm", WORKERS)
         yield made
@@ -41,18 +47,18 @@ def all_off(site: Site) -> None:
     site.eventually(site.states, "all nodes to be off", holds=lambda it: it == off)
 
 
-def test_two_nodes_come_for_a_job_and_go_after_it(site: Site) -> None:
+def test_three_nodes_come_for_a_gang_and_go_after_it(site: Site) -> None:
     all_off(site)
     assert pods(site) == set()
     submitted = time.time()
     # It lasts until it is told to end, so its pods are there for as long as they are looked at.
-    job = site.submit("srun touch /tmp/began; until [ -e /tmp/end ]; do sleep 0.2; done", "--nodes=2")
+    job = site.submit("srun touch /tmp/began; until [ -e /tmp/end ]; do sleep 0.2; done", "--nodes=3")
     began = site.eventually(
         lambda: float(site.exec("w-0", "stat", "--format=%Y", "/tmp/began")),  # noqa: S108 - in the pod
         "the job to begin on its first node",
     )
     print(f"first process {began - submitted:.1f} s after submission")  # noqa: T201 - shown with -s
-    assert pods(site) == {"w-0", "w-1"}
+    assert pods(site) == {"w-0", "w-1", "w-2"}
     site.exec("w-0", "touch", "/tmp/end")  # noqa: S108 - in the pod
     told = site.ended(job)
     assert told["ExitCode"] == "0:0", told
@@ -64,3 +70,23 @@ def test_two_nodes_come_for_a_job_and_go_after_it(site: Site) -> None:
     )
     assert active == []
     site.ready(WORKERS)
+
+
+def test_an_array_of_200_begins_without_a_node(site: Site) -> None:
+    all_off(site)
+    before = starts(site)
+    job = site.submit("true", "--array=1-200")
+
+    def states() -> Counter[str]:
+        return Counter(re.findall(r" JobState=(\S+)", site.run("scontrol", "--oneliner", "show", "job", job)))
+
+    site.eventually(states, "all to end well", holds=lambda it: it == {"COMPLETED": 200})
+    all_off(site)
+    # Each node came for it, once.
+    assert starts(site) - before == {f"w-{it}": 1 for it in range(SIZE)}
+
+
+def starts(site: Site) -> Counter[str]:
+    """How often Slurm has started each node."""
+    told = [json.loads(it) for it in site.run("cat", RECORD).splitlines()]
+    return Counter(node for it in told if it["verb"] == "resume" for node in expand(it["nodes"]))

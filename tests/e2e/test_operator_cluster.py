@@ -1,6 +1,7 @@
 """A SlurmCluster with real Slurm in pods: the documents' commands, word for word, and ours beside them."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ import pytest
 from tests.bed.commands import Done, attempt, checked
 from tests.bed.operator_ground import CHARTS, OperatorGround
 from tests.e2e.command import isthmus
-from tests.e2e.operator_parts import part
+from tests.e2e.injected import INJECTED, STILLBORN, findings, stillborn
 from tests.e2e.site import UNFINISHED, Site
 
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
 NAME = "correct-cpu-cluster"
 NAMESPACE = "correct-cpu-cluster"
 
@@ -143,6 +145,35 @@ def test_names_and_services_are_found(slurm: Cluster) -> None:
     told = slurm.site.ground.attempt(*f"exec -i login-0 -n {NAMESPACE} -- telnet slurmctld 6817".split(), stdin="")
     assert "Connected to slurmctld" in told.stdout + told.stderr
     assert "1 received" in slurm.kubectl(f"exec worker-0 -n {NAMESPACE} -- ping -c 1 worker-1")
+
+
+def test_users_ping_each_node_and_find_slurm_conf_where_it_always_is(slurm: Cluster) -> None:
+    ping = ("ping", "-c", "1", "worker-1")
+    assert "1 received" in slurm.site.login(*ping)
+    assert "1 received" in slurm.site.login("srun", "--nodelist=worker-0", *ping)
+    there = ("env", "SLURM_CONF=/etc/slurm/slurm.conf")
+    assert slurm.site.login(*there, "srun", *there, "squeue", "--noheader", "--me", "--states=running")
+
+
+def test_containers_have_the_names_of_the_documents(slurm: Cluster) -> None:
+    columns = "NAME:.metadata.name,CONTAINERS:.spec.containers[*].name,INIT_CONTAINERS:.spec.initContainers[*].name"
+    shown = slurm.kubectl(f"get pods -n {NAMESPACE} -o custom-columns={columns}")
+    of_pod = {line.split()[0]: line.split()[1] for line in shown.splitlines()}
+    assert of_pod["controller-0"] == "slurmctld"
+    assert of_pod["worker-0"] == "slurmd"
+    assert of_pod["login-0"] == "sshd"
+    node = slurm.kubectl(f"get pod login-0 -n {NAMESPACE} -o jsonpath={{.spec.nodeName}}")
+    told = isthmus("node", "exec", node, "--name", slurm.site.ground.cluster.name, "--", "crictl", "ps")
+    assert re.search(r"Running +sshd .* login-0", told.stdout), told
+
+
+def test_the_scripts_of_the_demonstration(slurm: Cluster) -> None:
+    for script in sorted(DEMO.glob("0*.sh")):
+        path = f"{slurm.site.ground.cluster.cluster.plane.binaries['kubectl'].parent}:{os.environ['PATH']}"
+        kubeconfig = str(slurm.site.ground.kubeconfig)
+        env = {**os.environ, "KUBECONFIG": kubeconfig, "NAMESPACE": NAMESPACE, "PATH": path}
+        done = attempt(script, env=env)
+        assert done.returncode == 0, f"{script.name}\n{done.stdout}{done.stderr}"
 
 
 # Working with it
@@ -298,61 +329,61 @@ def test_our_status_and_our_doctor_find_nothing_wrong(slurm: Cluster) -> None:
     assert (done.returncode, done.stdout) == (3, "through\n")
 
 
-def test_the_doctor_finds_a_node_that_was_set_down(slurm: Cluster) -> None:
-    slurm.site.login("scontrol", "update", "nodename=worker-2", "state=down", "reason=test broke it", user="root")
-    try:
-        done = slurm.isthmus("doctor", NAME)
-        assert done.returncode == 1
-        assert "1 node is DOWN: worker-2" in done.stdout
-        assert "test broke it" in done.stdout
-    finally:
-        slurm.site.login("scontrol", "update", "nodename=worker-2", "state=resume", user="root")
+def test_a_plan_names_nodes_and_jobs_and_what_slurm_refuses(slurm: Cluster) -> None:
+    slurm.workers(3)
+    job = slurm.site.submit("sleep 300", "--nodelist=worker-2", "--time=10")
+    slurm.site.until(job, "RUNNING")
 
+    def planned(spec: dict[str, Any]) -> str:
+        meta = {"name": NAME, "namespace": NAMESPACE}
+        manifest = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": meta, "spec": spec}
+        return str(slurm.isthmus("plan", "-f", "-", stdin=json.dumps(manifest)).stdout)
 
-OF_IT = {"controllerRef": {"name": NAME}}
-INJECTED: dict[str, tuple[dict[str, Any], str]] = {
-    "a port that is taken": (
-        part("LoginSet", "second", **OF_IT, service={"spec": {"type": "NodePort"}, "nodePort": 30022}),
-        "parts: LoginSet second is degraded",
-    ),
-    "a filter that no node passes": (
-        part("NodeSet", "moon", **OF_IT, replicas=1, template={"spec": {"nodeSelector": {"planet": "moon"}}}),
-        "placing: no node takes pod moon-0",
-    ),
-    "an image that nobody has": (
-        # Not of workers: there is one of them on every node already.
-        part("LoginSet", "bare", **OF_IT, login={"image": "isthmus.local/none:1", "imagePullPolicy": "Never"}),
-        "images: pod bare-0 cannot pull the image isthmus.local/none:1",
-    ),
-    "a ConfigMap that is missing": (
-        {
-            "apiVersion": "slurm.nebius.ai/v1alpha1",
-            "kind": "JailedConfig",
-            "metadata": {"name": "nothing", "labels": {"app.kubernetes.io/instance": NAME}},
-            "spec": {"configMap": {"name": "nothing"}, "items": [{"key": "x", "path": "/etc/x"}]},
-        },
-        "configuration: the files of JailedConfig nothing are not written",
-    ),
-}
-"""Faults of the list in docs/operator.md, on a cluster at work: what is done, and what the doctor prints."""
+    fewer = planned({"slurmNodes": {"worker": {"size": 1}}})
+    assert f"worker-2: job {job} of root, over in " in fewer
+    assert "~ workers worker: 3 → 1" in fewer
+    refused = planned({"customSlurmConfig": "Fantasy=yes"})
+    assert "✗ Parsing error at unrecognized key: Fantasy" in refused
+    assert "+Fantasy=yes" in refused
+    slurm.site.login("scancel", job)
+    slurm.workers(3)
 
 
 @pytest.mark.parametrize("fault", INJECTED)
 def test_the_doctor_names_what_was_injected_and_nothing_else(slurm: Cluster, fault: str) -> None:
-    broken, printed = INJECTED[fault]
+    done_to, printed, within = INJECTED[fault]
 
-    def found() -> list[str]:
-        done = slurm.isthmus("doctor", NAME, "--json")
-        assert done.stdout, done.stderr
-        return [f"{it['area']}: {it['what']}" for it in json.loads(done.stdout)["findings"]]
+    def look() -> list[str]:
+        return findings(slurm.site, NAME)
 
-    slurm.site.apply(broken)
-    try:
-        slurm.site.eventually(found, f"the doctor to name {fault}", holds=lambda it: it == [printed])
-    finally:
-        group = broken["apiVersion"].partition("/")[0]
-        name = broken["metadata"]["name"]
-        slurm.site.kubectl("delete", f"{broken['kind'].lower()}.{group}/{name}", "--timeout=60s")
+    with done_to(slurm.site, NAME):
+        slurm.site.eventually(
+            look,
+            f"the doctor to print {printed!r} alone",
+            holds=lambda it: len(it) == 1 and it[0].startswith(printed),
+            within=within,
+        )
+    slurm.site.eventually(look, "all to be well again", holds=lambda it: not it)
+
+
+@pytest.fixture(scope="module")
+def ill(operator_ground: OperatorGround) -> Iterator[dict[str, Site]]:
+    with stillborn(operator_ground) as sites:
+        yield sites
+
+
+@pytest.mark.parametrize("fault", STILLBORN)
+def test_the_doctor_names_what_keeps_a_cluster_from_coming_up_and_nothing_else(
+    ill: dict[str, Site], fault: str
+) -> None:
+    site, it = ill[fault], STILLBORN[fault]
+    if it.then:
+        site.eventually(lambda: site.exec("controller-0", "bash", "-euc", it.then) or True, "slurmctld to run")
+    site.eventually(
+        lambda: findings(site),
+        f"the doctor to print {it.printed!r} alone",
+        holds=lambda seen: len(seen) == 1 and seen[0].startswith(it.printed),
+    )
 
 
 def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster) -> None:

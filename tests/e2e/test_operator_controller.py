@@ -36,7 +36,7 @@ def state(site: Site, job: str) -> str:
 
 
 def states_of(site: Site, *jobs: str, where: str = "") -> list[str]:
-    """Tell the states of jobs by one question."""
+    """The states of jobs by one question."""
     told = site.run("squeue", "-h", "-tall", "-j", ",".join(jobs), "-o%i %T", where=where).split()
     found = dict(zip(told[::2], told[1::2], strict=True))
     return [found.get(job, "") for job in jobs]
@@ -254,7 +254,7 @@ done
 
 
 def pace(site: Site) -> dict[str, float]:
-    """Tell how many seconds commands take on a worker, in the middle of five."""
+    """How many seconds commands take on a worker, in the middle of five."""
     taken: dict[str, list[float]] = {}
     for line in site.exec("w-0", "bash", "-c", _PACE).splitlines():
         command, microseconds = line.split()

@@ -43,7 +43,7 @@ def ended_by_itself(site: Site, job: str) -> None:
 
 
 def workers(site: Site) -> dict[str, str]:
-    """Tell the uid of every worker pod that is not on its way out."""
+    """The uid of every worker pod that is not on its way out."""
     return site.pods("app.kubernetes.io/name=slurmd")
 
 

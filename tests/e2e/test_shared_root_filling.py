@@ -71,7 +71,7 @@ class Cluster:
         )
 
     def uids(self) -> dict[str, str]:
-        """Tell which pods people and jobs are in."""
+        """Which pods people and jobs are in."""
         return self.site.pods("app.kubernetes.io/component in (login, worker)")
 
 

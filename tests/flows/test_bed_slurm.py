@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from isthmus.errors import Terminal
-from isthmus.local.images import rootfs
 from isthmus.local.progress import PlainProgress
+from tests.bed import rootfs
 from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.bed.slurm_box import wait_until
 

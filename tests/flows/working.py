@@ -25,6 +25,28 @@ class Caches(Protocol):
     def register(self, manager: Manager) -> None: ...
 
 
+class Connection(NamedTuple):
+    """How controllers reach the API server, and the requests by which they wrote anything."""
+
+    kube: Client
+    recorder: Recorder
+    writes: list[str]
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path, *, controller: str = "isthmus-operator") -> AsyncIterator[Connection]:
+    writes: list[str] = []
+
+    def observe(method: str, *_: object) -> None:
+        if method != "GET":
+            writes.append(method)
+
+    config = load(kubeconfig)
+    # Events are sent beside everything else, are counted up later, and do not count here.
+    async with Client(config, observe=observe) as kube, Client(config) as for_events:
+        yield Connection(kube, Recorder(for_events, controller=controller, instance="test"), writes)
+
+
 class Seat(NamedTuple):
     """What controllers of the operator work with, and the requests by which they wrote anything."""
 
@@ -36,17 +58,9 @@ class Seat(NamedTuple):
 @asynccontextmanager
 async def seated(kubeconfig: Path, namespace: str) -> AsyncIterator[Seat]:
     """Connect controllers of the operator, for one namespace."""
-    writes: list[str] = []
-
-    def observe(method: str, *_: object) -> None:
-        if method != "GET":
-            writes.append(method)
-
-    config = load(kubeconfig)
-    # Events are sent beside everything else, are counted up later, and do not count here.
-    async with Client(config, observe=observe) as kube, Client(config) as for_events:
-        world = World(kube, Settings(cgroup="none"), namespace=namespace)
-        yield Seat(world, Recorder(for_events, controller="isthmus-operator", instance="test"), writes)
+    async with connected(kubeconfig) as found:
+        world = World(found.kube, Settings(cgroup="none"), namespace=namespace)
+        yield Seat(world, found.recorder, found.writes)
 
 
 @asynccontextmanager

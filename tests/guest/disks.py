@@ -23,6 +23,7 @@ from isthmus.local.images.enclosure import run_enclosed
 from isthmus.local.paths import cache_dir
 from isthmus.local.progress import Progress
 from isthmus.local.shell import run
+from tests.bed.programs import given
 
 ROOT: Final = Path(__file__).parents[2]
 PLACE: Final = Path("/srv/isthmus")
@@ -83,10 +84,8 @@ def home() -> Path:
 def system(progress: Progress) -> Path:
     """Return the directory with the system disk `disk`, its `vmlinuz` and its `initrd.img`."""
     debian = _debian(progress)
-    ready = supply.images(supply.image_names(SLURM), progress, ready=binaries.given_by_environment())
-    programs = binaries.ensure(
-        (*supply.PROGRAMS, "coredns", "helm"), progress, given=binaries.given_by_environment()
-    )
+    ready = supply.images(supply.image_names(SLURM), progress, ready=given())
+    programs = binaries.ensure((*supply.PROGRAMS, "coredns", "helm"), progress, given=given())
     kept = store.ensure(ready, progress)
     contents = ([image.digest for image in ready], sorted(map(str, programs.values())))
     key = cache.key_of(debian.name, *contents, _FILES, _MASKED, _SYSTEM_SIZE)

@@ -1,14 +1,19 @@
 """The wheel is enough: what the commands need beside code is found from an installed copy, away from the clone."""
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
+from isthmus import __version__
 from isthmus.errors import Terminal
 from isthmus.local import resources
 from isthmus.local.architecture import native
@@ -75,11 +80,44 @@ def test_charts_are_found_from_a_wheel(installed: Path) -> None:
     assert there == {name: str(directory.with_name(name)) for name in resources.charts()}
 
 
+def test_the_manual_page_comes_with_a_wheel_and_has_every_command(installed: Path) -> None:
+    page = (installed / "venv/share/man/man1/isthmus.1").read_text()
+    assert page.startswith('.\\" Made by')
+    assert ".SS isthmus why [OPTIONS] {JOB|POD}" in page
+    assert all(line.isprintable() for line in page.splitlines())
+
+
 def test_images_are_the_same_from_a_wheel_and_from_a_clone(installed: Path) -> None:
     there = json.loads(run(installed / "venv/bin/python", "-c", KEYS, cwd=installed))
     here = {name: found.key for name in OURS if (found := sources.find(LAYERS[name], {}, native()))}
     assert there == here
     assert set(here) == set(OURS)
+
+
+def test_the_krew_plugin_is_what_its_manifest_says_and_starts_the_wheel(
+    tmp_path: Path, wheel: Path, installed: Path
+) -> None:
+    run(ROOT / "scripts/krew", "https://example.org/krew", f"--out={tmp_path}", f"--wheel={wheel}", cwd=ROOT)
+    spec = yaml.safe_load((tmp_path / "slurm.yaml").read_text())["spec"]
+    (linux,) = [it for it in spec["platforms"] if it["selector"]["matchLabels"]["os"] == "linux"]
+    packed = tmp_path / linux["uri"].rpartition("/")[2]
+    assert hashlib.sha256(packed.read_bytes()).hexdigest() == linux["sha256"]
+    with tarfile.open(packed) as held:
+        held.extractall(tmp_path / "plugin", filter="data")
+    assert len(spec["shortDescription"]) <= 50, "krew shows no more"
+    # As if the launcher had installed it before.
+    home = tmp_path / "data/isthmus" / f"kubectl-slurm-{__version__}"
+    home.parent.mkdir(parents=True)
+    home.symlink_to(installed / "venv")
+    started = subprocess.run(
+        [tmp_path / "plugin" / linux["bin"], "--help"],
+        env={"PATH": os.environ["PATH"], "XDG_DATA_HOME": str(tmp_path / "data")},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert started.returncode == 0, started.stderr
+    assert "kubectl slurm" in started.stdout
 
 
 def test_charts_of_a_clone_are_those_at_its_top() -> None:

@@ -1,6 +1,6 @@
 {{/* What everything is called. Not after the release: kinds, webhooks and roles are one for the cluster. */}}
 {{- define "isthmus-operator.name" -}}
-{{- .Values.fullnameOverride | default .Values.nameOverride | default "isthmus-operator" | trunc 50 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default .Values.nameOverride | default (ternary "soperator-manager" "isthmus-operator" .Values.soperatorNames) | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "isthmus-operator.namespace" -}}

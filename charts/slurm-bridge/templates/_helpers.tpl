@@ -36,6 +36,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if .Values.sharedConfig.slurmTlsSecret -}}
 {{- $_ := set $config "slurmTlsDirectory" "/var/run/secrets/slurm-tls" -}}
 {{- end -}}
+{{- with .Values.sharedConfig.deviceProfiles -}}
+{{- $_ := set $config "deviceProfiles" . -}}
+{{- end -}}
 {{- if .Values.completer.enabled -}}
 {{- $_ := set $config "slurmCompleter" "http://127.0.0.1:6821" -}}
 {{- end -}}

@@ -22,7 +22,6 @@ from isthmus.kube.errors import UNREADABLE, Expired, Garbled
 from isthmus.kube.transport import Transport
 from isthmus.model.base import EMPTY, Data, Kind, Listing, ListMeta
 from isthmus.model.meta import Key
-from isthmus.model.workload import SCALES, Scale
 from isthmus.tasks import helpers
 
 T = TypeVar("T")
@@ -39,6 +38,11 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
 _STRICT = {"fieldValidation": "Strict"}
+
+
+def _dry(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - of one argument
+    return {"dryRun": "All"} if dry_run else {}
+
 
 # Built-in kinds are sent with the metadata of the list before its items; custom resources the other way round.
 _HEAD = re.compile(rb'\{(?:"kind":"\w+","apiVersion":"[\w./-]+",)?"metadata":(\{[^{}]*\}),"items":\[')
@@ -63,8 +67,8 @@ _LIST_TAIL = msgspec.json.Decoder(_WithMeta)
 class Client(Transport):
     """One API server."""
 
-    async def get(self, kind: Kind[T], key: Key | str, *, subresource: str = "") -> T:
-        return self._decode(kind, await self.send("GET", path(kind, key, subresource)))
+    async def get(self, kind: Kind[T], key: Key | str) -> T:
+        return self._decode(kind, await self.send("GET", path(kind, key)))
 
     async def pages(
         self, kind: Kind[Any], take: Callable[[bytes], None], *, limit: int = PAGE, **selected: Unpack[Selection]
@@ -136,17 +140,6 @@ class Client(Transport):
         where = collection(kind, manifest["metadata"].get("namespace", ""), one=True)
         return await self._write("POST", with_query(where, _STRICT | _dry(dry_run)), kind, manifest)
 
-    async def update(self, kind: Kind[T], body: Body, *, subresource: str = "") -> T:
-        """Replace an object as a whole; with a `resourceVersion`, only if it is still at that version.
-
-        What the body does not hold is removed from the object. A struct of ours holds the fields that we read,
-        so what was read must not be sent back this way: patch or apply instead.
-        """
-        manifest = complete(kind, body)
-        return await self._write(
-            "PUT", with_query(path(kind, _key(manifest), subresource), _STRICT), kind, manifest
-        )
-
     async def merge_patch(
         self, kind: Kind[T], key: Key | str, patch: Mapping[str, Any], *, subresource: str = ""
     ) -> T:
@@ -217,13 +210,6 @@ class Client(Transport):
         target = with_query(where, selection(selected))
         await self.send("DELETE", target, body=msgspec.json.encode(_delete_options(propagation, grace)))
 
-    async def scale(self, kind: Kind[Any], key: Key | str) -> Scale:
-        return self._decode(SCALES, await self.send("GET", path(kind, key, "scale")))
-
-    async def set_scale(self, kind: Kind[Any], key: Key | str, replicas: int) -> Scale:
-        patch = {"spec": {"replicas": replicas}}
-        return await self._write("PATCH", path(kind, key, "scale"), SCALES, patch, content=MERGE_PATCH)
-
     async def bind(
         self,
         pod: Key,
@@ -245,9 +231,9 @@ class Client(Transport):
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self.send("POST", f"{pod_path(pod)}/binding", body=msgspec.json.encode(binding))
 
-    async def evict(self, pod: Key, *, uid: str = "", grace: int | None = None) -> None:
-        """Ask a pod to leave; `TooManyRequests` while a disruption budget forbids it."""
-        options = _delete_options("", grace)
+    async def evict(self, pod: Key, *, uid: str = "") -> None:
+        """Evict a pod; `TooManyRequests` while a disruption budget forbids it."""
+        options = _delete_options("", None)
         if uid:
             options["preconditions"] = {"uid": uid}
         metadata = {"name": pod.name, "namespace": pod.namespace}
@@ -339,10 +325,6 @@ def _segment(name: str) -> str:
     if not name or name in {".", ".."} or "/" in name or "%" in name:
         raise Terminal(f"{name!r} is not a valid object name")
     return quote(name, safe=":")
-
-
-def _dry(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - private
-    return {"dryRun": "All"} if dry_run else {}
 
 
 def _delete_options(propagation: str, grace: int | None) -> dict[str, Any]:

@@ -78,10 +78,6 @@ class Invalid(ApiError, Terminal):
 class FieldConflict(ApiError, Terminal):
     """Another manager owns fields that we tried to apply; only `force` would take them."""
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(cause.field for cause in self.status.causes)
-
 
 class Rejected(ApiError, Terminal):
     """The request makes no sense to the server."""

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Generic, NoReturn, TypeVar, Unpack
 
@@ -22,7 +22,7 @@ import msgspec
 from isthmus.errors import IsthmusError, Wait
 from isthmus.hooks import Faults
 from isthmus.kube.client import Client, Selection
-from isthmus.kube.errors import UNREADABLE, Expired, Garbled, Invalid, NotFound, Rejected
+from isthmus.kube.errors import UNREADABLE, Expired, Garbled, NotFound
 from isthmus.kube.store import Index, Store
 from isthmus.kube.watch import DURATION, SILENCE, Batch, watch
 from isthmus.model.base import RAW_LISTING, Kind, Listing
@@ -39,7 +39,7 @@ _NOT_STARTED = "not started"
 
 
 class Contact(msgspec.Struct, frozen=True):
-    """Whether the store is being kept up to date, since when (by the clock given), and if not, why not."""
+    """Whether the store is being kept up to date, since when (by the monotonic clock), and if not, why not."""
 
     in_touch: bool
     since: float
@@ -50,9 +50,6 @@ class Informer(Generic[T]):
     """Keeps `store` up to date while `run` runs.
 
     A kind that is `optional` need not be served: as long as it is not, there are no objects, and nothing is wrong.
-
-    It lists in pages. With `streaming` it lists as the beginning of a watch where the server can: that takes less
-    memory of the server for very large kinds, and about twice the time of both ends for all others.
     """
 
     def __init__(
@@ -61,10 +58,8 @@ class Informer(Generic[T]):
         kind: Kind[T],
         *,
         indexes: Mapping[str, Index[T]] | None = None,
-        streaming: bool = False,
         optional: bool = False,
         silence: float = SILENCE,
-        clock: Callable[[], float] = time.monotonic,
         **selected: Unpack[Selection],
     ) -> None:
         self.kind = kind
@@ -73,14 +68,12 @@ class Informer(Generic[T]):
         self._client = client
         self._selected = selected
         self._silence = silence
-        self._clock = clock
-        self._streams = streaming
         self._optional = optional
         self.is_served = not optional
         """Whether the API server knows the kind, as of the last answer; an `optional` one it may not."""
         self._version = ""
         self._pause = FIRST_PAUSE
-        self.contact = Contact(in_touch=False, since=clock(), trouble=_NOT_STARTED)
+        self.contact = Contact(in_touch=False, since=time.monotonic(), trouble=_NOT_STARTED)
 
     def __repr__(self) -> str:
         state = "in touch" if self.contact.in_touch else f"out of touch: {self.contact.trouble}"
@@ -91,16 +84,14 @@ class Informer(Generic[T]):
         while True:
             heard = False
             try:
-                if not self._version and not self._streams:
+                if not self._version:
                     await self._list()
                 heard = await self._follow()
             except Expired:
                 _log.info("%s: resource version %s is too old, listing again", self.kind.plural, self._version)
                 self._version = ""
             except IsthmusError as error:
-                if self._cannot_stream(error):
-                    self._streams = False
-                elif self._optional and isinstance(error, NotFound):
+                if self._optional and isinstance(error, NotFound):
                     await self._do_without()
                 else:
                     self._lost(error)
@@ -130,15 +121,12 @@ class Informer(Generic[T]):
         self._replace(listed, unreadable, version)
 
     async def _follow(self) -> bool:
-        """Watch until the server ends it; say whether anything came. Without a version, fill the store first."""
-        listed: dict[Key, T] | None = {} if not self._version else None
-        unreadable: dict[Key, str] = {}
+        """Watch until the server ends it; say whether anything came."""
         heard = False
         opened = watch(
             self._client,
             self.kind,
             version=self._version,
-            initial=listed is not None,
             **self._selected,
             duration=DURATION * random.uniform(1, 1.5),  # noqa: S311 - spreads load, guards nothing
             silence=self._silence,
@@ -146,34 +134,20 @@ class Informer(Generic[T]):
         async with aclosing(opened) as batches:
             async for batch in batches:
                 heard = heard or batch.version != self._version
-                unreadable.update(batch.unreadable)
-                if listed is None:
-                    self._apply(batch, unreadable)
-                    continue
-                for change in batch.changes:
-                    if isinstance(change, Key):
-                        listed.pop(change, None)
-                        unreadable.pop(change, None)
-                    else:
-                        listed[change.metadata.key] = change
-                if batch.complete:
-                    self._replace(listed, unreadable, batch.version)
-                    listed = None
+                self._apply(batch)
         return heard
 
     def _replace(self, listed: dict[Key, T], unreadable: dict[Key, str], version: str) -> None:
         self._complain(unreadable)
         self.is_served = True
         self.store.replace(listed, keep=unreadable)
-        unreadable.clear()
         self._version = version
         self.store.version = int(version)
         self._touch()
         self.synced.set()
 
-    def _apply(self, batch: Batch[T], unreadable: dict[Key, str]) -> None:
-        self._complain(unreadable)
-        unreadable.clear()
+    def _apply(self, batch: Batch[T]) -> None:
+        self._complain(dict(batch.unreadable))
         put, remove = self.store.put, self.store.remove
         for change in batch.changes:
             if isinstance(change, Key):
@@ -205,10 +179,6 @@ class Informer(Generic[T]):
         for key, why in unreadable.items():
             _log.warning("%s %s cannot be read and keeps its last known state: %s", self.kind.name, key, why)
 
-    def _cannot_stream(self, error: IsthmusError) -> bool:
-        """Whether the server does not know lists as streams."""
-        return not self._version and self._streams and isinstance(error, Invalid | Rejected)
-
     async def _do_without(self) -> None:
         """Hold nothing of a kind that is not served, and look again later. After a watch, only a list shows it."""
         if self._version:
@@ -222,12 +192,12 @@ class Informer(Generic[T]):
 
     def _touch(self) -> None:
         if not self.contact.in_touch:
-            self.contact = Contact(in_touch=True, since=self._clock())
+            self.contact = Contact(in_touch=True, since=time.monotonic())
 
     def _lost(self, error: IsthmusError) -> None:
-        if error.what != self.contact.trouble:  # told once, however often it is tried again
+        if error.what != self.contact.trouble:  # logged once, however often it is retried
             _log.warning("%s: out of touch: %s", self.kind.plural, error)
-        since = self._clock() if self.contact.in_touch else self.contact.since
+        since = time.monotonic() if self.contact.in_touch else self.contact.since
         self.contact = Contact(in_touch=False, since=since, trouble=error.what)
 
     async def _back_off(self, *, at_least: float = 0) -> None:

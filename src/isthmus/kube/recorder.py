@@ -66,7 +66,7 @@ class _Series(Struct):
     failures: int = 0
 
 
-class _Told(Struct):
+class _Budget(Struct):
     """The state of one object: Events that it may still get, and the notes of each reason."""
 
     tokens: float
@@ -113,7 +113,7 @@ class Recorder:
         self._clock = clock
         self._now = now
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
-        self._told: OrderedDict[tuple[str, ...], _Told] = OrderedDict()
+        self._told: OrderedDict[tuple[str, ...], _Budget] = OrderedDict()
         self._pending: dict[tuple[str, ...], None] = {}
         self._wake = asyncio.Event()
         self.dropped = 0
@@ -126,7 +126,7 @@ class Recorder:
         meta = about.metadata
         tick = self._clock()
         identity = (kind.api_version, kind.name, meta.namespace, meta.name, meta.uid)
-        told = _recent(self._told, identity, lambda: _Told(tokens=BURST, refilled_at=tick, notes={}))
+        told = _recent(self._told, identity, lambda: _Budget(tokens=BURST, refilled_at=tick, notes={}))
         note = told.shared(reason, note[:MAX_NOTE])
         type_ = "Warning" if warning else "Normal"
         name = (*identity, type_, reason, note)

@@ -5,16 +5,18 @@ A command runs over a WebSocket on which each message starts with the number of 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
 
 from isthmus.kube.client import Client, pod_path, with_query
 from isthmus.kube.errors import UNREADABLE, Garbled, Status, Unreachable, from_status
 from isthmus.model.meta import Key
 from isthmus.tasks import helpers
+
+if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
 
 PROTOCOL: Final = "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
@@ -28,20 +30,14 @@ async def logs(
     *,
     container: str = "",
     follow: bool = False,
-    previous: bool = False,
     tail: int | None = None,
-    since: float | None = None,
 ) -> AsyncGenerator[bytes]:
     """Read what a container wrote, in pieces as they come; with `follow`, until the container ends."""
     query = {"container": container} if container else {}
     if follow:
         query["follow"] = "true"
-    if previous:
-        query["previous"] = "true"
     if tail is not None:
         query["tailLines"] = str(tail)
-    if since is not None:
-        query["sinceSeconds"] = str(max(1, round(since)))
     # A container may be silent for days; TCP keep-alive still finds out when the server is gone.
     silence = None if follow else 60.0
     async with client.stream(with_query(f"{pod_path(pod)}/log", query), silence=silence, accept="*/*") as reader:
@@ -76,13 +72,15 @@ async def execute(
         return code
 
 
-async def _feed(socket: aiohttp.ClientWebSocketResponse, stdin: AsyncIterable[bytes]) -> None:
+async def _feed(socket: "ClientWebSocketResponse", stdin: AsyncIterable[bytes]) -> None:
     async for chunk in stdin:
         await socket.send_bytes(bytes([_STDIN]) + chunk)
     await socket.send_bytes(bytes([_CLOSE, _STDIN]))
 
 
-async def _receive(socket: aiohttp.ClientWebSocketResponse, sinks: Mapping[int, Callable[[bytes], object]]) -> int:
+async def _receive(socket: "ClientWebSocketResponse", sinks: Mapping[int, Callable[[bytes], object]]) -> int:
+    import aiohttp  # noqa: PLC0415 - by who has opened the socket; slow to import
+
     async for message in socket:
         if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
             continue

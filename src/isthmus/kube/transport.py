@@ -1,4 +1,4 @@
-"""Requests to the API server: connections, credentials, time-outs, bounded parallelism, and waiting when told to.
+"""Requests to the API server: connections, credentials, time-outs, bounded parallelism, pauses on request.
 
 Two ways in. `send` is one request and its whole answer; at most `parallel` of them run at once, so a burst of
 thousands queues here instead of in the server. `stream` is a request without an end; it takes no place among
@@ -12,10 +12,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Final, NamedTuple, Self
-
-import aiohttp
-from yarl import URL
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from isthmus import __version__
 from isthmus.errors import Terminal
@@ -24,6 +21,9 @@ from isthmus.http1.connection import Connection, Peek, Pool, Response
 from isthmus.kube import errors, tls
 from isthmus.kube.config import Config
 from isthmus.kube.route import CONNECT_TIMEOUT, Route
+
+if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
 
 JSON: Final = "application/json"
 
@@ -212,8 +212,12 @@ class Transport:
         return connection, await connection.begin(request, patience=silence)
 
     @asynccontextmanager
-    async def websocket(self, target: str, *, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def websocket(self, target: str, *, protocol: str) -> "AsyncIterator[ClientWebSocketResponse]":
         """Open a WebSocket that speaks one subprotocol."""
+        # Few of our commands need them, and each would wait for this import.
+        import aiohttp  # noqa: PLC0415 - slow to import
+        from yarl import URL  # noqa: PLC0415 - likewise
+
         identity = await self._identify()
         try:
             async with (

@@ -26,8 +26,6 @@ SILENCE: Final = 130.0
 MAX_LINE: Final = 32 << 20
 """No object is larger: etcd takes 1.5 MB, and an answer with less than a line in 32 MB is not a watch."""
 
-_INITIAL_END = "k8s.io/initial-events-end"
-
 
 class Lines:
     """Cuts a stream of bytes into lines, whatever the pieces it comes in."""
@@ -56,14 +54,12 @@ class Lines:
 class Batch(Generic[T]):
     """Changes in order, and the version that stands after them."""
 
-    __slots__ = ("changes", "complete", "unreadable", "version")
+    __slots__ = ("changes", "unreadable", "version")
 
     def __init__(self, version: str) -> None:
         self.changes: list[T | Key] = []
         """Each object that was added or changed, and the key of each that was deleted."""
         self.version = version
-        self.complete = False
-        """Whether the initial events, where they were asked for, end in this batch."""
         self.unreadable: list[tuple[Key, str]] = []
         """Objects that do not fit their struct, and why."""
 
@@ -126,16 +122,14 @@ class Frames(Generic[T]):
             partial = _decode_partial(raw)
         except UNREADABLE as error:
             raise Garbled(f"{self._request}: a line of {len(line)} bytes is not a valid event: {error}") from error
-        if type_ == "BOOKMARK":
-            batch.complete = batch.complete or _INITIAL_END in partial.metadata.annotations
-        elif type_ == "DELETED":
+        if type_ == "DELETED":
             batch.changes.append(partial.metadata.key)
         elif type_ in _CHANGES:
             try:
                 batch.changes.append(self._decode(raw))
             except UNREADABLE as error:
                 batch.unreadable.append((partial.metadata.key, str(error)))
-        else:
+        elif type_ != "BOOKMARK":
             raise Garbled(f"{self._request}: an event has the unknown type {type_!r}")
         batch.version = partial.metadata.resource_version
 
@@ -145,23 +139,20 @@ async def watch(
     kind: Kind[T],
     *,
     version: str = "",
-    initial: bool = False,
     duration: float = DURATION,
     silence: float = SILENCE,
     **selected: Unpack[Selection],
 ) -> AsyncGenerator[Batch[T]]:
     """Follow the changes after a version, until the server ends the watch.
 
-    The first batch is empty: it says that the watch is open. With `initial`, everything that is there comes next,
-    as additions, up to the batch that is `complete`. Raises `Expired` where the version is too old, `Unreachable`
-    where the connection breaks or falls silent; the version of the last batch is where to resume.
+    The first batch is empty: it says that the watch is open. Without a version, the objects that exist come next,
+    as additions. Raises `Expired` where the version is too old, `Unreachable` where the connection breaks or falls
+    silent; the version of the last batch is where to resume.
     """
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(duration)))}
     query |= selection(selected)
     if version:
         query["resourceVersion"] = version
-    if initial:
-        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     where = collection(kind, selected.get("namespace", ""))
     lines = Lines()
     frames = Frames(kind, version=version, request=f"watch {where}")

@@ -93,6 +93,12 @@ _ALL = (
         ),
     ),
     Module("coredns", "1.15.0", {"coredns": "."}),
+    Module(
+        "cri-tools",
+        "1.36.0",
+        {"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"},
+        link=("-s", "-w", "-X sigs.k8s.io/cri-tools/pkg/version.Version=1.36.0"),
+    ),
     Module("helm", "4.3.1", {"helm": "helm.sh/helm/v4/cmd/helm"}),
     Module("jobset", "0.11.1", {"jobset": "sigs.k8s.io/jobset"}),
     Module("lws", "0.8.0", {"lws": "sigs.k8s.io/lws/cmd"}),
@@ -129,12 +135,6 @@ def ensure(
     if unknown:
         raise Terminal(f"no module builds {', '.join(sorted(unknown))}")
     return {name: found[name] for name in wanted}
-
-
-def given_by_environment() -> Path | None:
-    """The directory of ready binaries that ISTHMUS_BINARIES names, as --binaries would."""
-    directory = os.environ.get("ISTHMUS_BINARIES")
-    return Path(directory) if directory else None
 
 
 def _take_given(wanted: set[str], directory: Path) -> dict[str, Path]:
@@ -235,7 +235,7 @@ def _build_once(
 
 
 def go_environment() -> dict[str, str]:
-    """What Go must be told, beside what this machine has set for it."""
+    """Settings for Go, in addition to those of this machine."""
     go_home = cache_dir() / "go"
     return {
         "CGO_ENABLED": "0",

@@ -122,7 +122,7 @@ def remove(path: str) -> None:
 
 
 def sweep(path: str) -> bool:
-    """Remove what has no process of a group and of those below it; tell whether that was all."""
+    """Remove what has no process of a group and of those below it; return whether that was all."""
     for hierarchy in _hierarchies():
         for group, _, _ in os.walk(hierarchy / path, topdown=False):
             with suppress(OSError):

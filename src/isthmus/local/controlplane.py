@@ -59,7 +59,7 @@ class ControlPlane:
 
     @property
     def etcd_http_url(self) -> str:
-        """Where etcd tells its health and metrics, with the same certificates."""
+        """Where etcd serves its health and metrics, with the same certificates."""
         return f"https://{self.address}:{_ETCD_HTTP_PORT}"
 
     @cached_property
@@ -239,7 +239,7 @@ class ControlPlane:
         )
 
     def client_context(self, authority: Authority) -> ssl.SSLContext:
-        """Trust `authority` and show a certificate of it: health is not told to strangers."""
+        """Trust `authority` and show a certificate of it: health is not served to others."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         pair = authority.issue("health", "isthmus-health", groups=("system:monitoring",))
         context.load_cert_chain(pair.certificate, pair.key)

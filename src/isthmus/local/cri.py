@@ -25,7 +25,7 @@ _REQUEST = {
 
 
 def is_ready(runtime: Path) -> bool:
-    """Whether the runtime behind this socket tells a kubelet its version."""
+    """Whether the runtime behind this socket answers a version request."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)

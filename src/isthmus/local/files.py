@@ -26,7 +26,7 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 def locked(path: Path) -> Iterator[int]:
     """Wait until no other thread or process is in here with this path: a directory, or a file made for it.
 
-    Yields the descriptor of the lock: whoever inherits it holds the lock as well, also when we are gone.
+    Yields the descriptor of the lock: a process that inherits it holds the lock as well, even after this one.
     """
     descriptor = os.open(path, os.O_RDONLY | (0 if path.is_dir() else os.O_CREAT), 0o644)
     try:

@@ -106,10 +106,16 @@ def install(packages: Sequence[str], progress: Progress) -> None:
 
 def allow_many_watches(progress: Progress, *, limit: Path = _INOTIFY_INSTANCES) -> None:
     """Raise the kernel's limit of inotify instances, until the next boot, so that several clusters run at once."""
-    allowed = int(limit.read_text())
-    if allowed < _INSTANCES_NEEDED:
+    allowed = too_few_watches(limit)
+    if allowed is not None:
         limit.write_text(str(_INSTANCES_NEEDED))
         progress.note(f"sysctl fs.inotify.max_user_instances={_INSTANCES_NEEDED} (it was {allowed})")
+
+
+def too_few_watches(limit: Path = _INOTIFY_INSTANCES) -> int | None:
+    """How many inotify instances the kernel allows, if that is too few for several clusters."""
+    allowed = int(limit.read_text())
+    return allowed if allowed < _INSTANCES_NEEDED else None
 
 
 def _apt_get(*words: str, remedy: str) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from isthmus.errors import Terminal
-from isthmus.local import cgroups, delegation, host, monitoring, network, state, supply, workloads
+from isthmus.local import binaries, cgroups, delegation, host, monitoring, network, state, supply, web, workloads
 from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.cluster import RESTART, STEPS, Cluster
 from isthmus.local.delegation import group_of
 from isthmus.local.images.build import Image
 from isthmus.local.machine import is_alive, watchers_of
+from isthmus.local.node import CONTAINERD_SOCKET
 from isthmus.local.paths import cache_dir, state_dir
 from isthmus.local.progress import Progress
 from isthmus.local.state import PublishedPort, Settings
@@ -35,6 +36,7 @@ def up(
     publish: Sequence[PublishedPort] | None = None,
     given: Path | None = None,
     monitored: bool | None = None,
+    page: bool | None = None,
     progress: Progress,
 ) -> Cluster:
     """Make a cluster, or repair and complete the one that is there. What is None stays as it is."""
@@ -47,11 +49,14 @@ def up(
             settings = _replace(settings, binaries=str(given.resolve()))
         if monitored is not None:
             settings = _replace(settings, monitoring=monitored)
+        if page is not None:
+            settings = _with_page(_replace(settings, web=page), progress)
         for directory in (state_dir(), cache_dir()):
             host.check_disk(directory)
         host.ensure_packages(progress)
         host.allow_many_watches(progress)
-        progress.plan(*STEPS, *([monitoring.STEP] if settings.monitoring else []))
+        more = [(monitoring.STEP, settings.monitoring), (web.STEP, settings.web)]
+        progress.plan(*STEPS, *(step for step, wanted in more if wanted))
         ready = supply.prepare(settings, progress)
         if not old:
             _clear(name)  # what an interrupted `down` left is no beginning
@@ -63,6 +68,8 @@ def up(
         cluster.start(ready, progress)
         if settings.monitoring:
             monitoring.install(cluster, progress)
+        if settings.web:
+            web.install(cluster, progress)
     return cluster
 
 
@@ -115,6 +122,22 @@ def _unplug_host(name: str) -> None:
     except Terminal:
         return  # settings that are damaged keep nothing from going: the interface follows its switch, a bit later
     network.unplug_host(Addresses(slot))
+
+
+def command_on_node(
+    name: str, node: str, command: Sequence[str], progress: Progress
+) -> tuple[list[str], dict[str, str]]:
+    """Return what runs a command on a node: the words, and environment variables for programs.
+
+    A node is no container with programs of its own: what the host has is there, and `crictl` beside it, which is
+    built the first time that somebody asks for it.
+    """
+    cluster = Cluster.load(name)
+    words = list(command)
+    if words[0] == "crictl":
+        words[0] = str(binaries.ensure(["crictl"], progress, given=supply.given(cluster.settings))["crictl"])
+    environment = {"CONTAINER_RUNTIME_ENDPOINT": f"unix://{CONTAINERD_SOCKET}"}
+    return [*cluster.node(node).machine.enter(), *words], environment
 
 
 def stop_node(name: str, node: str) -> None:
@@ -231,6 +254,16 @@ def _with_ports(
                 remedy=f"stop what listens there (ss -ltnp), or choose another: --publish 40022:{port.node}",
             )
     return _replace(settings, publish=tuple(asked))
+
+
+def _with_page(settings: Settings, progress: Progress) -> Settings:
+    """Publish the page on localhost, unless it is already, or somebody else has its port."""
+    if not settings.web or web.published(settings):
+        return settings
+    if host.port_is_free(web.PORT):
+        return _replace(settings, publish=(*settings.publish, web.PUBLISHED))
+    progress.note(f"port {web.PORT} of localhost is in use: for the page choose another, --publish PORT:{web.PORT}")
+    return settings
 
 
 def _replace(settings: Settings, **changes: object) -> Settings:

@@ -1,4 +1,4 @@
-"""How long work tells what it is doing, to a person or to a log, without knowing which of the two listens."""
+"""Progress of long operations, for a terminal or a log."""
 
 import sys
 import threading

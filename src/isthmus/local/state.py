@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True):
     publish: tuple[PublishedPort, ...] = ()
     binaries: str | None = None
     monitoring: bool = False
+    web: bool = False
 
 
 def check_name(name: str) -> str:
@@ -70,7 +71,7 @@ def load(name: str) -> Settings:
         return settings
     others = ", ".join(names())
     raise Terminal(
-        f"there is no cluster {name!r} on this machine" + (f" (there is: {others})" if others else ""),
+        f"there is no cluster {name!r} on this machine" + (f" (existing: {others})" if others else ""),
         remedy=f"isthmus up --name {name}" if not others else "choose one with --name, or create one: isthmus up",
     )
 

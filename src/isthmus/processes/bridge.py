@@ -10,12 +10,11 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 import structlog
 
+from isthmus import names
 from isthmus.bridge.admission import registration
 from isthmus.bridge.admission.webhook import Admission, Caches, OwnCaches
 from isthmus.bridge.cache.metrics import WorldMetrics
@@ -24,6 +23,7 @@ from isthmus.bridge.config import Config, tls, tokens
 from isthmus.bridge.nodes.sync import NodeSync
 from isthmus.bridge.pods.sync import PodSync
 from isthmus.bridge.scheduler.scheduler import Scheduler
+from isthmus.domain.bridge.devices import Profile
 from isthmus.domain.bridge.jobspec import Defaults
 from isthmus.domain.bridge.noderules import Rules
 from isthmus.errors import Terminal
@@ -37,27 +37,22 @@ from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.process import Lease
 from isthmus.runtime.start import StoppedError, answer_of
-from isthmus.slurm import completion
+from isthmus.slurm.allocation import Allocator
 from isthmus.slurm.client import connect
-from isthmus.slurm.completion import Completer
+from isthmus.slurm.completion import Completer, to_helper
+from isthmus.slurm.transport import Transport
 
 log = structlog.get_logger()
 
 Part = Literal["admission", "scheduler", "controllers"]
 PARTS: Final[frozenset[Part]] = frozenset({"admission", "scheduler", "controllers"})
 
-CONTROLLERS_ELECTION: Final = "69d5fe47.my.slinky.slurm.net"
-"""The Lease of the controllers, as slurm-bridge names it. The scheduler's is named like the scheduler."""
 
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(process.Options, frozen=True, kw_only=True):
     """How one process runs, as its flags say."""
 
     name: str = "slurm-bridge"
     """What the installation is called: the webhooks, their Service and Secret, and the service accounts."""
-    kubeconfig: Path | None = None
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
     webhook_address: str = ":9443"
     election_id: str = ""
     election_namespace: str = ""
@@ -84,9 +79,7 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
     async with AsyncExitStack() as stack:
         begun = await stack.enter_async_context(
             process.begin(
-                options.kubeconfig,
-                health_address=options.health_address,
-                metrics_address=options.metrics_address,
+                options,
                 environ=environ,
                 lease=lease,
                 metrics_tls=addresses.own_certificate() if config.features.secure_metrics else None,
@@ -96,8 +89,15 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         world, completer = None, None
         if parts - {"admission"}:
             calls, source = metrics.client("slurmrestd"), tokens(config, environ)
+            helper = await _helper(stack, config, environ, metrics) if config.slurm_completer else None
             slurm = await stack.enter_async_context(
-                connect(config.slurm_rest_api, source, tls=tls(config), observe=calls)
+                connect(
+                    config.slurm_rest_api,
+                    source,
+                    tls=tls(config),
+                    observe=calls,
+                    allocator=Allocator(helper) if helper else None,
+                )
             )
             cluster = await answer_of(lambda: cluster_id(client), what="cluster", manager=manager)
             world = World(
@@ -106,18 +106,10 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
                 cluster=cluster,
                 scheduler_name=config.scheduler_name,
                 without_policy=config.without_policy,
+                profiles=_profiles(config),
             )
             WorldMetrics(world, source, metrics)
-            if config.slurm_completer:
-                completer = await stack.enter_async_context(
-                    completion.connect(
-                        config.slurm_completer,
-                        tokens(config, environ),
-                        cluster=cluster,
-                        tls=tls(config),
-                        observe=metrics.client("isthmus-complete"),
-                    )
-                )
+            completer = Completer(helper, cluster=cluster) if helper else None
         if "admission" in parts:
             _admit(manager, client, config, options, namespace=begun.kube.namespace, world=world, metrics=metrics)
         if world:
@@ -137,9 +129,17 @@ async def _run(parts: frozenset[Part], config: Config, options: Options, *, envi
         await manager.run()
 
 
+async def _helper(stack: AsyncExitStack, config: Config, environ: Mapping[str, str], metrics: Metrics) -> Transport:
+    """Connect to `isthmus-complete`."""
+    observe = metrics.client("isthmus-complete")
+    return await stack.enter_async_context(
+        to_helper(config.slurm_completer, tokens(config, environ), tls=tls(config), observe=observe)
+    )
+
+
 def lease_of(parts: frozenset[Part], config: Config) -> str:
     """Name of the Lease by which one process of several leads. A process that schedules uses the scheduler's."""
-    return config.scheduler_name if "scheduler" in parts else CONTROLLERS_ELECTION
+    return config.scheduler_name if "scheduler" in parts else names.CONTROLLERS_LEASE
 
 
 def _require_slurm(parts: frozenset[Part], config: Config) -> None:
@@ -205,10 +205,26 @@ def _workers(
     """Make what only the leader runs."""
     if "scheduler" in parts:
         choose = config.placeholder == "auto"
-        yield from Scheduler(world, _defaults(config), choose=choose, recorder=recorder, metrics=metrics).workers
+        scheduler = Scheduler(
+            world,
+            _defaults(config),
+            choose=choose,
+            nodes_on_demand=config.nodes_on_demand,
+            recorder=recorder,
+            metrics=metrics,
+        )
+        yield from scheduler.workers
     if "controllers" in parts:
         yield from PodSync(world, recorder, metrics, completer=completer).workers
         yield from NodeSync(world, _node_rules(world, config), recorder=recorder, metrics=metrics).workers
+
+
+def _profiles(config: Config) -> list[Profile]:
+    return [
+        Profile(it.name, it.driver, it.selector, it.backend.gres_name)
+        for it in config.device_profiles
+        if it.backend.type == "indexed-gres"
+    ]
 
 
 def _node_rules(world: World, config: Config) -> Rules:

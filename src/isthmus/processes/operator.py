@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 import structlog
 
 from isthmus import names
@@ -39,7 +38,6 @@ from isthmus.runtime.certkeeper import Place
 from isthmus.runtime.events import Events
 from isthmus.runtime.manager import Manager, Worker
 from isthmus.runtime.metrics import Metrics
-from isthmus.runtime.process import Lease
 
 log = structlog.get_logger()
 
@@ -55,38 +53,23 @@ PARTS: Final = (
     JailedConfigSync,
     NodeConfiguratorSync,
 )
-LEASE_LABELS: Final = {names.NAME_LABEL: "isthmus-operator"}
-"""On the Lease of an operator, whatever the installation is called."""
+LEASE_LABELS: Final = {names.NAME_LABEL: names.OPERATOR}
 
 _UNIFIED: Final = Path("/sys/fs/cgroup/cgroup.controllers")
 _RESOLVER: Final = Path("/etc/resolv.conf")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(process.LeaderOptions, frozen=True, kw_only=True):
     """How the process runs, as its flags say."""
 
     settings: Settings
     name: str = "isthmus-operator"
     """What the installation is called: its Lease, webhooks, their Service and Secret."""
-    namespaces: tuple[str, ...] = ()
-    """The namespaces that it looks after; none means all."""
-    kubeconfig: Path | None = None
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
     webhook_address: str = ":9443"
-    elect: bool = True
-    election_namespace: str = ""
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    lease = Lease(options.name, options.election_namespace, LEASE_LABELS) if options.elect else None
-    async with process.begin(
-        options.kubeconfig,
-        health_address=options.health_address,
-        metrics_address=options.metrics_address,
-        environ=environ,
-        lease=lease,
-    ) as begun:
+    async with process.begin(options, environ=environ, lease=options.lease(LEASE_LABELS)) as begun:
         client, manager, metrics = begun.client, begun.manager, begun.metrics
         _answer(manager, client, options, namespace=begun.kube.namespace, metrics=metrics)
         recorder = Recorder(client, controller="isthmus-operator", instance=socket.gethostname())

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import structlog
 
 from isthmus.health import boots
@@ -23,7 +22,7 @@ COMMAND: Final = ("nsenter", "--target=1", "--mount", "--", "systemctl", "reboot
 """Reboots a machine that systemd runs, in order, from a pod that sees its processes."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(process.Options, frozen=True, kw_only=True):
     """How the process runs, as its flags say."""
 
     node: str
@@ -32,9 +31,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int = 1
     ignore_protection: bool = False
     recheck: float = 60.0
-    kubeconfig: Path | None = None
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
     proc: Path = boots.PROC
     """Where the machine's processes are shown."""
 
@@ -42,12 +38,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
     boots.check_namespace()
     boots.current(options.proc)  # says at once what is missing
-    async with process.begin(
-        options.kubeconfig,
-        health_address=options.health_address,
-        metrics_address=options.metrics_address,
-        environ=environ,
-    ) as begun:
+    async with process.begin(options, environ=environ) as begun:
         client, manager = begun.client, begun.manager
         recorder = Recorder(client, controller="isthmus-rebooter", instance=socket.gethostname())
         manager.work(Events(recorder))

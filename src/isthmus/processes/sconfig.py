@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from isthmus.runtime import process
@@ -17,7 +16,7 @@ from isthmus.sharedroot.files import Root
 log = structlog.get_logger()
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(process.Options, frozen=True, kw_only=True):
     """How the process runs, as its flags say."""
 
     cluster: str
@@ -26,19 +25,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     root: Path = Path("/mnt/jail")
     covered: tuple[str, ...] = ()
     """Places in the shared root on which nodes mount something else."""
-    kubeconfig: Path | None = None
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
     os.umask(0o022)  # new directories can be entered by all users
-    async with process.begin(
-        options.kubeconfig,
-        health_address=options.health_address,
-        metrics_address=options.metrics_address,
-        environ=environ,
-    ) as begun:
+    async with process.begin(options, environ=environ) as begun:
         client, manager = begun.client, begun.manager
         writer = ConfigWriter(
             client,

@@ -9,10 +9,8 @@ while one of the two is away, the other goes on.
 import os
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-import msgspec
 import structlog
 
 from isthmus import names
@@ -33,7 +31,6 @@ from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.world import ClusterCaches
 from isthmus.runtime import process
 from isthmus.runtime.events import Events
-from isthmus.runtime.process import Lease
 
 log = structlog.get_logger()
 
@@ -42,7 +39,7 @@ LEASE_LABELS: Final = {names.NAME_LABEL: NAME}
 """On the Lease, whatever the installation is called."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(process.LeaderOptions, frozen=True, kw_only=True):
     """How the process runs, as its flags say."""
 
     settings: Settings = Settings()
@@ -50,25 +47,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     slurm_image: str = ""
     """For checks that run in pods and name no image."""
     name: str = NAME
-    """What the installation is called, and its Lease."""
-    namespaces: tuple[str, ...] = ()
-    """The namespaces that it looks after; none means all."""
-    kubeconfig: Path | None = None
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
-    elect: bool = True
-    election_namespace: str = ""
 
 
 async def run(options: Options, *, environ: Mapping[str, str] = os.environ) -> None:
-    lease = Lease(options.name, options.election_namespace, LEASE_LABELS) if options.elect else None
-    async with process.begin(
-        options.kubeconfig,
-        health_address=options.health_address,
-        metrics_address=options.metrics_address,
-        environ=environ,
-        lease=lease,
-    ) as begun:
+    async with process.begin(options, environ=environ, lease=options.lease(LEASE_LABELS)) as begun:
         client, manager, metrics = begun.client, begun.manager, begun.metrics
         recorder = Recorder(client, controller=NAME, instance=socket.gethostname())
         manager.work(Events(recorder))

@@ -20,7 +20,7 @@ MAX_SERIES: Final = 200
 OTHER: Final = "other"
 
 _MAX_FOLDED: Final = 10_000
-"""So many folded label sets are told apart; the metric does not rise above it."""
+"""At most so many folded label sets are counted separately; the metric does not rise above it."""
 
 
 class Bounded(Generic[Family]):

@@ -106,11 +106,6 @@ class Candidate:
         """Whether this process leads. True only while no other can."""
         return self.leads_from <= now < self.leads_until
 
-    @property
-    def holder(self) -> str:
-        """Who held the lease when we last looked; empty for nobody."""
-        return "" if self._record is None or self._absent else self._record.holder
-
     def plan(self, now: float) -> Step:
         """Decide the next step."""
         if now < self._next_at:

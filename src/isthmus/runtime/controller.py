@@ -42,14 +42,12 @@ class Controller(Generic[KeyT]):
         metrics: Metrics,
         workers: int = 4,
         limit: float = 300.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self.queue: Queue[KeyT] = Queue(metrics=metrics.queue(name), clock=clock)
+        self.queue: Queue[KeyT] = Queue(metrics=metrics.queue(name))
         self._reconcile = reconcile
         self._workers = workers
         self._limit = limit
-        self._clock = clock
         self._metrics = metrics.controller(name, workers=workers)
         self._metrics.active.set_function(lambda: len(self.queue.taken))
 
@@ -84,7 +82,7 @@ class Controller(Generic[KeyT]):
                 self.queue.done(key)
 
     async def _attempt(self, key: KeyT) -> None:
-        began = self._clock()
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._limit):
                 # In a task of its own: before Python 3.13 a task group that fails in there may swallow our
@@ -102,7 +100,7 @@ class Controller(Generic[KeyT]):
             self.queue.forget(key)
             self._metrics.results["success"].inc()
         finally:
-            self._metrics.seconds.observe(self._clock() - began)
+            self._metrics.seconds.observe(time.monotonic() - began)
 
     def _failed(self, key: KeyT, error: BaseException) -> None:
         """Decide by the class of the error what becomes of the key."""

@@ -82,11 +82,6 @@ class Election:
         """What stands in the Lease while we lead."""
         return self._candidate.identity
 
-    @property
-    def holder(self) -> str:
-        """Who held the Lease when we last looked; empty for nobody."""
-        return self._candidate.holder
-
     def leads(self) -> bool:
         """Whether this process leads at this moment."""
         return self._candidate.leads(clock())

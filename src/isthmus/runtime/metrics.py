@@ -31,6 +31,8 @@ _QUEUE_BUCKETS = (0.0001, 0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 1800
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _WAIT_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
 
+_START_BUCKETS = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+
 RECONCILE_RESULTS = ("success", "requeue_after", "error")
 _ERROR_CLASSES = {Retry: "retry", Wait: "wait", Terminal: "terminal"}
 _OF_POD = ("namespace", "account", "kind")
@@ -103,6 +105,11 @@ class NodeSetMetrics(msgspec.Struct, frozen=True):
 
     drains: Bounded[Counter]
     replaced: Bounded[Counter]
+    start: Bounded[Histogram]
+    """By step instead of cause; likewise `node_seconds` by use."""
+    node_seconds: Bounded[Counter]
+    unused_starts: Bounded[Counter]
+    """By namespace and NodeSet."""
 
 
 Readings = Iterable[tuple[tuple[str, ...], float]]
@@ -180,6 +187,16 @@ class Metrics:
 
         self._drains = self.bounded(names.DRAINS, self._counter(names.DRAINS, *_OF_NODESET))
         self._replaced = self.bounded(names.PODS_REPLACED, self._counter(names.PODS_REPLACED, *_OF_NODESET))
+        self._elastic_start = self.bounded(
+            names.ELASTIC_START,
+            self._histogram(names.ELASTIC_START, "namespace", "nodeset", "step", buckets=_START_BUCKETS),
+        )
+        self._elastic_seconds = self.bounded(
+            names.ELASTIC_SECONDS, self._counter(names.ELASTIC_SECONDS, "namespace", "nodeset", "use")
+        )
+        self._elastic_unused = self.bounded(
+            names.ELASTIC_UNUSED, self._counter(names.ELASTIC_UNUSED, "namespace", "nodeset"), kept=0
+        )
         self.certificate_expiry = self._gauge(names.CERTIFICATE_EXPIRY)
 
     def queue(self, name: str) -> QueueMetrics:
@@ -237,7 +254,13 @@ class Metrics:
 
     def nodesets(self) -> NodeSetMetrics:
         """Bind the series of the NodeSet controller."""
-        return NodeSetMetrics(drains=self._drains, replaced=self._replaced)
+        return NodeSetMetrics(
+            drains=self._drains,
+            replaced=self._replaced,
+            start=self._elastic_start,
+            node_seconds=self._elastic_seconds,
+            unused_starts=self._elastic_unused,
+        )
 
     def read(self, metric: MetricName, read: Callable[[], Readings], *labels: str) -> None:
         """Add a gauge whose samples are read when it is scraped, and that may have none."""

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from isthmus.kube import config as kube_config
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
@@ -27,6 +29,28 @@ class Lease:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process runs, as its flags say: what all have."""
+
+    kubeconfig: Path | None = None
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+
+
+class LeaderOptions(Options, frozen=True, kw_only=True):
+    """What those have of which one leads."""
+
+    name: str
+    """What the installation is called, and its Lease."""
+    namespaces: tuple[str, ...] = ()
+    """The namespaces that it looks after; none means all."""
+    elect: bool = True
+    election_namespace: str = ""
+
+    def lease(self, labels: Mapping[str, str]) -> Lease | None:
+        return Lease(self.name, self.election_namespace, labels) if self.elect else None
+
+
 @dataclass(frozen=True)
 class Process:
     """What every process has."""
@@ -41,16 +65,14 @@ class Process:
 
 @asynccontextmanager
 async def begin(
-    kubeconfig: Path | None,
+    options: Options,
     *,
-    health_address: str,
-    metrics_address: str,
     environ: Mapping[str, str],
     lease: Lease | None = None,
     metrics_tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Process]:
     metrics = Metrics()
-    kube = kube_config.load(kubeconfig, environ=environ)
+    kube = kube_config.load(options.kubeconfig, environ=environ)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(kube, observe=metrics.client(kube.server)))
         key, election = None, None
@@ -60,7 +82,7 @@ async def begin(
             key = Key(lease.namespace or kube.namespace, lease.name)
             election = Election(lease_client, key, metrics=metrics, fuse=Fuse(), labels=lease.labels)
         manager = Manager(election=election)
-        health, scrape = addresses.parse(health_address), addresses.parse(metrics_address)
+        health, scrape = addresses.parse(options.health_address), addresses.parse(options.metrics_address)
         for address in (health, scrape):
             addresses.check(address)
         await stack.enter_async_context(addresses.listen(health, server.health_routes(manager.checks)))

@@ -42,6 +42,7 @@ class _Reference:
     def __init__(self, informer: Informer[Any]) -> None:
         self.informer = informer
         self.askers: set[Asker] = set()
+        self.tasks: list[asyncio.Task[None]] = []
         informer.store.on_change(lambda *_: self.tell())
 
     def tell(self) -> None:
@@ -67,16 +68,12 @@ class References:
         return min(lost, key=lambda it: it.since) if lost else Contact(in_touch=True, since=0.0)
 
     def secret(self, key: Key, asker: Asker) -> Secret | None:
-        return self._find(SECRETS, key, asker)
+        return self.find(SECRETS, key, asker)
 
     def configmap(self, key: Key, asker: Asker) -> ConfigMap | None:
-        return self._find(CONFIGMAPS, key, asker)
+        return self.find(CONFIGMAPS, key, asker)
 
     def find(self, kind: Kind[T], key: Key, asker: Asker) -> T | None:
-        """Find an object of any kind."""
-        return self._find(kind, key, asker)
-
-    def _find(self, kind: Kind[T], key: Key, asker: Asker) -> T | None:
         known = self._known.get((kind, key))
         if known is None:
             informer = Informer(self._client, kind, namespace=key.namespace, fields=f"metadata.name={key.name}")
@@ -91,12 +88,22 @@ class References:
         found: T | None = known.informer.store.get(key)
         return found
 
+    def release(self, asker: Asker) -> None:
+        """Forget somebody who is gone, and follow no longer what nobody else asks for."""
+        for name, known in list(self._known.items()):
+            known.askers.discard(asker)
+            if not known.askers:
+                del self._known[name]
+                for task in known.tasks:
+                    task.cancel()
+
     async def run(self) -> None:
         """Follow what is asked for until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for reference in self._unstarted:
-                self._start(reference)
+                if reference.askers:
+                    self._start(reference)
             self._unstarted.clear()
             await asyncio.Event().wait()
 
@@ -104,8 +111,8 @@ class References:
         if self._tasks is None:
             self._unstarted.append(reference)
             return
-        self._tasks.create_task(reference.informer.run())
-        self._tasks.create_task(self._tell_when_read(reference))
+        reference.tasks.append(self._tasks.create_task(reference.informer.run()))
+        reference.tasks.append(self._tasks.create_task(self._tell_when_read(reference)))
 
     async def _tell_when_read(self, reference: _Reference) -> None:
         await reference.informer.synced.wait()

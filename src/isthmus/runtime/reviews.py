@@ -25,6 +25,12 @@ class GroupVersionKind(Data, frozen=True):
     kind: str
 
 
+class GroupVersionResource(Data, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
 class UserInfo(Data, frozen=True):
     username: str = ""
     groups: tuple[str, ...] = ()
@@ -36,6 +42,8 @@ class AdmissionRequest(Data, frozen=True):
     uid: str
     operation: str
     kind: GroupVersionKind
+    resource: GroupVersionResource = GroupVersionResource()
+    """What is written to: of a subresource, the resource that it is of, where `kind` is another one."""
     name: str = ""
     namespace: str = ""
     sub_resource: str = ""

@@ -56,7 +56,7 @@ class _Question(Generic[T]):
     def __init__(self, what: str, ask: Callable[[], Awaitable[T]]) -> None:
         self._what = what
         self._ask = ask
-        self._trouble = "not asked yet"
+        self._trouble = "not contacted yet"
 
     async def answer(self) -> T:
         pause = _PAUSE_FIRST

@@ -17,7 +17,7 @@ from isthmus.model.base import Kind
 from isthmus.model.meta import Condition, Key, ObjectMeta
 
 
-class _Told(Protocol):
+class _Status(Protocol):
     @property
     def conditions(self) -> tuple[Condition, ...]: ...
 
@@ -27,7 +27,7 @@ class _Reported(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
     @property
-    def status(self) -> _Told: ...
+    def status(self) -> _Status: ...
 
 
 T = TypeVar("T", bound=_Reported)

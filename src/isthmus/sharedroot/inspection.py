@@ -71,7 +71,7 @@ def status(root: str) -> Status:
 
 
 def verify(root: str, *, told: Callable[[int, int], None]) -> Verified:
-    """Read everything that we put into a root; `told` hears how many of how many paths are done."""
+    """Read everything that was filled into a root; `told` is called with the number of checked paths and of all."""
     with ExitStack() as stack:
         stack.enter_context(explained(root))
         tree = opened(root, "the root", stack)

@@ -52,10 +52,10 @@ class Progress(msgspec.Struct, frozen=True):
     all_size: int
 
 
-Tell = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
-def populate(source: str, root: str, *, image: str, now: str, tell: Tell) -> Done | Ready:
+def populate(source: str, root: str, *, image: str, now: str, tell: OnProgress) -> Done | Ready:
     """Fill a root that is not filled; what `ready` says if it is."""
     with _Run(source, root) as run:
         if ready := run.ready():
@@ -64,7 +64,7 @@ def populate(source: str, root: str, *, image: str, now: str, tell: Tell) -> Don
 
 
 def refresh(
-    source: str, root: str, *, image: str, now: str, tell: Tell, restored: frozenset[str] = frozenset()
+    source: str, root: str, *, image: str, now: str, tell: OnProgress, restored: frozenset[str] = frozenset()
 ) -> Done:
     """Update a filled root to another image; `restored` paths are taken from the image in any case."""
     with _Run(source, root) as run:
@@ -120,7 +120,9 @@ class _Run:
             knowledge = Knowledge()
         return self._gather(knowledge, self._fit_image())
 
-    def fill(self, *, doing: str, image: str, now: str, tell: Tell, restored: frozenset[str] = frozenset()) -> Done:
+    def fill(
+        self, *, doing: str, image: str, now: str, tell: OnProgress, restored: frozenset[str] = frozenset()
+    ) -> Done:
         """Make a plan and carry it out, alone."""
         entries = self._fit_image()
         os.fchown(self._root.top, os.geteuid(), os.getegid())

@@ -23,6 +23,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE: Final = 0o644
 
 READY: Final = "ready"
 MANIFEST: Final = "manifest"
@@ -123,12 +124,12 @@ class StateDirectory:
                 finally:
                     os.close(descriptor)
 
-    def write(self, name: str, content: bytes, *, mode: int = 0o644) -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Write a file that is there whole or not at all, and on the disk when this returns."""
         unfinished = f"{name}.unfinished"
-        descriptor = os.open(unfinished, _CREATE, mode, dir_fd=self.descriptor)
+        descriptor = os.open(unfinished, _CREATE, _MODE, dir_fd=self.descriptor)
         try:
-            os.fchmod(descriptor, mode)
+            os.fchmod(descriptor, _MODE)
             _write(descriptor, content)
             os.fsync(descriptor)
         finally:

@@ -71,6 +71,7 @@ async def until(exporter: Exporter, good: Callable[[Scrape], object], *, within:
     try:
         async with asyncio.timeout(within):
             while True:
+                exporter.looks.scraped("a test")
                 scrape = Scrape(exporter.page.render())
                 try:
                     # Commands of Slurm take a while, and the exporter has to go on meanwhile.

@@ -1,19 +1,22 @@
 """What happened to jobs of a real Slurm: counters, histograms and the report say what sacct says."""
 
 import asyncio
+import sqlite3
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from isthmus.domain.exporter import catalog
+from isthmus.domain.exporter import catalog, report
 from isthmus.domain.exporter.folding import Limits
 from isthmus.errors import Retry
+from isthmus.exporter.database import FILE
 from isthmus.exporter.jobhistory import JobHistory
 from isthmus.inspect import report as reports
 from isthmus.slurm.accounting import Accounting
@@ -62,8 +65,7 @@ async def watching(bed: SlurmBed, directory: Path) -> AsyncIterator[JobHistory]:
 
 
 def sbatch(bed: SlurmBed, *words: str, script: str = "true", user: str = "root") -> str:
-    quiet = ("--parsable", "--chdir=/tmp", "--output=/dev/null", "--mem=16")
-    return bed.command("sbatch", *quiet, *words, f"--wrap={script}", user=user).strip()
+    return bed.submit(*words, script=script, user=user)
 
 
 def sacct(bed: SlurmBed) -> list[dict[str, str]]:
@@ -169,6 +171,28 @@ async def test_what_jobs_used_is_reported_as_sacct_has_it(bed: SlurmBed, tmp_pat
     assert found.total.cpu_efficiency == pytest.approx(used / (2 * int(elapsed)), abs=0.02)
     assert found.total.cpu_hours == pytest.approx(2 * int(elapsed) / 3600)
     assert reports.from_store(tmp_path / "exporter.db", _OF_ALICE).lines == found.lines
+
+
+async def test_an_exporter_that_is_killed_goes_on_from_its_last_checkpoint(bed: SlurmBed, tmp_path: Path) -> None:
+    """Prometheus sees counters fall by what was counted since, and each run is counted once in the end."""
+    left = tmp_path / "left"
+    left.mkdir()
+    async with watching(bed, tmp_path) as history:
+        first = [sbatch(bed) for _ in range(3)]
+        waiting = sbatch(bed, "--hold")
+        await until(lambda: totals(history) >= Counter({"submitted": 4, "ended.completed": 3}))
+        await history.save()
+        with closing(sqlite3.connect(tmp_path / FILE)) as now, closing(sqlite3.connect(left / FILE)) as then:
+            now.backup(then)
+        bed.command("scancel", waiting)
+        later = [sbatch(bed) for _ in range(2)]
+        await until(lambda: totals(history)["ended.completed"] == len(first + later))
+        before = totals(history)
+    async with watching(bed, left) as history:
+        assert totals(history) <= before
+        await until(lambda: totals(history) == before)
+        report_ = await history.report(report.parse({"by": "kind"}, now=time.time()))
+        assert report_.total.jobs == len({*first, *later, waiting})
 
 
 async def test_nodes_that_fail_and_come_back_are_counted_once(bed: SlurmBed, tmp_path: Path) -> None:

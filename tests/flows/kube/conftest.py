@@ -45,19 +45,26 @@ async def make_namespace(client: Client) -> str:
     """Make a namespace in which pods can be created: one whose service account is there."""
     name = f"test-{uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": name}})
-    async with aclosing(watch(client, ACCOUNTS, initial=True, namespace=name, duration=120)) as batches:
+    async with aclosing(watch(client, ACCOUNTS, namespace=name, duration=120)) as batches:
         async for batch in batches:
             if any(isinstance(found, Partial) and found.metadata.name == "default" for found in batch.changes):
                 return name
     raise AssertionError("the controller manager made no service account")
 
 
-@pytest.fixture
-async def namespace(client: Client) -> AsyncIterator[str]:
+@asynccontextmanager
+async def namespace_for_pods(client: Client) -> AsyncIterator[str]:
+    """Make a namespace whose pods are gone in the end."""
     name = await make_namespace(client)
     yield name
     # It stays: to look for objects of every kind in it, in order to delete it, takes 0.2 s of CPU time.
     await client.delete_all(PODS, namespace=name, grace=0)
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    async with namespace_for_pods(client) as name:
+        yield name
 
 
 @pytest.fixture

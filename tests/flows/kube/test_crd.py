@@ -17,6 +17,7 @@ from isthmus.model.base import EMPTY, Data, Kind
 from isthmus.model.meta import Condition, Key, ObjectMeta
 from isthmus.model.schema import FreeForm, IntOrString, Quantity, Rule, keyed_by, nullable, rules
 from tests.bed.control_plane import ControlPlaneBed
+from tests.bed.scale import read_scale
 
 
 class Policy(Enum):
@@ -210,7 +211,7 @@ async def test_status_and_scale_are_subresources(client: Client, control_plane: 
     assert "status" not in ignored
     await client.merge_patch(RAW_POOLS, key, status, subresource="status")
     control_plane.kubectl("scale", "pool", key.name, "--replicas=5")
-    scale = await client.scale(POOLS, key)
+    scale = await read_scale(client, POOLS, key)
     assert (scale.spec.replicas, scale.status.replicas, scale.status.selector) == (5, 3, "app=pool")
 
 

@@ -51,14 +51,12 @@ def names(informer: Informer[ConfigMap]) -> set[str]:
     return {key.name for key in informer.store} - {"kube-root-ca.crt"}
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-async def test_a_store_follows_the_server(client: Client, namespace: str, *, streaming: bool) -> None:
+async def test_a_store_follows_the_server(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map(namespace, "before", colour="red"))
     informer = Informer(
         client,
         MAPS,
         indexes={"colour": by_colour},
-        streaming=streaming,
         namespace=namespace,
         fields="metadata.name!=kube-root-ca.crt",
     )
@@ -147,17 +145,14 @@ GONE = b'{"kind":"Status","status":"Failure","reason":"Expired","code":410,"mess
     ],
     ids=["as a status", "in the middle of a watch"],
 )
-@pytest.mark.parametrize("streaming", [False, True])
 async def test_a_version_that_is_too_old_means_a_new_list(
-    client: Client, namespace: str, through: Through, how: tuple[int, bytes], *, streaming: bool
+    client: Client, namespace: str, through: Through, how: tuple[int, bytes]
 ) -> None:
     """What was deleted and made unseen is told to the hooks as if it had been seen."""
     for name in ("stays", "goes"):
         await client.create(CONFIG_MAPS, config_map(namespace, name, colour="red"))
     async with through() as (proxy, config), Client(config) as behind:
-        informer = Informer(
-            behind, MAPS, namespace=namespace, fields="metadata.name!=kube-root-ca.crt", streaming=streaming
-        )
+        informer = Informer(behind, MAPS, namespace=namespace, fields="metadata.name!=kube-root-ca.crt")
         async with running(informer):
             seen = colours(informer)
             seen.clear()
@@ -171,18 +166,6 @@ async def test_a_version_that_is_too_old_means_a_new_list(
             await eventually(lambda: names(informer) == {"stays", "comes"})
             assert informer.contact.in_touch
             assert seen == [("goes", "red", None), ("comes", None, "blue")]
-
-
-async def test_a_server_without_streaming_lists_is_listed_in_pages(
-    client: Client, namespace: str, through: Through
-) -> None:
-    await client.create(CONFIG_MAPS, config_map(namespace, "m"))
-    refusal = b'{"kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents"}'
-    async with through() as (proxy, config), Client(config) as behind:
-        proxy.respond(422, body=refusal, path="*sendInitialEvents*")
-        async with running(Informer(behind, MAPS, namespace=namespace, streaming=True)) as informer:
-            assert names(informer) == {"m"}
-        assert proxy.count(path="*sendInitialEvents*") == 1
 
 
 async def test_an_api_server_restart_and_a_compaction_lose_nothing(own_control_plane: ControlPlaneBed) -> None:
@@ -259,10 +242,7 @@ class OnlyRed(Data, frozen=True):
 ONLY_RED: Kind[OnlyRed] = Kind(OnlyRed, "v1", "configmaps", "ConfigMap")
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-async def test_an_unreadable_object_keeps_its_last_known_state(
-    client: Client, namespace: str, *, streaming: bool
-) -> None:
+async def test_an_unreadable_object_keeps_its_last_known_state(client: Client, namespace: str) -> None:
     """One object that does not fit its struct must not blind the cache to all others."""
 
     async def put(name: str, colour: str) -> None:
@@ -272,9 +252,7 @@ async def test_an_unreadable_object_keeps_its_last_known_state(
 
     await put("never", "green")
     await put("once", "red")
-    async with running(
-        Informer(client, ONLY_RED, streaming=streaming, labels="test=yes", namespace=namespace)
-    ) as informer:
+    async with running(Informer(client, ONLY_RED, labels="test=yes", namespace=namespace)) as informer:
         assert set(informer.store) == {Key(namespace, "once")}
         await put("once", "green")
         await put("other", "red")

@@ -32,6 +32,21 @@ def recorder_of(client: Client, clock: Clock | None = None) -> Recorder:
     return Recorder(client, controller="isthmus.test/controller", instance="test-0", clock=clock or Clock())
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def recorder(client: Client, clock: Clock) -> Recorder:
+    return recorder_of(client, clock)
+
+
+@pytest.fixture
+async def about(client: Client, namespace: str) -> Pod:
+    return await client.create(PODS, pod(namespace, "web"))
+
+
 async def events(client: Client, namespace: str) -> list[dict[str, Any]]:
     listed = await client.list(EVENTS, namespace=namespace)
     return sorted(listed.items, key=lambda event: event["note"])
@@ -42,10 +57,8 @@ def counts(found: list[dict[str, Any]]) -> dict[str, int]:
 
 
 async def test_an_event_is_shown_by_kubectl_describe(
-    client: Client, namespace: str, control_plane: ControlPlaneBed
+    client: Client, namespace: str, control_plane: ControlPlaneBed, about: Pod, recorder: Recorder
 ) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    recorder = recorder_of(client)
     recorder.event(PODS, about, "Placed", "Slurm gave it node n1.")
     recorder.event(PODS, about, "Refused", "Slurm took it back.", warning=True)
     await recorder.flush()
@@ -56,10 +69,9 @@ async def test_an_event_is_shown_by_kubectl_describe(
     assert types == {"Placed": "Normal", "Refused": "Warning"}
 
 
-async def test_repetitions_count_up_one_event(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    clock = Clock()
-    recorder = recorder_of(client, clock)
+async def test_repetitions_count_up_one_event(
+    client: Client, namespace: str, about: Pod, recorder: Recorder, clock: Clock
+) -> None:
     for _ in range(3):
         recorder.event(PODS, about, "Waiting", "no node is free")
     await recorder.flush()
@@ -72,9 +84,9 @@ async def test_repetitions_count_up_one_event(client: Client, namespace: str) ->
     assert counts(await events(client, namespace)) == {"no node is free": 4}
 
 
-async def test_the_last_count_is_written_before_the_end(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    recorder = recorder_of(client)
+async def test_the_last_count_is_written_before_the_end(
+    client: Client, namespace: str, about: Pod, recorder: Recorder
+) -> None:
     recorder.event(PODS, about, "Waiting", "still")
     await recorder.flush()
     recorder.event(PODS, about, "Waiting", "still")
@@ -82,10 +94,9 @@ async def test_the_last_count_is_written_before_the_end(client: Client, namespac
     assert counts(await events(client, namespace)) == {"still": 2}
 
 
-async def test_after_a_quiet_time_it_is_news_again(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    clock = Clock()
-    recorder = recorder_of(client, clock)
+async def test_after_a_quiet_time_it_is_news_again(
+    client: Client, namespace: str, about: Pod, recorder: Recorder, clock: Clock
+) -> None:
     recorder.event(PODS, about, "Waiting", "again")
     await recorder.flush()
     clock.seconds += recording.QUIET
@@ -94,9 +105,9 @@ async def test_after_a_quiet_time_it_is_news_again(client: Client, namespace: st
     assert [event["note"] for event in await events(client, namespace)] == ["again", "again"]
 
 
-async def test_many_different_notes_of_one_reason_share_an_event(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    recorder = recorder_of(client)
+async def test_many_different_notes_of_one_reason_share_an_event(
+    client: Client, namespace: str, about: Pod, recorder: Recorder
+) -> None:
     for number in range(100):
         recorder.event(PODS, about, "Tried", f"attempt {number}")
     await recorder.flush()
@@ -105,10 +116,9 @@ async def test_many_different_notes_of_one_reason_share_an_event(client: Client,
     assert found["(and others like it) attempt 5"] == 95
 
 
-async def test_an_object_gets_no_more_events_than_the_limit(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    clock = Clock()
-    recorder = recorder_of(client, clock)
+async def test_an_object_gets_no_more_events_than_the_limit(
+    client: Client, namespace: str, about: Pod, recorder: Recorder, clock: Clock
+) -> None:
     for number in range(40):
         recorder.event(PODS, about, f"Reason{number}", "x")
     await recorder.flush()
@@ -120,10 +130,9 @@ async def test_an_object_gets_no_more_events_than_the_limit(client: Client, name
     assert len(await events(client, namespace)) == recording.BURST + 1
 
 
-async def test_an_event_that_the_server_forgot_is_made_again(client: Client, namespace: str) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
-    clock = Clock()
-    recorder = recorder_of(client, clock)
+async def test_an_event_that_the_server_forgot_is_made_again(
+    client: Client, namespace: str, about: Pod, recorder: Recorder, clock: Clock
+) -> None:
     recorder.event(PODS, about, "Waiting", "still")
     await recorder.flush()
     await client.delete_all(EVENTS, namespace=namespace)
@@ -142,9 +151,8 @@ async def test_an_object_without_a_namespace_gets_its_events_in_default(client: 
 
 
 async def test_what_cannot_be_written_is_dropped_with_a_line_in_the_log(
-    client: Client, namespace: str, through: Through, caplog: pytest.LogCaptureFixture
+    client: Client, namespace: str, through: Through, caplog: pytest.LogCaptureFixture, about: Pod
 ) -> None:
-    about = await client.create(PODS, pod(namespace, "web"))
     clock = Clock()
     async with through() as (proxy, config), Client(config) as behind:
         recorder = recorder_of(behind, clock)

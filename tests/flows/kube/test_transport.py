@@ -5,7 +5,7 @@ import json
 import ssl
 import stat
 from base64 import b64encode
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.errors import Garbled, TooManyRequests, Unauthorized, Unavailable, Unreachable
 from isthmus.kube.informer import Informer
+from isthmus.kube.watch import watch
 from isthmus.model.base import Kind
 from isthmus.model.meta import Partial
 from isthmus.model.pod import PODS
@@ -64,8 +65,9 @@ async def test_a_watch_reads_a_rotated_token_too(
     async with Client(msgspec.structs.replace(config, credentials=credentials)) as rotating:
         await credentials.headers()
         path.write_text(await token_of(client, namespace))
-        async with running(Informer(rotating, NAMESPACES, streaming=True)) as informer:
-            assert len(informer.store) > 0
+        async with aclosing(watch(rotating, NAMESPACES)) as batches:
+            await anext(batches)
+            assert (await anext(batches)).changes
     await client.delete(CLUSTER_ROLE_BINDINGS, viewer(namespace)["metadata"]["name"])
 
 
@@ -305,7 +307,7 @@ async def test_requests_and_watches_go_through_a_proxy(
         async with Client(msgspec.structs.replace(config, proxy=f"{scheme}://127.0.0.1:{port}")) as client:
             assert (await client.get(NAMESPACES, "default")).metadata.name == "default"
             assert len(await client.raw("/openapi/v2")) > 1 << 20, "many records at once"
-            async with running(Informer(client, NAMESPACES, streaming=True)) as informer:
+            async with running(Informer(client, NAMESPACES)) as informer:
                 assert len(informer.store) > 0
         await eventually(lambda: len(ended) == len(asked))
     address = config.server.removeprefix("https://").encode()

@@ -21,6 +21,7 @@ from isthmus.model.pod import PODS
 from tests.bed.addresses import quiet_port
 from tests.bed.control_plane import ControlPlaneBed
 from tests.flows.kube.conftest import pod
+from tests.flows.kube.waiting import eventually_read
 
 PAGE = Path(__file__).parents[3] / "docs" / "building-on-isthmus.md"
 LEASE = Key("default", "pod-counter")
@@ -59,12 +60,6 @@ async def node(client: Client) -> AsyncIterator[str]:
     await client.delete(NODES, name)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
-    async with asyncio.timeout(within):
-        while not await condition():  # noqa: ASYNC110 - another process makes it true
-            await asyncio.sleep(0.02)
-
-
 async def test_the_example_counts_and_ends_in_order(
     client: Client, namespace: str, node: str, counter: subprocess.Popen[str], port: int
 ) -> None:
@@ -74,14 +69,14 @@ async def test_the_example_counts_and_ends_in_order(
 
         return look
 
-    await until(counted(0))
+    await eventually_read(counted(0))
     for name in ("a", "b"):
         body = pod(namespace, name)
         body["metadata"]["annotations"] = {"slinky.slurm.net/slurm-node": node}
         await client.create(PODS, body)
-    await until(counted(2))
+    await eventually_read(counted(2))
     await client.delete(PODS, Key(namespace, "a"), grace=0)
-    await until(counted(1))
+    await eventually_read(counted(1))
 
     async with aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/readyz") as ready:

@@ -112,6 +112,93 @@ def test_a_root_is_looked_at_and_entered(bed: JailBed) -> None:
         enter(bed, *OPTIONS)
 
 
+# The program that the kernel is given on arm64, printed instead: there is no such machine here. What is included
+# before is this machine's, and the numbers are those that arm64 has of the kernel's common table.
+ARM64 = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+#undef __x86_64__
+#define __aarch64__
+static long shown(long number, ...)
+{
+	va_list given;
+	va_start(given, number);
+	(void)va_arg(given, int), (void)va_arg(given, unsigned long);
+	struct sock_fprog *program = va_arg(given, struct sock_fprog *);
+	for (int i = 0; i < program->len; i++) {
+		struct sock_filter it = program->filter[i];
+		printf("%u %u %u %u\n", it.code, it.jt, it.jf, it.k);
+	}
+	puts("");
+	va_end(given);
+	return 0;
+}
+#define syscall shown
+#include "filter.c"
+int main(void) { return filter_calls() && filter_bpf() ? 0 : 1; }
+"""
+ARM64_CALLS = r"""
+#define __ARCH_WANT_RENAMEAT
+#define __ARCH_WANT_NEW_STAT
+#define __ARCH_WANT_SET_GET_RLIMIT
+#define __ARCH_WANT_TIME32_SYSCALLS
+#define __ARCH_WANT_MEMFD_SECRET
+#include <asm-generic/unistd.h>
+"""
+ARM64_BPF = 280
+# init_module, finit_module, delete_module, kexec_load, kexec_file_load, reboot, settimeofday, clock_settime,
+# clock_adjtime, swapon, swapoff, quotactl, quotactl_fd, syslog, acct, vhangup, open_by_handle_at, fanotify_init,
+# lookup_dcookie, nfsservctl, add_key, request_key, keyctl, userfaultfd, io_uring_setup, io_uring_enter,
+# io_uring_register
+ARM64_REFUSED = {105, 273, 106, 104, 294, 142, 170, 112, 266, 224, 225, 60, 443, 116, 89, 58, 265, 262} | {
+    *(18, 42, 217, 218, 219, 282, 425, 426, 427)
+}
+ALLOW, EPERM, KILL = 0x7FFF0000, 0x00050001, 0x80000000
+
+
+@pytest.mark.parametrize("slurm_version", ["26.05"])
+def test_the_filter_of_arm64_refuses_by_the_numbers_of_arm64(bed: JailBed) -> None:
+    place = "/tmp/arm64"  # noqa: S108 - in the bed
+    for name, text in (("asm/unistd.h", ARM64_CALLS), ("shown.c", ARM64)):
+        file = bed.path(f"{COMPILER}{place}/{name}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    compile_ = ("gcc", f"-I{place}", f"-I/{SPANK}", f"{place}/shown.c", "-o", f"{place}/shown")
+    bed.command("chroot", COMPILER, *compile_)
+    printed = bed.command("chroot", COMPILER, f"{place}/shown").split("\n\n")
+    calls, bpf = ([tuple(map(int, line.split())) for line in it.strip().splitlines()] for it in printed[:2])
+    arm64, arm, x86_64 = 0xC00000B7, 0x40000028, 0xC000003E
+    for number in range(600):
+        assert answer(calls, arm64, number) == (EPERM if number in ARM64_REFUSED else ALLOW), number
+        assert answer(bpf, arm64, number) == (EPERM if number == ARM64_BPF else ALLOW), number
+        assert {answer(calls, it, number) for it in (arm, x86_64)} == {KILL}
+
+
+def answer(program: list[tuple[int, ...]], architecture: int, number: int) -> int:
+    """Do what the kernel does with such a program."""
+    at, held = 0, 0
+    while True:
+        match program[at]:
+            case (0x20, _, _, offset):
+                held = {0: number, 4: architecture}[offset]
+                at += 1
+            case (0x15, yes, no, value):
+                at += 1 + (yes if held == value else no)
+            case (0x06, _, _, said):
+                return said
+            case instruction:
+                raise AssertionError(f"{instruction} is no instruction of ours")
+
+
 def enter(bed: JailBed, *words: str) -> str:
     """Run the sanitized isthmus-enter."""
     program = f"{COMPILER}/{SPANK}/{ENTER.rpartition('/')[2]}"

@@ -5,7 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from isthmus.domain.exporter import catalog, own
+from isthmus.domain.exporter import catalog, metricsets
 from isthmus.domain.exporter.aliases import SETS
 from isthmus.domain.exporter.folding import Limits
 from isthmus.exporter.aggregates import Aggregates
@@ -15,7 +15,7 @@ from isthmus.exporter.lines import Lines
 from isthmus.exporter.metrics import ExporterMetrics
 from isthmus.exporter.nodes import Nodes
 from isthmus.exporter.page import Page
-from isthmus.exporter.slimming import Slimmer
+from isthmus.exporter.slimrecords import Slimmer
 from isthmus.model.slurm import CycleExits, Job, Node, Number, RpcCount, RpcUser, Statistics
 from isthmus.slurm.store import Store
 
@@ -39,7 +39,7 @@ class _Site:
         self.jobs: Store[int, Job] = Store()
         self.nodes: Store[str, Node] = Store()
         alias = SETS.get(name)
-        sets = (own.OWN, alias or own.SOPERATOR)
+        sets = (metricsets.OWN, alias or metricsets.SOPERATOR)
         sums = JobSums(self.jobs)
         nodes = Nodes(self.nodes, [table for each in sets for table in each.nodes])
         self.per_job = PerJob()
@@ -50,7 +50,11 @@ class _Site:
         self.metrics = ExporterMetrics(CollectorRegistry())
         behind = Gate(lambda: True, self.aggregates.of_nodes, self.aggregates.of_jobs, self.per_job.text)
         self.page = Page(
-            [nodes, behind], folded=lambda: self.aggregates.folded, metrics=self.metrics, clock=lambda: 1_060.0
+            [nodes, behind],
+            folded=lambda: self.aggregates.folded,
+            metrics=self.metrics,
+            scraped=lambda _: None,
+            clock=lambda: 1_060.0,
         )
 
     def shown(self) -> dict[str, float]:
@@ -176,7 +180,7 @@ def test_lines_are_joined_again_only_after_a_change() -> None:
 
 
 def test_slurmctlds_statistics_become_gauges_and_counters() -> None:
-    controller = Controller((own.OWN, own.SOPERATOR), limits=Limits(top=1), rpcs=True)
+    controller = Controller((metricsets.OWN, metricsets.SOPERATOR), limits=Limits(top=1), rpcs=True)
     assert list(controller.text(0.0)) == []
     first = Statistics(
         server_thread_count=3,

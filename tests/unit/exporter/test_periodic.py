@@ -1,6 +1,7 @@
 """Readings that are repeated."""
 
 import asyncio
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -27,11 +28,10 @@ class _Source:
         return f"text {number}"
 
 
-def _periodic(source: _Source, clock: list[float], interval: float = 0.01) -> Periodic:
-    metrics = ExporterMetrics(CollectorRegistry())
-    return Periodic(
-        "diag", source.read, interval=interval, metrics=metrics.collector("diag"), clock=lambda: clock[0]
-    )
+def _periodic(source: _Source, clock: list[float]) -> Periodic:
+    metrics = ExporterMetrics(CollectorRegistry()).collector("diag")
+    pause = partial(asyncio.sleep, 0.001)
+    return Periodic("diag", source.read, pause=pause, metrics=metrics, clock=lambda: clock[0])
 
 
 def _told(periodic: Periodic) -> tuple[str, float | None, str]:
@@ -57,7 +57,7 @@ async def test_a_reading_that_fails_leaves_the_text_and_lets_it_age() -> None:
 async def test_a_slow_reading_is_not_repeated_while_it_is_under_way() -> None:
     source = _Source()
     source.answers.clear()
-    periodic = _periodic(source, [0.0], interval=0.001)
+    periodic = _periodic(source, [0.0])
     task = asyncio.get_running_loop().create_task(periodic.run())
     async with asyncio.timeout(10):
         while periodic._metrics.skipped._value.get() < 3:  # noqa: ASYNC110 - a counter sends no events

@@ -76,7 +76,7 @@ def test_a_conflict_of_managers_is_not_worth_a_retry() -> None:
     error = caused(409, b"Conflict", cause)
     assert isinstance(error, errors.FieldConflict)
     assert isinstance(error, Terminal)
-    assert error.fields == (".spec.size",)
+    assert [cause.field for cause in error.status.causes] == [".spec.size"]
     assert "force" in str(error)
 
 

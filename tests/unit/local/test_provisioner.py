@@ -7,7 +7,7 @@ from isthmus.errors import Terminal
 from isthmus.local.provisioner import LOCAL, SHARED, is_to_be_removed, volume_for, wants_volume
 from isthmus.model.meta import ObjectMeta
 from isthmus.model.pod import Resources
-from isthmus.model.storage import Claim, ClaimSpec, ClaimStatus, PersistentVolume, VolumeSpec, VolumeStatus
+from isthmus.model.storage import Claim, ClaimSpec, PersistentVolume, StorageStatus, VolumeSpec
 
 UID = "0f1e2d3c-0000-4000-8000-123456789abc"
 HOME = Path("/volumes")
@@ -26,7 +26,7 @@ def claim(provisioner: str = SHARED, modes: tuple[str, ...] = MANY, *, node: str
         spec=ClaimSpec(
             storage_class_name="some", access_modes=modes, resources=Resources(requests={"storage": "1Gi"})
         ),
-        status=ClaimStatus(phase="Pending"),
+        status=StorageStatus(phase="Pending"),
     )
 
 
@@ -39,7 +39,7 @@ def test_a_pending_claim_of_ours_wants_a_volume(provisioner: str) -> None:
     "other",
     [
         claim("rancher.io/local-path"),
-        msgspec.structs.replace(claim(), status=ClaimStatus(phase="Bound")),
+        msgspec.structs.replace(claim(), status=StorageStatus(phase="Bound")),
         msgspec.structs.replace(claim(), spec=ClaimSpec(volume_name="mine")),
         msgspec.structs.replace(claim(), metadata=ObjectMeta(name="data", namespace="lab", uid=UID)),
     ],
@@ -97,7 +97,7 @@ def volume(*, made_by: str = SHARED, phase: str = "Released", policy: str = "Del
     return PersistentVolume(
         metadata=ObjectMeta(name=f"pvc-{UID}", annotations={"pv.kubernetes.io/provisioned-by": made_by}),
         spec=VolumeSpec(reclaim_policy=policy),
-        status=VolumeStatus(phase=phase),
+        status=StorageStatus(phase=phase),
     )
 
 

@@ -43,7 +43,7 @@ def test_a_cluster_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(Terminal, match=r"no cluster 'demo' on this machine\n  → isthmus up --name demo"):
         state.load("demo")
     state.save(DEMO)
-    with pytest.raises(Terminal, match=r"no cluster 'other' on this machine \(there is: demo\)\n  → .*--name"):
+    with pytest.raises(Terminal, match=r"no cluster 'other' on this machine \(existing: demo\)\n  → .*--name"):
         state.load("other")
 
 

@@ -15,7 +15,7 @@ from isthmus.domain.exporter.catalog import NODE_STATE
 from tests.unit.monitoring import expressions
 from tests.unit.monitoring.expressions import CHART, DASHBOARDS, ROOT, RUNBOOKS
 
-QUESTIONS = ["What users notice", "Look", "Do", "When it is a false alarm"]
+QUESTIONS = ["Impact", "Diagnosis", "Mitigation", "False alarms"]
 OF_TARGETS = {"namespace", "pod", "job", "le"}
 OF_KUBELET = {
     name: {"namespace", "persistentvolumeclaim"}
@@ -133,10 +133,10 @@ def test_a_runbook_answers_the_same_questions(path: Path) -> None:
     text = path.read_text()
     assert text.startswith(f"# {path.stem}\n")
     assert re.findall(r"^## (.*)", text, re.MULTILINE) == [
-        "What users notice",
-        "Look",
-        "Do",
-        "When it is a false alarm",
+        "Impact",
+        "Diagnosis",
+        "Mitigation",
+        "False alarms",
     ]
     assert f"({path.name})" in (RUNBOOKS / "README.md").read_text()
 

@@ -9,7 +9,7 @@ _PLUGIN: Final = "/isthmus_jail.so"
 _ACCOUNTS: Final = "etc/passwd"
 _PROGRAMS: Final = {
     "bash": "Isthmus's programs could not be started in it",
-    "setpriv": "users could not be let in with their own rights",
+    "setpriv": "users could not log in with their own permissions",
     "sshd": "users could no longer log in",
 }
 """Programs of the root itself that login nodes and workers start, and what would follow without them."""
@@ -37,7 +37,7 @@ def unfit(paths: Collection[str]) -> tuple[str, str] | None:
     if _COMMAND not in paths:
         return f"it has no Slurm: there is no /{_COMMAND}", _REMEDY
     if not any(path.endswith(_PLUGIN) for path in paths):
-        return "its Slurm cannot let jobs in: it has no isthmus_jail.so", _REMEDY
+        return "its Slurm cannot run jobs in it: it has no isthmus_jail.so", _REMEDY
     lacks = next((it for it in _PROGRAMS if not any(f"{place}/{it}" in paths for place in _DIRECTORIES)), None)
     return (f"it has no {lacks}: {_PROGRAMS[lacks]}", _REMEDY) if lacks else None
 

@@ -1,4 +1,4 @@
-"""What earlier runs wrote into the root: the way to tell what is the image's from what is a user's."""
+"""What earlier runs wrote into the root: it distinguishes files of the image from files of users."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

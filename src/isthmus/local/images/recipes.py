@@ -296,7 +296,7 @@ _LAYERS: Final = (
         name="python",
         parent="debian-trixie",
         suite="trixie",
-        packages=("python3", "openssh-client"),
+        packages=("python3", "openssh-client", "procps"),
         script="useradd --uid 65532 --user-group --create-home --shell /usr/sbin/nologin nonroot",
         expects=("python3", "3.13."),
     ),
@@ -310,10 +310,11 @@ _LAYERS: Final = (
         name="isthmus",
         parent="packages",
         source="isthmus",
-        files={
-            "usr/local/bin/isthmus": "#!/usr/bin/python3\n"
-            "import sys\n\nfrom isthmus.cli.main import main\n\nsys.exit(main())\n",
-        },
+        # The second is the operator's name in a list of processes, where the chart uses Soperator's names.
+        files=dict.fromkeys(
+            ("usr/local/bin/isthmus", "usr/local/bin/slurm_operator"),
+            "#!/usr/bin/python3\nimport sys\n\nfrom isthmus.cli.main import main\n\nsys.exit(main())\n",
+        ),
         script=f"{_COMPILE}/isthmus",
     ),
     Layer(name="catatonit", parent="debian-trixie", suite="trixie", packages=("catatonit",)),
@@ -334,8 +335,18 @@ _LAYERS: Final = (
 )
 
 _IMAGES: Final = (
-    Recipe(name="slurm-26.05", tag="slurm:26.05", layer="slurm-spank-26.05", title="Slurm 26.05, all of it"),
-    Recipe(name="slurm-24.11", tag="slurm:24.11", layer="slurm-spank-24.11", title="Slurm 24.11, all of it"),
+    Recipe(
+        name="slurm-26.05",
+        tag="slurm:26.05",
+        layer="slurm-spank-26.05",
+        title="Slurm 26.05: all daemons and commands",
+    ),
+    Recipe(
+        name="slurm-24.11",
+        tag="slurm:24.11",
+        layer="slurm-spank-24.11",
+        title="Slurm 24.11: all daemons and commands",
+    ),
     Recipe(name="login-26.05", tag="login:26.05", layer="login-spank-26.05", title="A login node for Slurm 26.05"),
     Recipe(name="login-24.11", tag="login:24.11", layer="login-spank-24.11", title="A login node for Slurm 24.11"),
     Recipe(name="mariadb", tag="mariadb:11.8", layer="mariadb", title="MariaDB for Slurm's accounting"),

@@ -190,7 +190,7 @@ def _write_record(root: Path, images: dict[str, str]) -> None:
 def _lend_blobs(images: Sequence[Image], root: Path, *, socket: Path) -> None:
     """Spare containerd the copying: a blob that already lies where it belongs is only registered.
 
-    containerd believes what it is told about such a blob, so its content is verified here.
+    containerd does not verify such a blob, so its content is verified here.
     """
     (root / _CONTENT).mkdir(parents=True, exist_ok=True)
     for blob in {blob for image in images for blob in image.blobs}:
