@@ -227,7 +227,8 @@ async def test_a_kubelet_that_is_away_shuts_its_node_until_it_is_back(
 
 @newest
 async def test_checks_may_ask_for_something_when_nodes_pass(bed: HealthBed) -> None:
-    await bed.policy(rules=[{"action": "drain", "match": {"sources": ["check"]}}], healthyDelay="1s")
+    drains = {"action": "drain", "match": {"checks": ["recalled", CHECK]}}
+    await bed.policy(rules=[drains], healthyDelay="1s")
     await bed.check("burn-in", success={"commentSlurmNode": {"commentPrefix": "burnt in:"}})
     await bed.fails(name="burn-in", passed=["n1"])
     await eventually(lambda: (it := bed.record("n1")) and it.comment == "burnt in: burn-in: job 17 [slurm_job]")
