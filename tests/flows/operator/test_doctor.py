@@ -251,7 +251,7 @@ async def test_an_operator_that_is_gone(bed: Bed) -> None:
     stale = {"spec": {"leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}}
     await bed.kube.merge_patch(LEASES, Key(bed.namespace, "isthmus-operator"), stale)
     what = "the operator does not run: changes have no effect, and existing pods keep running"
-    await bed.finds("operator", what, saying="the last one, test, has been silent for")
+    await bed.finds("operator", what, saying="the last one, test, has not renewed its Lease for")
 
 
 async def test_who_may_not_list_pods_is_told_so(bed: Bed, control_plane: ControlPlaneBed) -> None:
