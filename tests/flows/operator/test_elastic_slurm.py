@@ -134,7 +134,7 @@ async def test_only_jobs_that_wait_for_nodes_start_some(site: Site) -> None:
     first = site.submit("-N1", "--exclusive")
     # Slurm has looked at those before it.
     await site.job_is(first, "CONFIGURING")
-    assert sorted(phase_of(it) for it in (await site.nodes()).values()) == ["off", "starting"]
+    await eventually(site.nodes, lambda found: sorted(map(phase_of, found.values())) == ["off", "starting"])
     assert demand(site) == {str(first): "CONFIGURING"}
     second = site.submit("-N1", "--exclusive")
     await site.all("starting")
