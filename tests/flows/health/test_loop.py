@@ -9,7 +9,7 @@ import pytest
 from isthmus import names
 from isthmus.domain.health.actions import Action, Notify
 from isthmus.health.reservations import reserved_nodes
-from isthmus.health.runner import Batch
+from isthmus.health.runner import ActionRunner, Batch
 from isthmus.kube.client import Client
 from isthmus.model.dra import RESOURCE_SLICES
 from isthmus.model.health import HEALTH_POLICIES
@@ -379,17 +379,18 @@ async def test_a_process_that_is_killed_after_every_action_gets_there(
     uid = ""
     for _ in range(80):
         struck = asyncio.Event()
-        async with running(control_plane, namespace, nodes, grace=0.0) as bed:
-            _strike(bed, struck, begun, done)
-            if not uid:
-                await bed.worker(*ALL)
-                await bed.check()
-                await eventually(lambda: bed.uid("n1"))
-                uid = bed.uid("n1")
-                await bed.fails("n1")
-            await _play_along(bed, struck, uid)
-            if not struck.is_set():
-                break
+        with pytest.MonkeyPatch.context() as patch:
+            _strike(patch, struck, begun, done)
+            async with running(control_plane, namespace, nodes, grace=0.0) as bed:
+                if not uid:
+                    await bed.worker(*ALL)
+                    await bed.check()
+                    await eventually(lambda: bed.uid("n1"))
+                    uid = bed.uid("n1")
+                    await bed.fails("n1")
+                await _play_along(bed, struck, uid)
+                if not struck.is_set():
+                    break
     else:
         raise AssertionError(f"it does not end: {done}")
     assert {"Record", "Drain", "Climb", "Reserve", "RunTest", "Unreserve"} <= begun
@@ -399,22 +400,22 @@ async def test_a_process_that_is_killed_after_every_action_gets_there(
     assert "no reservations" in nodes.scontrol("show", "reservations").lower()
 
 
-def _strike(bed: HealthBed, struck: asyncio.Event, begun: set[str], done: list[str]) -> None:
-    """Let the loop hang for ever after its first action."""
-    carry_out = bed.sync.runner.carry_out
+def _strike(patch: pytest.MonkeyPatch, struck: asyncio.Event, begun: set[str], done: list[str]) -> None:
+    """Let a loop hang for ever after its first action. It begins by itself, so this comes before it."""
+    carry_out = ActionRunner.carry_out
 
-    async def once(batch: Batch, action: Action) -> None:
+    async def once(runner: ActionRunner, batch: Batch, action: Action) -> None:
         if struck.is_set():
             await asyncio.Event().wait()
         if isinstance(action, Notify):
             return  # every process tells again what the one before it may not have told
         begun.add(type(action).__name__)  # also of one that is carried out although its answer is lost
-        await carry_out(batch, action)
+        await carry_out(runner, batch, action)
         done.append(type(action).__name__)
         struck.set()
         await asyncio.Event().wait()
 
-    bed.sync.runner.carry_out = once  # type: ignore[method-assign]  # the one seam for a crash between two actions
+    patch.setattr(ActionRunner, "carry_out", once)  # the one seam for a crash between two actions
 
 
 async def _play_along(bed: HealthBed, struck: asyncio.Event, uid: str) -> None:
