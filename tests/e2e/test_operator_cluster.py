@@ -393,6 +393,7 @@ def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster
             "kind": "SlurmCluster",
             "metadata": {"name": "broken"},
             "spec": {
+                "populateJail": {"enabled": False},
                 "k8sNodeFilters": [{"name": "moon", "nodeSelector": {"planet": "moon"}}],
                 "slurmNodes": {
                     "controller": {"slurmctld": {"image": "isthmus.local/none:1", "imagePullPolicy": "Never"}},
