@@ -99,3 +99,10 @@ def test_rows_have_a_cell_for_each_column() -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "-"), (512, "512"), (4 << 30, "4096Mi"), (40 << 30, "40Gi")])
 def test_sizes(count: int, text: str) -> None:
     assert jobs.size(count) == text
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_the_doctor_says_what_it_could_not_examine() -> None:
+    done = run("doctor")
+    assert "Kubernetes is not examined: there is no kubeconfig here" in done.stderr
+    assert "Examined: this machine" in done.stdout
