@@ -14,8 +14,10 @@ from isthmus.bridge import policies
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install
+from isthmus.model.health import NODE_HEALTHS
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
+from isthmus.operator import crds
 from tests.bed.browser import Watched, running
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.programs import program
@@ -108,6 +110,8 @@ async def _furnish(plane: ControlPlaneBed) -> str:
     """Make people, nodes of both worlds, and pods."""
     async with Client(load(plane.kubeconfig)) as client:
         await install(client, policies.crd(), manager=names.FIELD_MANAGER)
+        health = next(it for it in crds.definitions() if it["spec"]["names"]["kind"] == NODE_HEALTHS.name)
+        await install(client, health, manager=names.FIELD_MANAGER)
         namespace = await make_namespace(client)
         for name in _NODES:
             await make_node(client, name, labels={"topology.kubernetes.io/rack": "rack-7"})

@@ -216,6 +216,28 @@ def test_the_past_is_behind_a_slider(site: Site, enter: Enter) -> None:
     site.slurm.command("scancel", job)
 
 
+def test_what_was_found_on_a_node_is_shown_with_what_comes_next(site: Site, enter: Enter) -> None:
+    meta = {"name": "e2", "namespace": site.namespace}
+    made = {"apiVersion": "isthmus.dev/v1alpha1", "kind": "NodeHealth", "metadata": meta}
+    made["spec"] = {"cluster": "tried", "node": "e2"}
+    site.plane.kubectl("apply", "--filename=-", stdin=json.dumps(made))
+    page = enter("viewer", "node/e2").page
+    shown = page.get_by_role("region", name="Findings")
+    found = {"source": "check", "check": "gpu-links", "evidence": f"GPU 3 {HOSTILE}", "count": 2}
+    status = {"phase": "OutOfService", "message": "the ladder is at its end", "findings": [found]}
+    whose = ("nodehealths.isthmus.dev", "e2", f"--namespace={site.namespace}")
+    patch = f"--patch={json.dumps({'status': status})}"
+    site.plane.kubectl("patch", *whose, "--subresource=status", "--type=merge", patch)
+    expect(shown).to_contain_text("The ladder is at its end")
+    expect(shown.get_by_role("listitem")).to_contain_text(f"gpu-links seenGPU 3 {HOSTILE}by check, 2 times")
+    expect(shown).to_contain_text("an administrator returns it: isthmus health release e2")
+    see(page, site.url, "now")
+    problem = page.get_by_role("region", name="Problems").get_by_role("listitem").filter(has_text="e2")
+    expect(problem).to_contain_text("health: OutOfService")
+    site.plane.kubectl("delete", *whose)
+    expect(problem).to_have_count(0)
+
+
 def test_hostile_names_are_text(site: Site, enter: Enter, unique: str) -> None:
     name = f"{unique} {HOSTILE} {'x' * 700}"
     job = site.submit(f"--job-name={name}", f"--comment={HOSTILE * 10}", "--hold")
