@@ -81,6 +81,23 @@ def test_formats_for_programs_say_what_is_missing(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "pod/a/b\n"
 
 
+def test_an_empty_table_says_how_many_there_are_that_were_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Observation((Job(1, ("COMPLETED",)), Job(2, ("RUNNING",))), (Node("n1", ("IDLE",)),))
+    for module in (jobs, nodes):
+        monkeypatch.setattr(module, "see", lambda *_, **__: found)
+    # A slip of the finger, and people who look for a job that has ended.
+    for words, said in (
+        (("jobs", "--state=runing"), "None of 2 jobs and pods: isthmus jobs -A --state all"),
+        (("jobs", "--user=ann"), "None of 2 jobs and pods: isthmus jobs -A --state all"),
+        (("nodes", "--state=drainde"), "None of 1 nodes: isthmus nodes"),
+    ):
+        assert run(*words).stdout.splitlines() == [said]
+    monkeypatch.setattr(jobs, "see", lambda *_, **__: Observation())
+    assert run("jobs").stdout.splitlines() == ["No jobs."]
+
+
 def test_texts_of_users_cannot_write_on_the_screen() -> None:
     (_, line) = jobs._lines([Entry(ref="", kind="slurm", name="\x1b[2Jgone\n", state="R")], wide=False, now=NOW)
     assert "\x1b" not in line
