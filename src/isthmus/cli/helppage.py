@@ -1,7 +1,8 @@
-"""`--help` of a group: each command with its whole sentence, under the title that says who it is for."""
+"""Groups of commands: `--help` has each with its whole sentence, under the title that says who it is for."""
 
 from typing import Any, Final
 
+import typer
 from typer.core import TyperGroup
 
 JOBS: Final = "Jobs and pods"
@@ -15,6 +16,14 @@ _WHOLE: Final = 1000
 
 class Sections(TyperGroup):
     """A group whose commands stand under titles (`rich_help_panel`), and whose sentences are not cut."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what is wrong with a word is said without the name of a Python exception."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write all commands, in the order of their titles."""

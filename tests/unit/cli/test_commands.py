@@ -91,6 +91,11 @@ def test_a_slip_of_the_finger_gets_a_hint(words: tuple[str, ...], hint: str) -> 
     assert hint in done.stderr
 
 
+def test_a_word_that_is_no_choice_is_told_with_those_there_are() -> None:
+    said = isthmus("jobs", "-o", "foo").stderr
+    assert "Invalid value for '--output' / '-o': 'foo' is not one of 'table', 'wide'" in said
+
+
 def test_an_error_is_a_sentence_with_a_remedy_and_not_a_traceback() -> None:
     done = isthmus("kubeconfig")
     assert done.returncode == 1
