@@ -13,6 +13,7 @@ from isthmus.cli import jobs, nodes, query
 from isthmus.cli.main import app
 from isthmus.domain.views import rows
 from isthmus.domain.views.queue import Entry
+from isthmus.errors import Terminal
 from isthmus.inspect.worlds import KUBERNETES, SLURM, Observation
 from isthmus.model.slurm import Job, Node
 
@@ -116,6 +117,14 @@ def test_rows_have_a_cell_for_each_column() -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "-"), (512, "512"), (4 << 30, "4096Mi"), (40 << 30, "40Gi")])
 def test_sizes(count: int, text: str) -> None:
     assert jobs.size(count) == text
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_script_that_nobody_can_take_is_refused_with_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    done = run("submit", str(tmp_path / "script"))
+    assert isinstance(done.exception, Terminal)
+    assert "there is neither sbatch on this machine nor a kubeconfig" in str(done.exception)
 
 
 @pytest.mark.usefixtures("nowhere")
