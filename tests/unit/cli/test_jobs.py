@@ -11,9 +11,11 @@ from typer.testing import CliRunner, Result
 
 from isthmus.cli import jobs, nodes, query
 from isthmus.cli.main import app
+from isthmus.domain.diagnosis.facts import HostFacts
 from isthmus.domain.views import rows
 from isthmus.domain.views.queue import Entry
 from isthmus.errors import Terminal
+from isthmus.inspect import hostfacts
 from isthmus.inspect.worlds import KUBERNETES, SLURM, Observation
 from isthmus.model.slurm import Job, Node
 
@@ -128,7 +130,11 @@ def test_a_script_that_nobody_can_take_is_refused_with_both_ways(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_the_doctor_says_what_it_could_not_examine() -> None:
+def test_the_doctor_says_what_it_could_not_examine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(**_: float) -> HostFacts:
+        return HostFacts()
+
+    monkeypatch.setattr(hostfacts, "host_facts", nothing)  # other tests may have clusters on this machine
     done = run("doctor")
     assert "Kubernetes is not examined: there is no kubeconfig here" in done.stderr
     assert "Examined: this machine" in done.stdout
