@@ -11,13 +11,15 @@ from isthmus.kube import crd
 from isthmus.kube.client import Client
 from isthmus.kube.crd import Conversion
 from isthmus.model.base import Kind
+from isthmus.model.soperator import SLURM_CLUSTERS
 from isthmus.operator import crds
-from isthmus.operator.webhook import CONVERT, DRAIN, DRAINED_FIRST, KINDS, SCALE, SCALED, VALIDATE
+from isthmus.operator.webhook import COMPLETE, CONVERT, DRAIN, DRAINED_FIRST, KINDS, SCALE, SCALED, VALIDATE
 from isthmus.runtime.certkeeper import Place as Service
-from isthmus.runtime.trust import VALIDATING
+from isthmus.runtime.trust import MUTATING, VALIDATING
 
 NAME: Final = "isthmus-operator-webhook"
 
+DEFAULTS_WEBHOOK: Final = "defaults.slurm.isthmus.dev"
 WEBHOOK: Final = "clusters.slurm.isthmus.dev"
 SCALE_WEBHOOK: Final = "scale.slurm.isthmus.dev"
 DRAIN_WEBHOOK: Final = "drain.slurm.isthmus.dev"
@@ -55,6 +57,14 @@ class Place(Service, frozen=True):
         return {"service": {"name": self.name, "namespace": self.namespace, "path": path, "port": 443}}
 
 
+def mutating(place: Place, *, namespaces: Sequence[str] = ()) -> dict[str, Any]:
+    """Make the MutatingWebhookConfiguration; with `namespaces`, for these alone."""
+    created = rules([SLURM_CLUSTERS], ["CREATE"])
+    webhook = _webhook(DEFAULTS_WEBHOOK, place.client_config(COMPLETE), created, conditions={}, side_effects="None")
+    webhook["reinvocationPolicy"] = "Never"
+    return {"metadata": {"name": place.name}, "webhooks": _limited([webhook], namespaces)}
+
+
 def validating(place: Place, *, namespaces: Sequence[str] = ()) -> dict[str, Any]:
     """Make the ValidatingWebhookConfiguration; with `namespaces`, for these alone."""
     webhooks = [
@@ -81,11 +91,15 @@ def validating(place: Place, *, namespaces: Sequence[str] = ()) -> dict[str, Any
             side_effects="NoneOnDryRun",
         ),
     ]
+    return {"metadata": {"name": place.name}, "webhooks": _limited(webhooks, namespaces)}
+
+
+def _limited(webhooks: list[dict[str, Any]], namespaces: Sequence[str]) -> list[dict[str, Any]]:
     if namespaces:
         named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
         for webhook in webhooks:
             webhook["namespaceSelector"] = {"matchExpressions": [named]}
-    return {"metadata": {"name": place.name}, "webhooks": webhooks}
+    return webhooks
 
 
 def _webhook(
@@ -97,12 +111,13 @@ def _webhook(
     side_effects: str,
     failure_policy: str = "Fail",
 ) -> dict[str, Any]:
+    matching = [{"name": name, "expression": text} for name, text in conditions.items()]
     return {
         "name": name,
         "clientConfig": client_config,
         "rules": rules,
         "matchPolicy": "Equivalent",
-        "matchConditions": [{"name": name, "expression": text} for name, text in conditions.items()],
+        **({"matchConditions": matching} if matching else {}),
         "failurePolicy": failure_policy,
         "timeoutSeconds": _TIMEOUT,
         "sideEffects": side_effects,
@@ -133,10 +148,14 @@ async def register(client: Client, place: Place, *, namespaces: Sequence[str] = 
         if "conversion" in manifest["spec"]:
             manifest["spec"]["conversion"]["webhook"]["clientConfig"] = place.client_config(CONVERT)
         await crd.install(client, manifest, manager=names.FIELD_MANAGER)
-    configuration = validating(place, namespaces=namespaces)
-    await client.apply(VALIDATING, configuration, manager=names.FIELD_MANAGER, force=True)
+    for kind, configuration in (
+        (VALIDATING, validating(place, namespaces=namespaces)),
+        (MUTATING, mutating(place, namespaces=namespaces)),
+    ):
+        await client.apply(kind, configuration, manager=names.FIELD_MANAGER, force=True)
 
 
 async def unregister(client: Client, place: Place) -> None:
     """Have the API server ask us no more. The kinds stay, and with them every cluster."""
-    await client.delete_all(VALIDATING, fields=f"metadata.name={place.name}")
+    for kind in (VALIDATING, MUTATING):
+        await client.delete_all(kind, fields=f"metadata.name={place.name}")

@@ -315,7 +315,7 @@ def stillborn(ground: OperatorGround) -> Iterator[dict[str, Site]]:
         for number, (fault, it) in enumerate(STILLBORN.items()):
             site = sites[fault] = Site(ground, namespaces.enter_context(ground.namespace(f"stillborn-{number}")))
             cluster = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": {"name": "ill"}}
-            site.apply(*it.objects, {**cluster, "spec": it.spec})
+            site.apply(*it.objects, {**cluster, "spec": {"populateJail": {"enabled": False}, **it.spec}})
         yield sites
         for site in sites.values():
             site.kubectl("delete", "slurmcluster/ill", "--wait=false")

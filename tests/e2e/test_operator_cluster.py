@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.bed.browser import running
 from tests.bed.commands import Done, attempt, checked
 from tests.bed.operator_ground import CHARTS, OperatorGround
+from tests.bed.webpage import see, serving
 from tests.e2e.command import isthmus
 from tests.e2e.injected import INJECTED, STILLBORN, findings, stillborn
 from tests.e2e.site import UNFINISHED, Site
@@ -250,6 +253,33 @@ def test_ssh_and_scp(slurm: Cluster, tmp_path: Path) -> None:
     assert (tmp_path / "answer").read_text() == "42\n"
 
 
+def test_the_page_shows_what_jobs_and_pods_write(slurm: Cluster, tmp_path: Path) -> None:
+    """A file in a home that only the cluster's nodes have, and what kubelet keeps; both while they are written."""
+    job = slurm.submit("--output=written.txt", "--wrap=echo begun; until [ -e go ]; do sleep 0.2; done; echo over")
+    slurm.site.until(job, "RUNNING")
+    address = slurm.kubectl(f"get service {NAME}-restapi -n {NAMESPACE} -o jsonpath={{.spec.clusterIP}}")
+    token = slurm.site.run("scontrol", "token", "username=slurm").strip().removeprefix("SLURM_JWT=")
+    kubeconfig, log = slurm.site.ground.kubeconfig, tmp_path / "web.log"
+    with (
+        serving(
+            kubeconfig, rest_url=f"http://{address}:6820", token=token, log=log, more=("--insecure-no-login",)
+        ) as url,
+        running() as browser,
+    ):
+        page = browser.new_page()
+        see(page, url, f"why/job/{job}")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.locator("pre.log")).to_have_text("begun")
+        slurm.site.login("touch", "go")
+        expect(page.locator("pre.log")).to_contain_text("over")
+        see(page, url, f"why/pod/{NAMESPACE}/controller-0")
+        page.get_by_role("button", name="Follow").click()
+        expect(page.locator("pre.log")).to_contain_text(f"JobId={job}")
+        see(page, url, "node/worker-0")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("worker-0")
+    assert slurm.ended(job) == "COMPLETED"
+
+
 # Changing it
 
 
@@ -397,6 +427,7 @@ def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster
             "kind": "SlurmCluster",
             "metadata": {"name": "broken"},
             "spec": {
+                "populateJail": {"enabled": False},
                 "k8sNodeFilters": [{"name": "moon", "nodeSelector": {"planet": "moon"}}],
                 "slurmNodes": {
                     "controller": {"slurmctld": {"image": "isthmus.local/none:1", "imagePullPolicy": "Never"}},

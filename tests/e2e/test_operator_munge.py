@@ -32,7 +32,12 @@ def manifest(ssh: Ssh) -> dict[str, Any]:
         "apiVersion": "slurm.nebius.ai/v1",
         "kind": "SlurmCluster",
         "metadata": {"name": NAME},
-        "spec": {"customSlurmConfig": "AuthType=auth/munge\n", "slurmNodes": nodes, "users": [user]},
+        "spec": {
+            "populateJail": {"enabled": False},
+            "customSlurmConfig": "AuthType=auth/munge\n",
+            "slurmNodes": nodes,
+            "users": [user],
+        },
     }
 
 

@@ -77,16 +77,13 @@ class People:
 
 
 def slurm_cluster(public_key: str) -> dict[str, Any]:
+    """Neither of a shared root nor of an SSH port is anything said, as in the documents."""
     return {
         "apiVersion": "slurm.nebius.ai/v1",
         "kind": "SlurmCluster",
         "metadata": {"name": CLUSTER},
         "spec": {
-            "populateJail": {},
-            "slurmNodes": {
-                "worker": {"size": 2, "resources": {"cpu": "1", "memory": "512Mi"}},
-                "login": {"sshdServiceType": "NodePort"},
-            },
+            "slurmNodes": {"worker": {"size": 2, "resources": {"cpu": "1", "memory": "512Mi"}}},
             "slurmConfig": {
                 "prolog": "/opt/slurm_scripts/prolog.sh",
                 "taskProlog": "/opt/slurm_scripts/task_prolog.sh",

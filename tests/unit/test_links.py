@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
-LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]+)\)")
+LINK = re.compile(r'(?:\]\(|(?:href|src|srcset)=")(?!https?:|mailto:)([^)"\s]+)[)"]')
 
 
 def named(page: Path) -> str:

@@ -81,9 +81,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- join ", " $found -}}
 {{- end -}}
 
+{{/* Whether there is a shared root: null, as before, and `enabled: false` are no. */}}
+{{- define "slurm-cluster.shared" -}}
+{{- if not (or (kindIs "invalid" .Values.populateJail) (eq (toString (.Values.populateJail).enabled) "false")) -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* Whether checks are delivered: they lie on the shared root. */}}
 {{- define "slurm-cluster.scripts" -}}
-{{- if and (.Values.slurmScripts | default dict).enabled (not (kindIs "invalid" .Values.populateJail)) -}}
+{{- if and (.Values.slurmScripts | default dict).enabled (include "slurm-cluster.shared" .) -}}
 true
 {{- end -}}
 {{- end -}}

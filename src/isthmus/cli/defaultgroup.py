@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from typer.core import TyperGroup
+from isthmus.cli.helppage import Sections
 
 
-class ShowsByDefault(TyperGroup):
+class ShowsByDefault(Sections):
     """A group whose first word need not be a command: what is none is what `show` is about."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

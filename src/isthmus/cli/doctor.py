@@ -71,6 +71,7 @@ def _examine(name: str, namespace: str, kubeconfig: Path | None) -> "Report":
     everything = not (name or namespace)
     host = connection.run(host_facts(now=time.time())) if everything else HostFacts()
     if everything and not connection.is_set_up(kubeconfig):
+        typer.echo("isthmus: Kubernetes is not examined: there is no kubeconfig here; set KUBECONFIG", err=True)
         return apps.report(Facts(host=host))
 
     async def look(client: "Client") -> "Report":
@@ -98,7 +99,7 @@ def _repair(fix: "Fix", kubeconfig: Path | None) -> None:
 def lines(report: "Report") -> "Iterator[str]":
     """Write a report for people: the gravest first, each with its cause and its remedy."""
     examined = (*report.clusters, *report.others)
-    yield f"Examined: {', '.join(examined) or 'no cluster: none exists'}"
+    yield f"Examined: {', '.join(examined) or 'this machine; no Slurm cluster was found'}"
     grave = [it for it in report.findings if it.grave]
     for finding in (*grave, *(it for it in report.findings if not it.grave)):
         yield from _told(finding)

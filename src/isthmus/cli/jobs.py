@@ -62,20 +62,21 @@ def jobs(
         namespace=namespace,
         home="" if all_namespaces else found.namespace,
     )
-    chosen = tuple(select(worlds.entries(found, now=now), by))
+    every = worlds.entries(found, now=now)
+    chosen = tuple(select(every, by))
     if output in {Output.TABLE, Output.WIDE}:
-        for line in _lines(chosen, wide=output is Output.WIDE, now=now):
+        for line in _lines(chosen, among=len(every), wide=output is Output.WIDE, now=now):
             typer.echo(line)
     else:
         show_items(chosen, found, output, ref=lambda it: it.ref)
     conclude(found, worlds.JOB_KINDS, quiet=bool(chosen))
 
 
-def _lines(chosen: "Sequence[Entry]", *, wide: bool, now: float) -> "Iterator[str]":
+def _lines(chosen: "Sequence[Entry]", *, among: int = 0, wide: bool, now: float) -> "Iterator[str]":
     from isthmus.cli.render import columns
 
     if not chosen:
-        yield "No jobs."
+        yield f"None of {among} jobs and pods: isthmus jobs -A --state all" if among else "No jobs."
         return
     heads = (*HEADS, *_WIDE) if wide else HEADS
     cells = [tuple(safe(it) for it in (*row(each, now=now, wide=wide),)) for each in chosen]

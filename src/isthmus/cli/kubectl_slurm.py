@@ -8,6 +8,7 @@ from isthmus.cli import drain, jobs, nodes, submit, top, why
 from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.entry import run
 from isthmus.cli.flags import Kubeconfig
+from isthmus.cli.helppage import Sections
 from isthmus.cli.logs import Container, Follow, Tail, show_log
 from isthmus.cli.query import Cluster, PodNamespace, Sources
 
@@ -16,6 +17,7 @@ _FILES, _NO_FILES = 0, 4
 
 app = typer.Typer(
     name="kubectl slurm",
+    cls=Sections,
     help="Jobs of Slurm and pods of Kubernetes together.",
     no_args_is_help=True,
     add_completion=False,

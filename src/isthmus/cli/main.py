@@ -38,9 +38,11 @@ from isthmus.cli import (
 )
 from isthmus.cli.entry import run
 from isthmus.cli.goflags import GoCommand
+from isthmus.cli.helppage import CLUSTERS, JOBS, LOCAL, PROCESSES, PROGRAM, Sections
 
 app = typer.Typer(
     name="isthmus",
+    cls=Sections,
     help="Slurm and Kubernetes, joined. Start with: isthmus up",
     no_args_is_help=True,
     add_completion=False,
@@ -64,41 +66,45 @@ def _options(
     pass
 
 
-app.command()(lifecycle.up)
-app.command()(lifecycle.down)
-app.command()(info.status)
-app.command()(info.kubeconfig)
-app.command()(logs.logs)
-app.command()(submit.submit)
-app.command()(version.version)
-app.command()(completion.completion)
-app.command()(top.top)
-app.command()(jobs.jobs)
-app.command()(nodes.nodes)
-app.command()(drain.drain)
-app.command()(drain.resume)
-app.command()(why.why)
-app.command()(explain.explain)
-app.command()(doctor.doctor)
-app.command()(plan.plan)
-app.command()(report.report)
-app.command(cls=GoCommand)(operator.operator)
-app.command(cls=GoCommand)(sconfig.sconfig)
-app.command(cls=GoCommand)(exporter.exporter)
-app.command(cls=GoCommand)(soperatorchecks.soperatorchecks)
-app.command(cls=GoCommand)(rebooter.rebooter)
-app.command(cls=GoCommand)(web.web)
-app.command(context_settings=passthrough.SETTINGS)(passthrough.kubectl)
-app.command(context_settings=passthrough.SETTINGS)(passthrough.helm)
-app.add_typer(health.app, name="health")
-app.add_typer(elastic.app, name="elastic")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(jail.app, name="jail")
-app.add_typer(bridge.app, name="bridge")
-app.add_typer(node.app, name="node")
-app.add_typer(images.app, name="images")
-app.add_typer(addon.app, name="addon")
-app.add_typer(chart.app, name="chart")
+app.command(rich_help_panel=JOBS)(jobs.jobs)
+app.command(rich_help_panel=JOBS)(nodes.nodes)
+app.command(rich_help_panel=JOBS)(why.why)
+app.command(rich_help_panel=JOBS)(logs.logs)
+app.command(rich_help_panel=JOBS)(submit.submit)
+app.command(rich_help_panel=JOBS)(top.top)
+app.command(rich_help_panel=JOBS)(report.report)
+app.command(rich_help_panel=JOBS)(drain.drain)
+app.command(rich_help_panel=JOBS)(drain.resume)
+
+app.add_typer(cluster.app, name="cluster", cls=Sections, rich_help_panel=CLUSTERS)
+app.command(rich_help_panel=CLUSTERS)(doctor.doctor)
+app.command(rich_help_panel=CLUSTERS)(plan.plan)
+app.add_typer(health.app, name="health", rich_help_panel=CLUSTERS)
+app.add_typer(elastic.app, name="elastic", rich_help_panel=CLUSTERS)
+app.add_typer(bridge.app, name="bridge", cls=Sections, rich_help_panel=CLUSTERS)
+app.command(rich_help_panel=CLUSTERS)(explain.explain)
+app.add_typer(chart.app, name="chart", cls=Sections, rich_help_panel=CLUSTERS)
+
+app.command(rich_help_panel=LOCAL)(lifecycle.up)
+app.command(rich_help_panel=LOCAL)(lifecycle.down)
+app.command(rich_help_panel=LOCAL)(info.status)
+app.command(rich_help_panel=LOCAL)(info.kubeconfig)
+app.command(context_settings=passthrough.SETTINGS, rich_help_panel=LOCAL)(passthrough.kubectl)
+app.command(context_settings=passthrough.SETTINGS, rich_help_panel=LOCAL)(passthrough.helm)
+app.add_typer(node.app, name="node", cls=Sections, rich_help_panel=LOCAL)
+app.add_typer(addon.app, name="addon", cls=Sections, rich_help_panel=LOCAL)
+app.add_typer(images.app, name="images", cls=Sections, rich_help_panel=LOCAL)
+
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(web.web)
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(operator.operator)
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(exporter.exporter)
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(soperatorchecks.soperatorchecks)
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(sconfig.sconfig)
+app.command(cls=GoCommand, rich_help_panel=PROCESSES)(rebooter.rebooter)
+app.add_typer(jail.app, name="jail", cls=Sections, rich_help_panel=PROCESSES)
+
+app.command(rich_help_panel=PROGRAM)(version.version)
+app.command(rich_help_panel=PROGRAM)(completion.completion)
 
 
 def main() -> None:

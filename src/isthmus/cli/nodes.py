@@ -55,7 +55,7 @@ def nodes(
     named = [it for it in every if not names or it["id"] in names or it["kube"] in names]
     chosen = [it for it in named if _wanted(it, state, partition)]
     if output in {Output.TABLE, Output.WIDE}:
-        for line in _lines(chosen, wide=output is Output.WIDE, now=time.time()):
+        for line in _lines(chosen, among=len(every), wide=output is Output.WIDE, now=time.time()):
             typer.echo(line)
     else:
         show_items(chosen, found, output, ref=lambda it: f"node/{it['id']}")
@@ -69,11 +69,11 @@ def _wanted(node: "Mapping[str, Any]", state: str, partition: str) -> bool:
     )
 
 
-def _lines(chosen: "Sequence[Mapping[str, Any]]", *, wide: bool, now: float) -> "Iterator[str]":
+def _lines(chosen: "Sequence[Mapping[str, Any]]", *, among: int = 0, wide: bool, now: float) -> "Iterator[str]":
     from isthmus.cli.render import columns
 
     if not chosen:
-        yield "No nodes."
+        yield f"None of {among} nodes: isthmus nodes" if among else "No nodes."
         return
     heads = (*HEADS, *_WIDE) if wide else HEADS
     yield from columns(heads, [tuple(map(safe, row(it, wide=wide, now=now))) for it in chosen])

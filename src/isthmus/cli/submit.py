@@ -8,6 +8,7 @@ from isthmus.cli import connection
 from isthmus.cli.flags import STDIN, Kubeconfig, text_of
 from isthmus.cli.logs import write_out
 from isthmus.cli.query import Cluster, complain
+from isthmus.errors import Terminal
 
 if TYPE_CHECKING:
     from isthmus.inspect.submission import Work
@@ -69,4 +70,9 @@ def submit(
 
     if isinstance(wanted, BatchScript) and commands.are_here() and not cluster:
         raise typer.Exit(connection.run(here(wanted)))
+    if isinstance(wanted, BatchScript) and not connection.is_set_up(kubeconfig):
+        raise Terminal(
+            "there is neither sbatch on this machine nor a kubeconfig",
+            remedy="log in where sbatch works, or set KUBECONFIG to submit in a login pod of a cluster there",
+        )
     raise typer.Exit(connection.with_client(elsewhere, kubeconfig))

@@ -46,9 +46,8 @@ def manifest(
         "accounting": {"enabled": accounting, "slurmdbd": image("slurm")},
         "rest": {"rest": image("slurm")},
     }
-    spec: dict[str, Any] = {"slurmNodes": nodes, "users": [user]}
-    if shared_root:
-        spec["populateJail"] = {}  # from the image of login nodes
+    root = {} if shared_root else {"enabled": False}  # from the image of login nodes
+    spec: dict[str, Any] = {"slurmNodes": nodes, "users": [user], "populateJail": root}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 

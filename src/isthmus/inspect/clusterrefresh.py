@@ -57,7 +57,7 @@ async def prepare(client: Client, cluster: SlurmCluster, *, image: str) -> Refre
     if filling is None:
         raise Terminal(
             f"the cluster {name} has no shared root: its nodes share only /home",
-            remedy=f"set spec.populateJail: kubectl edit -n {namespace} slurmcluster {name}",
+            remedy=f"set spec.populateJail to {{}}: kubectl edit -n {namespace} slurmcluster {name}",
         )
     if not cluster.status.jail_image:
         raise Terminal(

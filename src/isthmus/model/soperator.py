@@ -99,8 +99,10 @@ class NodeContainer(Data, frozen=True):
 
 
 class PopulateJail(Data, frozen=True):
-    """How the shared root file system of login sessions and jobs is filled. Without it, they share only /home."""
+    """How the shared root file system of login sessions and jobs is filled; new clusters have one."""
 
+    enabled: bool | None = None
+    """`false`: login sessions and jobs share only /home (Isthmus only)."""
     image: str = ""
     """A complete Linux with Slurm, of the cluster's version; empty for the image of login nodes."""
     image_pull_policy: _PullPolicy | None = None
@@ -197,7 +199,8 @@ class LoginNode(_WithSssd, frozen=True):
     """Nodes that users log in to."""
 
     sshd: NodeContainer = NodeContainer()
-    sshd_service_type: Literal["LoadBalancer", "NodePort", "ClusterIP"] = "ClusterIP"
+    sshd_service_type: Literal["LoadBalancer", "NodePort", "ClusterIP"] | None = None
+    """How the SSH port is reached; a new cluster whose manifest does not say so gets NodePort."""
     sshd_service_annotations: dict[str, str] = field(default_factory=dict)
     sshd_service_load_balancer_ip: str = field(name="sshdServiceLoadBalancerIP", default="")
     sshd_service_load_balancer_source_ranges: tuple[str, ...] = ()

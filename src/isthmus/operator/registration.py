@@ -11,10 +11,11 @@ from isthmus.kube.client import Client
 from isthmus.operator import crds
 from isthmus.runtime.certkeeper import CertificateKeeper, Place
 from isthmus.runtime.metrics import Metrics
-from isthmus.runtime.trust import DEFINITIONS, VALIDATING, Target
+from isthmus.runtime.trust import DEFINITIONS, MUTATING, VALIDATING, Target
 
 
 def certificates(client: Client, place: Place, *, metrics: Metrics, hosts: Sequence[str] = ()) -> CertificateKeeper:
     """Make the keeper of the certificates: for the Service, and for other `hosts` that lead to it."""
-    targets = [Target(VALIDATING, place.name), *(Target(DEFINITIONS, name) for name in crds.converted())]
+    targets = [Target(MUTATING, place.name), Target(VALIDATING, place.name)]
+    targets += [Target(DEFINITIONS, name) for name in crds.converted()]
     return CertificateKeeper.of_service(client, place, targets=targets, metrics=metrics, hosts=hosts)

@@ -1,5 +1,6 @@
 """The operator's webhooks: validation of our kinds, and conversion between their versions.
 
+    /complete   new SlurmClusters: a shared root and an SSH port, where nothing else is said
     /validate   custom resources that are created, or whose specification changes
     /scale      the scale subresource of NodeSets, which some other scaler may own
     /drain      deletion in the foreground of those that are drained first
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from isthmus.domain.operator import scaling, validation
+from isthmus.domain.operator import defaults, scaling, validation
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import Forbidden, NotFound
@@ -27,6 +28,7 @@ from isthmus.runtime import server
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.reviews import Admission, AdmissionRequest
 
+COMPLETE: Final = "/complete"
 VALIDATE: Final = "/validate"
 SCALE: Final = "/scale"
 DRAIN: Final = "/drain"
@@ -65,11 +67,18 @@ class Webhook:
     def __init__(self, client: Client, metrics: Metrics) -> None:
         self._client = client
         self.routes = [
+            server.admission_route(COMPLETE, self.complete, metrics=metrics),
             server.admission_route(VALIDATE, self.validate, metrics=metrics),
             server.admission_route(SCALE, self.scale, metrics=metrics),
             server.admission_route(DRAIN, self.drain, metrics=metrics),
             server.conversion_route(CONVERT, convert, metrics=metrics),
         ]
+
+    async def complete(self, request: AdmissionRequest) -> Admission:
+        """Write into a new SlurmCluster what it gets where its manifest says nothing."""
+        if request.kind.kind != soperator.SLURM_CLUSTERS.name or request.operation != "CREATE":
+            return Admission()
+        return Admission(patch=list(defaults.of_new_cluster(request.read(dict[str, Any]))))
 
     async def validate(self, request: AdmissionRequest) -> Admission:
         """Whether an object could be made to work; refuses with everything that is wrong with it."""

@@ -17,7 +17,7 @@ from isthmus.model.autoscaler import AUTOSCALERS
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key
 from isthmus.model.slinky import CONTROLLERS, LOGINSETS, NODESETS
-from isthmus.model.soperator import NEBIUS_NODESETS
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail
 from isthmus.operator import crds, registration
 from isthmus.operator.conversion import KEPT_FULL
 from isthmus.operator.webhook import KINDS, Webhook
@@ -45,6 +45,7 @@ RAW: dict[tuple[str, str], Kind[Manifest]] = {
 }
 SHORT_NODESETS: Kind[Manifest] = Kind(dict[str, Any], "slinky.slurm.net/v1alpha1", "nodesets", "NodeSet")
 SHORT_LOGINSETS: Kind[Manifest] = Kind(dict[str, Any], "slinky.slurm.net/v1alpha1", "loginsets", "LoginSet")
+RAW_CLUSTERS = RAW[SLURM_CLUSTERS.api_version, "SlurmCluster"]
 RAW_NODESETS = RAW[NODESETS.api_version, "NodeSet"]
 
 OF_THE_DOCUMENTS = """
@@ -60,6 +61,21 @@ spec:
       - name: compute-node
         image: hpc-node:latest
 """
+
+BARE = """
+apiVersion: slurm.nebius.ai/v1
+kind: SlurmCluster
+metadata:
+  name: correct-cpu-cluster
+spec:
+  slurmNodes:
+    worker:
+      size: 2
+      maxUnavailable: 20%
+"""
+"""As the documents have it."""
+
+APPLY = (("apply",), ("apply", "--server-side"))
 
 
 class Door:
@@ -263,6 +279,33 @@ async def test_the_short_form_of_the_documents_is_a_whole_nodeset(door: Door) ->
     assert "compute-cluster" in listed.stdout
     await door.kubectl("scale", "--replicas=7", "nodesets.v1alpha1.slinky.slurm.net/compute-cluster")
     assert (await door.client.get(NODESETS, found.metadata.key)).spec.replicas == 7
+
+
+@pytest.mark.parametrize("words", APPLY, ids=" ".join)
+async def test_the_bare_cluster_of_the_documents_has_a_shared_root_and_an_ssh_port(
+    door: Door, words: tuple[str, ...]
+) -> None:
+    key = Key(TEAM, "correct-cpu-cluster")
+    for _ in range(2):  # applied again, it keeps what it was given
+        await door.kubectl(*words, "-f", "-", stdin=BARE)
+        made = (await door.client.get(RAW_CLUSTERS, key))["spec"]
+        assert made["populateJail"] == {}
+        assert made["slurmNodes"]["login"]["sshdServiceType"] == "NodePort"
+        assert made["slurmNodes"]["worker"]["maxUnavailable"] == "20%"
+    # Whoever takes it away later, takes it away: what exists is not completed.
+    await door.client.merge_patch(RAW_CLUSTERS, key, {"spec": {"populateJail": None}})
+    await door.kubectl(*words, "-f", "-", stdin=BARE)
+    assert "populateJail" not in (await door.client.get(RAW_CLUSTERS, key))["spec"]
+
+
+@pytest.mark.parametrize("words", APPLY, ids=" ".join)
+async def test_who_wants_homes_alone_and_no_port_says_so(door: Door, words: tuple[str, ...]) -> None:
+    wish = cluster("homes", populateJail={"enabled": False}, slurmNodes={"login": {"sshdServiceType": "ClusterIP"}})
+    for _ in range(2):
+        await door.kubectl(*words, "-f", "-", stdin=json.dumps(wish))
+        found = await door.client.get(SLURM_CLUSTERS, Key(TEAM, "homes"))
+        assert found.spec.populate_jail == PopulateJail(enabled=False)
+        assert found.spec.slurm_nodes.login.sshd_service_type == "ClusterIP"
 
 
 async def test_a_nodeset_is_scaled_by_one_at_a_time(door: Door) -> None:

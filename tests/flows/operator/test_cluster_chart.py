@@ -158,8 +158,9 @@ async def test_the_shared_root_is_on_unless_it_is_turned_off(helm: Helm, kube: C
     assert cluster.spec.populate_jail == PopulateJail(
         image="root:1", image_pull_policy="Always", priority_class="p"
     )
-    cluster = await taken(kube, wish("--set=populateJail=null"), namespace)
-    assert cluster.spec.populate_jail is None
+    for off in ("populateJail=null", "populateJail.enabled=false"):
+        cluster = await taken(kube, wish(f"--set={off}"), namespace)
+        assert cluster.spec.populate_jail == PopulateJail(enabled=False)
 
 
 @pytest.mark.parametrize("cpu", ["1", "0.5", "500m", "2k"])
@@ -230,9 +231,9 @@ def test_checks_are_changed_added_and_turned_off_by_values(helm: Helm) -> None:
     assert config == {"prolog": "/opt/slurm_scripts/prolog.sh", "epilog": "/usr/bin/true"}
 
 
-@pytest.mark.parametrize("off", ["--set=slurmScripts.enabled=false", "--set=populateJail=null"])
+@pytest.mark.parametrize("off", ["slurmScripts.enabled=false", "populateJail=null", "populateJail.enabled=false"])
 def test_without_checks_or_a_shared_root_slurm_runs_no_scripts(helm: Helm, off: str) -> None:
-    (manifest,) = rendered(helm, off)
+    (manifest,) = rendered(helm, f"--set={off}")
     assert "healthCheckConfig" not in manifest["spec"]
     assert "slurmConfig" not in manifest["spec"]
 

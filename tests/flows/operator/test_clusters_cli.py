@@ -302,7 +302,7 @@ def test_one_root_is_shared_unless_somebody_does_not_want_it(
     isthmus: Run, plane: ControlPlaneBed, name: str
 ) -> None:
     make(isthmus, name, "--no-shared-root")
-    assert "populateJail" not in cluster(plane, name)["spec"]
+    assert cluster(plane, name)["spec"]["populateJail"] == {"enabled": False}
     code, said = isthmus("cluster", "refresh", name, "--yes")
     assert code == 1
     assert "has no shared root" in said

@@ -1,38 +1,32 @@
 """The page on a real API server and a real Slurm, as a process of its own, and people with different rights."""
 
 import asyncio
-import os
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from isthmus import names
 from isthmus.bridge import policies
 from isthmus.kube.client import Client
 from isthmus.kube.config import load
 from isthmus.kube.crd import install
+from isthmus.model.health import NODE_HEALTHS
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
-from tests.bed.addresses import loopback_address
+from isthmus.operator import crds
 from tests.bed.browser import Watched, running
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.programs import program
 from tests.bed.slurm import VERSIONS, SlurmBed
-from tests.bed.waiting import eventually
+from tests.bed.webpage import serving
 from tests.flows.bridge.conftest import make_node, pod
 from tests.flows.bridge.test_chart import Helm
 from tests.flows.kube.conftest import make_namespace
 
-ISTHMUS = Path(sys.executable).with_name("isthmus")
-PORT = 8082
 HOSTILE = "<script>window.pwned=1</script><img src=x onerror=window.pwned=1>"
 _SLURM_RULES = {
     "viewer": [("jobs", ["list"]), ("nodes", ["list"])],
@@ -71,39 +65,6 @@ class Site:
 
     def state(self, job: str) -> str:
         return self.slurm.command("squeue", "-ho", "%T", "-t", "all", "-j", job).strip()
-
-
-@contextmanager
-def serving(kubeconfig: Path, *, rest_url: str, token: str, log: Path, more: tuple[str, ...]) -> Iterator[str]:
-    """Run the process, and give its address, which takes the place of {address} in its flags."""
-    with loopback_address() as address:
-        command: list[str | Path] = [
-            ISTHMUS,
-            "web",
-            f"--slurm-rest-api={rest_url}",
-            f"--bind-address={address}:{PORT}",
-            f"--health-probe-bind-address={address}:8081",
-            "--metrics-bind-address=0",
-            *(it.replace("{address}", address) for it in more),
-        ]
-        environment = os.environ | {"KUBECONFIG": str(kubeconfig), "SLURM_JWT": token}
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-            try:
-                eventually(lambda: _is_ready(process, address, log), "the page's process to be ready")
-                yield f"http://{address}:{PORT}"
-            finally:
-                process.terminate()
-                process.wait(timeout=60)
-
-
-def _is_ready(process: subprocess.Popen[bytes], address: str, log: Path) -> bool:
-    assert process.poll() is None, log.read_text()
-    try:
-        with urllib.request.urlopen(f"http://{address}:8081/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +110,8 @@ async def _furnish(plane: ControlPlaneBed) -> str:
     """Make people, nodes of both worlds, and pods."""
     async with Client(load(plane.kubeconfig)) as client:
         await install(client, policies.crd(), manager=names.FIELD_MANAGER)
+        health = next(it for it in crds.definitions() if it["spec"]["names"]["kind"] == NODE_HEALTHS.name)
+        await install(client, health, manager=names.FIELD_MANAGER)
         namespace = await make_namespace(client)
         for name in _NODES:
             await make_node(client, name, labels={"topology.kubernetes.io/rack": "rack-7"})
@@ -231,8 +194,3 @@ def enter(site: Site, fresh: Callable[..., Watched]) -> Enter:
 @pytest.fixture
 def unique() -> str:
     return f"job-{uuid4().hex[:8]}"
-
-
-def see(page: Page, url: str, view: str) -> None:
-    """Go to a view of a page that is open."""
-    page.goto(f"{url}/#/{view}")

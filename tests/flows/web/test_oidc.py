@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.bed import oidc
 from tests.bed.browser import Watched
 from tests.bed.control_plane import ControlPlaneBed
-from tests.flows.web.conftest import PORT, serving
+from tests.bed.webpage import PORT, serving
 from tests.flows.web.test_page import ask_at
 
 ANN = "ann@example.org"

@@ -11,9 +11,11 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import expect
 
+from isthmus.domain.web.history import SERIES
 from tests.bed.browser import Watched, findings
 from tests.bed.waiting import eventually
-from tests.flows.web.conftest import HOSTILE, Enter, Site, see, serving
+from tests.bed.webpage import see, serving
+from tests.flows.web.conftest import HOSTILE, Enter, Site
 
 pytestmark = pytest.mark.long
 
@@ -95,6 +97,9 @@ def test_each_view_shows_what_is_there_and_stays_within_the_policy(site: Site, e
     see(page, site.url, f"why/job/{job}")
     expect(page.get_by_text("It waits:")).to_be_visible()
     expect(page.locator(".gates li.waiting")).to_contain_text("begin time")
+    start = page.get_by_role("region", name="Expected start")
+    expect(start).to_contain_text(re.compile(r"in (59|60) min|in 1 h"))
+    expect(start).to_contain_text("low confidence Not before its begin time, and then in its turn.")
     see(page, site.url, f"why/pod/{site.namespace}/waits")
     expect(page.get_by_role("heading", level=1)).to_contain_text("waits")
     expect(page.locator(".gates li.waiting").first).to_contain_text("it has no job in Slurm")
@@ -164,6 +169,73 @@ def test_the_keyboard_is_enough(site: Site, enter: Enter, unique: str) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="On it now")).to_be_visible()
     site.slurm.command("scancel", job)
+
+
+def test_the_queue_is_sorted_and_filtered_by_the_keyboard_too(site: Site, enter: Enter, unique: str) -> None:
+    names = [f"{unique}-{it}" for it in "abc"]
+    jobs = [site.submit(f"--job-name={it}", "--hold") for it in (names[1], names[0], names[2])]
+    page = enter("viewer", f"queue?text={unique}").page
+    rows = page.get_by_role("row").filter(has_text=unique)
+    expect(rows).to_have_count(3)
+    by_name = page.get_by_role("button", name=re.compile("^Name"))
+    for order, direction in ((names, "ascending"), (names[::-1], "descending")):
+        by_name.focus()
+        page.keyboard.press("Enter")
+        expect(rows).to_contain_text(order)
+        expect(page.get_by_role("columnheader", name=re.compile("^Name"))).to_have_attribute("aria-sort", direction)
+    page.get_by_role("combobox", name="State").select_option("Running")
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
+    page.get_by_role("combobox", name="State").select_option("Waiting")
+    expect(rows).to_have_count(3)
+    page.get_by_role("button", name="Pods", exact=True).click()
+    expect(rows).to_have_count(0)
+    site.slurm.command("scancel", *jobs)
+
+
+def test_the_past_is_behind_a_slider(site: Site, enter: Enter) -> None:
+    watched = enter("viewer")
+    cookie, _ = session(watched)
+
+    def waiting() -> list[int]:
+        _, told = ask(site, "/api/history/0", cookie=cookie)
+        columns: Any = told["columns"]
+        return list(columns[list(SERIES).index("waiting") + 1])
+
+    before = eventually(waiting, "a sample", holds=bool)
+    job = site.submit("--hold", "--array=1-37")
+    seen = eventually(waiting, "a sample with the array", holds=lambda it: it[-1] >= before[-1] + 37)
+    page = watched.page
+    see(page, site.url, "history")
+    shown = page.get_by_role("region", name="Jobs", exact=True).get_by_role("listitem").filter(has_text="waiting")
+    expect(shown).to_have_text(f"waiting {seen[-1]}")
+    page.get_by_role("slider").focus()
+    page.keyboard.press("Home")
+    expect(shown).to_have_text(f"waiting {seen[0]}")
+    page.get_by_role("button", name="Last day").click()
+    expect(page.get_by_role("button", name="Last day")).to_have_attribute("aria-pressed", "true")
+    site.slurm.command("scancel", job)
+
+
+def test_what_was_found_on_a_node_is_shown_with_what_comes_next(site: Site, enter: Enter) -> None:
+    meta = {"name": "e2", "namespace": site.namespace}
+    made = {"apiVersion": "isthmus.dev/v1alpha1", "kind": "NodeHealth", "metadata": meta}
+    made["spec"] = {"cluster": "tried", "node": "e2"}
+    site.plane.kubectl("apply", "--filename=-", stdin=json.dumps(made))
+    page = enter("viewer", "node/e2").page
+    shown = page.get_by_role("region", name="Findings")
+    found = {"source": "check", "check": "gpu-links", "evidence": f"GPU 3 {HOSTILE}", "count": 2}
+    status = {"phase": "OutOfService", "message": "the ladder is at its end", "findings": [found]}
+    whose = ("nodehealths.isthmus.dev", "e2", f"--namespace={site.namespace}")
+    patch = f"--patch={json.dumps({'status': status})}"
+    site.plane.kubectl("patch", *whose, "--subresource=status", "--type=merge", patch)
+    expect(shown).to_contain_text("The ladder is at its end")
+    expect(shown.get_by_role("listitem")).to_contain_text(f"gpu-links seenGPU 3 {HOSTILE}by check, 2 times")
+    expect(shown).to_contain_text("an administrator returns it: isthmus health release e2")
+    see(page, site.url, "now")
+    problem = page.get_by_role("region", name="Problems").get_by_role("listitem").filter(has_text="e2")
+    expect(problem).to_contain_text("health: OutOfService")
+    site.plane.kubectl("delete", *whose)
+    expect(problem).to_have_count(0)
 
 
 def test_hostile_names_are_text(site: Site, enter: Enter, unique: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from isthmus import __version__
 from isthmus.cli import lifecycle, render
+from isthmus.cli.helppage import CLUSTERS, JOBS, LOCAL, PROCESSES, PROGRAM
 from isthmus.errors import Terminal
 from isthmus.local.binaries import MODULES
 from tests.unit.cli.helping import help_of
@@ -90,6 +91,11 @@ def test_a_slip_of_the_finger_gets_a_hint(words: tuple[str, ...], hint: str) -> 
     assert hint in done.stderr
 
 
+def test_a_word_that_is_no_choice_is_told_with_those_there_are() -> None:
+    said = isthmus("jobs", "-o", "foo").stderr
+    assert "Invalid value for '--output' / '-o': 'foo' is not one of 'table', 'wide'" in said
+
+
 def test_an_error_is_a_sentence_with_a_remedy_and_not_a_traceback() -> None:
     done = isthmus("kubeconfig")
     assert done.returncode == 1
@@ -149,3 +155,10 @@ app()
     assert process.returncode == 130
     assert "✗ Work" in said
     assert said.endswith("isthmus: interrupted; run the same command again to continue, or: isthmus down\n")
+
+
+def test_help_names_each_command_once_with_its_whole_sentence() -> None:
+    for done in (isthmus("--help"), isthmus("cluster", "--help"), isthmus("health", "--help")):
+        assert "..." not in done.stdout.replace("[ARGS]...", "")
+    titles = [line for line in isthmus("--help").stdout.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == ["Options:", *(f"{it}:" for it in (JOBS, CLUSTERS, LOCAL, PROCESSES, PROGRAM))]

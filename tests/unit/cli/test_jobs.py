@@ -11,8 +11,11 @@ from typer.testing import CliRunner, Result
 
 from isthmus.cli import jobs, nodes, query
 from isthmus.cli.main import app
+from isthmus.domain.diagnosis.facts import HostFacts
 from isthmus.domain.views import rows
 from isthmus.domain.views.queue import Entry
+from isthmus.errors import Terminal
+from isthmus.inspect import hostfacts
 from isthmus.inspect.worlds import KUBERNETES, SLURM, Observation
 from isthmus.model.slurm import Job, Node
 
@@ -81,6 +84,23 @@ def test_formats_for_programs_say_what_is_missing(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == "pod/a/b\n"
 
 
+def test_an_empty_table_says_how_many_there_are_that_were_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Observation((Job(1, ("COMPLETED",)), Job(2, ("RUNNING",))), (Node("n1", ("IDLE",)),))
+    for module in (jobs, nodes):
+        monkeypatch.setattr(module, "see", lambda *_, **__: found)
+    # A slip of the finger, and people who look for a job that has ended.
+    for words, said in (
+        (("jobs", "--state=runing"), "None of 2 jobs and pods: isthmus jobs -A --state all"),
+        (("jobs", "--user=ann"), "None of 2 jobs and pods: isthmus jobs -A --state all"),
+        (("nodes", "--state=drainde"), "None of 1 nodes: isthmus nodes"),
+    ):
+        assert run(*words).stdout.splitlines() == [said]
+    monkeypatch.setattr(jobs, "see", lambda *_, **__: Observation())
+    assert run("jobs").stdout.splitlines() == ["No jobs."]
+
+
 def test_texts_of_users_cannot_write_on_the_screen() -> None:
     (_, line) = jobs._lines([Entry(ref="", kind="slurm", name="\x1b[2Jgone\n", state="R")], wide=False, now=NOW)
     assert "\x1b" not in line
@@ -99,3 +119,22 @@ def test_rows_have_a_cell_for_each_column() -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "-"), (512, "512"), (4 << 30, "4096Mi"), (40 << 30, "40Gi")])
 def test_sizes(count: int, text: str) -> None:
     assert jobs.size(count) == text
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_script_that_nobody_can_take_is_refused_with_both_ways(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    done = run("submit", str(tmp_path / "script"))
+    assert isinstance(done.exception, Terminal)
+    assert "there is neither sbatch on this machine nor a kubeconfig" in str(done.exception)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_the_doctor_says_what_it_could_not_examine(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(**_: float) -> HostFacts:
+        return HostFacts()
+
+    monkeypatch.setattr(hostfacts, "host_facts", nothing)  # other tests may have clusters on this machine
+    done = run("doctor")
+    assert "Kubernetes is not examined: there is no kubeconfig here" in done.stderr
+    assert "Examined: this machine" in done.stdout

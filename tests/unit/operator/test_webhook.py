@@ -17,6 +17,7 @@ from tests.bed import operator_webhooks
 from tests.bed.operator_webhooks import Place
 from tests.unit.operator.manifests import Manifest, cluster, slinky, written
 
+LOGIN = "/spec/slurmNodes/login"
 BAD = slinky("Controller", extraConf="nonsense")
 
 
@@ -71,6 +72,27 @@ async def test_what_is_on_its_way_out_passes(webhook: Webhook) -> None:
 async def test_status_and_strangers_pass(webhook: Webhook) -> None:
     assert await webhook.validate(request(BAD, operation="UPDATE", sub_resource="status")) == Admission()
     assert await webhook.validate(request(written("apps/v1", "Deployment", "x", {}))) == Admission()
+
+
+@pytest.mark.parametrize(
+    ("spec", "patched"),
+    [
+        (None, ["/spec", "/spec/populateJail", "/spec/slurmNodes", f"{LOGIN}", f"{LOGIN}/sshdServiceType"]),
+        ({"slurmNodes": {"worker": {}}}, ["/spec/populateJail", LOGIN, f"{LOGIN}/sshdServiceType"]),
+        ({"populateJail": {"enabled": False}, "slurmNodes": {"login": {"size": 2}}}, [f"{LOGIN}/sshdServiceType"]),
+        ({"populateJail": {"image": "x"}, "slurmNodes": {"login": {"sshdServiceNodePort": 30022}}}, []),
+        ({"populateJail": {}, "slurmNodes": {"login": {"sshdServiceType": "ClusterIP"}}}, []),
+    ],
+)
+async def test_a_new_cluster_gets_what_its_manifest_is_silent_about(
+    webhook: Webhook, spec: Manifest | None, patched: list[str]
+) -> None:
+    bare = cluster() | ({"spec": spec} if spec is not None else {})
+    if spec is None:
+        del bare["spec"]
+    assert [it["path"] for it in (await webhook.complete(request(bare))).patch] == patched
+    assert await webhook.complete(request(bare, operation="UPDATE", old=bare)) == Admission()
+    assert await webhook.complete(request(slinky("NodeSet"))) == Admission()
 
 
 def test_every_kind_is_registered_for_writes_and_none_for_deletion() -> None:

@@ -85,7 +85,8 @@ export const TONES = {
 };
 
 export const OUT = new Set(["draining", "drained", "failing", "not_responding", "down"]);
-export const words = (text) => String(text).replaceAll("_", " ").toLowerCase();
+/** Slurm's NOT_RESPONDING in words; names such as CrashLoopBackOff stay what people search for. */
+export const words = (text) => (/[a-z][A-Z]/.test(text) ? String(text) : String(text).replaceAll("_", " ").toLowerCase());
 export const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) : "");
 
 /** Whether a host list such as n[1-3,7],m1 names a node. */

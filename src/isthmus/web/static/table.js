@@ -25,6 +25,7 @@ export function Table({ label, columns, rows, open, sort, onSort, keyOf, empty }
   const moved = (event) => {
     const page = Math.max(1, Math.floor(height / HEIGHT) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -rows.length, End: rows.length };
+    if (event.key === "Enter" && event.target.closest("button, a")) return; // a heading that sorts, or a link
     if (event.key === "Enter" && rows[at]) return open(rows[at]);
     if (!(event.key in steps)) return;
     event.preventDefault();
@@ -52,7 +53,7 @@ export function Table({ label, columns, rows, open, sort, onSort, keyOf, empty }
         (it) => html`<div role="columnheader" class=${it.right ? "right" : ""} aria-sort=${sort.by === it.by ? (sort.down ? "descending" : "ascending") : undefined}>
           ${it.by === undefined
             ? it.title
-            : html`<button tabindex="-1" onClick=${() => onSort({ by: it.by, down: sort.by === it.by ? !sort.down : !!it.down })}>
+            : html`<button onClick=${() => onSort({ by: it.by, down: sort.by === it.by ? !sort.down : !!it.down })}>
                 ${it.title}${sort.by === it.by ? (sort.down ? " ↓" : " ↑") : ""}
               </button>`}
         </div>`,

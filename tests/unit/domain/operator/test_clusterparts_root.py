@@ -64,9 +64,9 @@ def test_login_nodes_and_workers_live_in_it() -> None:
     assert files["plugstack.conf"].startswith("required isthmus_jail.so root=/mnt/jail ")
 
 
-def test_without_the_field_homes_are_shared_alone() -> None:
-    bare = msgspec.convert({"metadata": {"name": "demo", "namespace": "hpc"}}, SlurmCluster)
-    parts = made(bare)
+@pytest.mark.parametrize("spec", [{}, {"populateJail": {"enabled": False}}])
+def test_without_the_field_homes_are_shared_alone(spec: dict[str, Any]) -> None:
+    parts = made(msgspec.convert({"metadata": {"name": "demo", "namespace": "hpc"}, "spec": spec}, SlurmCluster))
     assert parts.filling is None
     assert part(parts, "LoginSet").spec.shared_root is None
     assert part(parts, "NodeSet").spec.shared_root is None

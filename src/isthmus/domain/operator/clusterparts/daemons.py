@@ -347,8 +347,8 @@ class Maker:
 
     def _login_service(self) -> Fields:
         node = self._spec.slurm_nodes.login
-        by_port = node.sshd_service_type == "ClusterIP" and node.sshd_service_node_port
-        spec: Fields = {"type": "NodePort" if by_port else node.sshd_service_type}
+        asked = node.sshd_service_type or "ClusterIP"
+        spec: Fields = {"type": "NodePort" if asked == "ClusterIP" and node.sshd_service_node_port else asked}
         if node.sshd_service_load_balancer_ip:
             spec["loadBalancerIP"] = node.sshd_service_load_balancer_ip
         if node.sshd_service_load_balancer_source_ranges:

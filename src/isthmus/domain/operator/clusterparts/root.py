@@ -15,7 +15,8 @@ from isthmus.model.soperator import SlurmCluster
 
 def shares(cluster: SlurmCluster) -> bool:
     """Whether login sessions and jobs live in a shared root; otherwise they share their homes alone."""
-    return cluster.spec.populate_jail is not None
+    asked = cluster.spec.populate_jail
+    return asked is not None and asked.enabled is not False
 
 
 def inside(volumes: Iterable[Fields], places: Iterable[Fields]) -> list[Fields]:
@@ -46,7 +47,7 @@ def filling(
 ) -> Filling | None:
     """Make what the root is filled from; None if it is not shared."""
     asked = cluster.spec.populate_jail
-    if asked is None:
+    if asked is None or not shares(cluster):
         return None
     where = "populateJail"
     pod = pods.filter_of(cluster.spec, asked.k8s_node_filter_name, where, notes)
