@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from isthmus import names
 from isthmus.domain.elastic import decision
 from isthmus.domain.elastic.decision import phase_of
+from isthmus.domain.elastic.outlook import SQUEUE, Supply, limited, supply, waiting
+from isthmus.model.event import EVENTS
 from isthmus.model.meta import Key, condition
+from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
 from isthmus.model.powerstate import POWER_STATES, NodeSetPowerState
 from tests.bed.control_plane import ControlPlaneBed
@@ -47,6 +51,12 @@ class Elastic:
         """All that the Slurm of the site knows of a NodeSet."""
         known = self.site.nodesets[name].spec
         return {"replicas": 1, "autoscale": POLICY, "extraConf": known.extra_conf, "slurmd": known.slurmd}
+
+    async def shown(self, name: str) -> Supply:
+        """What `isthmus elastic` shows of a NodeSet."""
+        listed = await self.nodesets.kube.list(EVENTS, namespace=self.nodesets.namespace)
+        nodeset = self.nodesets.nodeset(name)
+        return supply(nodeset, self.state(name), listed.items, now=datetime.now(UTC))
 
     async def is_running(self, job: int) -> bool:
         return "RUNNING" in (await self.site.client.job(job))[0].job_state
@@ -167,6 +177,79 @@ async def test_where_machines_do_not_come_jobs_go_to_the_next_nodeset(
     told = nodesets.condition("Ready", "a")
     assert told
     assert "nodes could not be started, and are tried again at" in told.message
+
+
+async def test_a_gang_larger_than_the_limits_starts_nothing_and_is_explained(elastic: Elastic) -> None:
+    nodesets, site = elastic.nodesets, elastic.site
+    await elastic.make("a", "b")
+    await nodesets.change("b", autoscale={**POLICY, "max": 0})
+    assert await nodesets.told("NodesHeldBack", name="b") == f"b-0: {decision.FENCED}autoscale.max is 0"
+    gang = site.submit("-N2", script="srun sleep 3600")
+    asked = await eventually(lambda: waiting(site.bed.command(*SQUEUE)))
+    assert [(it.id, it.nodes, it.state) for it in asked] == [(str(gang), 2, "PENDING")]
+    shown = await elastic.shown("b")
+    (told,) = limited(asked, [await elastic.shown("a"), shown])
+    assert told.limit == f"no more than 1 may be on ({nodesets.key('b')}: autoscale.max is 0)"
+    assert shown.next_step == "no more nodes are started: autoscale.max is 0"
+    assert [it.message for it in shown.decisions] == [f"b-0: {decision.FENCED}autoscale.max is 0"]
+    # Another limit takes the place of the first, which would let it begin.
+    budget = {"budget": {"nodeHoursPerDay": 1}}
+    await nodesets.change("b", autoscale={**POLICY, "max": 0, **budget})
+    now = datetime.now(UTC)
+    used = {"usedDay": f"{now:%Y-%m-%d}", "usedNodeHours": 1.5, "usedAt": now.isoformat()}
+    await eventually(lambda: (it := elastic.state("b")) and it.status.used_day)
+    await nodesets.kube.merge_patch(POWER_STATES, nodesets.key("b"), {"status": used}, subresource="status")
+    await eventually(lambda: (it := elastic.state("b")) and it.status.used_node_hours == 1.5)
+    await nodesets.change("b", autoscale={**POLICY, "max": None, **budget})
+    exhausted = "the budget is used up: 1.5 of 1 node-hours today"
+    await eventually(
+        lambda: (it := nodesets.record("b-0")) and it.reason.startswith(f"{decision.FENCED}{exhausted}")
+    )
+    await nodesets.settled("b")
+    assert (await elastic.shown("b")).next_step.startswith(exhausted)
+    # Slurm has looked at the queue since: it has begun a job that is behind the gang.
+    small = site.submit("-N1", "--time=1", script="srun sleep 3600")
+    await elastic.bring_up("a")
+    await site.job_is(small, "RUNNING")
+    assert elastic.phase("b-0") == "off"
+    assert not nodesets.pods("b")
+    site.bed.command("scancel", str(small))
+    await nodesets.change("b", autoscale={**POLICY, "budget": None})
+    await elastic.bring_up("b")
+    await site.job_is(gang, "RUNNING")
+
+
+async def test_jobs_leave_a_machine_that_is_taken_away(elastic: Elastic) -> None:
+    nodesets, site = elastic.nodesets, elastic.site
+    await elastic.make("a")
+    job = site.submit("-wa-0", "--requeue", script="srun sleep 3600")
+    await elastic.bring_up("a")
+    await site.job_is(job, "RUNNING")
+    machine = nodesets.pods("a")["a-0"].spec.node_name
+    assert machine
+
+    async def notice(*keys: str) -> None:
+        taints = [{"key": it, "effect": "NoSchedule"} for it in keys]
+        await nodesets.kube.merge_patch(NODES, machine, {"spec": {"taints": taints}})
+
+    def protected() -> bool:
+        return nodesets.pods("a")["a-0"].metadata.annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "false"
+
+    # An autoscaler waits for the job, and may give up.
+    await notice("ToBeDeletedByClusterAutoscaler")
+    drained = await nodesets.in_state("a-0", "DRAIN")
+    assert drained.reason.startswith(f"slurm-operator: Node ({machine}) is being removed by Cluster Autoscaler")
+    assert protected()
+    await notice()
+    await nodesets.in_state("a-0", without="DRAIN")
+    assert await elastic.is_running(job)
+    # A cloud does not wait.
+    await notice("cloud.google.com/impending-node-termination")
+    assert f"job {job}" in await nodesets.told("MachineTakenBack", name="a")
+    await site.job_is(job, "PENDING")
+    reclaimed = await nodesets.in_state("a-0", "DRAIN")
+    assert reclaimed.reason.startswith(f"slurm-operator: Node ({machine}) is being reclaimed by Google Cloud")
+    await eventually(lambda: not protected())
 
 
 async def test_a_warm_node_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> None:

@@ -144,6 +144,27 @@ async def test_only_jobs_that_wait_for_nodes_start_some(site: Site) -> None:
     assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", str(third): "PENDING"}
 
 
+@pytest.mark.parametrize("release", VERSIONS)
+async def test_jobs_that_an_account_limit_holds_start_nothing(
+    slurm_bed: Callable[..., SlurmBed], release: str
+) -> None:
+    async with elastic_site(slurm_bed, release, accounting=True, AccountingStorageEnforce="limits") as site:
+        for account, *limits in (("full", "GrpJobs=0"), ("free",)):
+            site.bed.command("sacctmgr", "-i", "add", "account", account, *limits)
+            site.bed.command("sacctmgr", "-i", "add", "user", "alice", f"account={account}")
+        held = site.submit("-N2", "--account=full")
+        first = site.submit("-wa-0", "--account=free")
+        # Slurm has looked at the one before it.
+        await site.job_is(first, "CONFIGURING")
+        assert (await site.client.job(held))[0].state_reason == "AssocGrpJobsLimit"
+        assert demand(site) == {str(first): "CONFIGURING"}
+        assert phase_of((await site.nodes())["b-0"]) == "off"
+        site.bed.command("scancel", str(first))
+        site.bed.command("sacctmgr", "-i", "modify", "account", "full", "set", "GrpJobs=-1")
+        await site.all("starting")
+        await site.job_is(held, "CONFIGURING")
+
+
 def demand(site: Site) -> dict[str, str]:
     """What `isthmus elastic` shows: jobs and their states."""
     return {it.id: it.state for it in waiting(site.bed.command(*SQUEUE))}

@@ -335,7 +335,8 @@ def _limits(view: PowerView, hold: CapacityHold | None) -> Iterator[Request]:
     off = [it for it in slots if it.phase == "off" and not it.waking]
     fenced = _ordinals(_to_fence(off, room=maximum.nodes - len(on), holding=hold is not None))
     why = f"{FENCED}{hold.cause if hold else maximum.reason}"[:_MAX_REASON_CHARS]
-    yield from _together("Fence", why, (it for it in off if it.ordinal in fenced and not it.has(*_SHUT)))
+    shut = (it for it in off if it.ordinal in fenced and (not it.has(*_SHUT) or _says_otherwise(it, why)))
+    yield from _together("Fence", why, shut)
     opened = (it for it in slots if it.ordinal not in fenced and _is_open_again(it))
     yield from _together("Unfence", "may be started", opened)
     short = max(0, min(floor.nodes, maximum.nodes) - len(on))
@@ -364,6 +365,15 @@ def _to_fence(off: list[Slot], *, room: int, holding: bool) -> list[Slot]:
         return off
     ordered = sorted(off, key=lambda it: (not it.fenced, -it.ordinal))
     return ordered[: max(0, len(off) - max(0, room))]
+
+
+def _says_otherwise(slot: Slot, why: str) -> bool:
+    """Whether a fence names a limit that is not the one that holds. What follows a colon are its details."""
+    return slot.fenced and _limit_of(slot.reason) != _limit_of(why)
+
+
+def _limit_of(reason: str) -> str:
+    return reason.removeprefix(FENCED).partition(":")[0]
 
 
 def _is_open_again(slot: Slot) -> bool:

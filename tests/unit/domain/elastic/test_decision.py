@@ -186,6 +186,16 @@ def test_nodes_above_the_maximum_are_not_given_to_jobs() -> None:
     assert asked(decided(busy(0), off(1), *fenced, policy=Autoscale(max=2))) == []
 
 
+def test_a_fence_names_the_limit_that_holds() -> None:
+    before = off(1, "DRAIN", reason=f"{FENCED}autoscale.max is 1")
+    budget = Budget(node_hours_per_day=10)
+    found = decided(busy(0), before, policy=Autoscale(budget=budget), used=11)
+    assert asked(found) == [("Fence", ("w-1",))]
+    # Numbers that change all the time are no news.
+    told = found.requests[0].why
+    assert asked(decided(busy(0), off(1, "DRAIN", reason=told), policy=Autoscale(budget=budget), used=12)) == []
+
+
 def test_a_fence_is_taken_away_when_there_is_room() -> None:
     fenced = off(1, "DRAIN", reason=f"{FENCED}autoscale.max is 1")
     assert asked(decided(busy(0), fenced)) == [("Unfence", ("w-1",))]
