@@ -1,7 +1,7 @@
 """Elastic NodeSets: a running controller between a real API server and a real Slurm, whose slurmds really start."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +11,9 @@ from isthmus import names
 from isthmus.domain.elastic import decision
 from isthmus.domain.elastic.decision import phase_of
 from isthmus.domain.elastic.outlook import SQUEUE, Supply, limited, supply, waiting
+from isthmus.domain.kube import podtrouble
 from isthmus.model.event import EVENTS
-from isthmus.model.meta import Key, condition
+from isthmus.model.meta import condition
 from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
 from isthmus.model.powerstate import POWER_STATES, NodeSetPowerState
@@ -120,17 +121,51 @@ async def test_a_job_gets_its_nodes_and_they_go_after_it(elastic: Elastic) -> No
     for use in ("starting", "busy", "stopping"):
         assert nodesets.counted(names.ELASTIC_SECONDS, nodeset="a", use=use) > 0
     assert nodesets.counted(names.ELASTIC_UNUSED, nodeset="a") == 0
+    for step in ("queue", "boot", "register"):
+        assert nodesets.counted(names.ELASTIC_START, "_count", nodeset="a", step=step) == 1
 
 
 async def test_people_ask_for_nodes_by_their_ordinals(elastic: Elastic) -> None:
     nodesets = elastic.nodesets
     await elastic.make("a")
-    key: Key = nodesets.key("a")
-    await nodesets.kube.merge_patch(POWER_STATES, key, {"spec": {"activeNodes": [0]}})
-    await elastic.bring_up("a")
-    # It comes up, is idle for two seconds, and goes.
-    await elastic.take_down("a")
-    await eventually(lambda: not elastic.active("a"))
+    await nodesets.kube.merge_patch(POWER_STATES, nodesets.key("a"), {"spec": {"activeNodes": [0]}})
+    # Or by a number to begin with.
+    await nodesets.make("b", replicas=1, autoscale=POLICY, initialNumberEphemeralNodes=1)
+    await elastic.bring_up("a", "b")
+    # They come up, are idle for two seconds, and go.
+    await elastic.take_down("a", "b")
+    await eventually(lambda: not elastic.active("a") | elastic.active("b"))
+
+
+async def test_another_operator_goes_on_with_what_the_first_began(
+    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
+) -> None:
+    async with elastic_site(slurm_bed, "26.05") as site:
+        async with running(control_plane, namespace, site.bed) as nodesets:
+            await make_controller(nodesets.kube, namespace)
+            elastic = Elastic(nodesets, site)
+            await elastic.make("a")
+            job = site.submit("-wa-0", script="srun sleep 3600")
+            await nodesets.there("a-0", name="a")
+            began = nodesets.pods("a")["a-0"].metadata.uid
+        # Nobody is there while its slurmd starts.
+        site.pods["a-0"].start()
+        await site.job_is(job, "RUNNING")
+        async with running(control_plane, namespace, site.bed) as nodesets:
+            elastic = Elastic(nodesets, site)
+            await nodesets.up("a-0", register=False)
+            await nodesets.settled("a")
+            assert nodesets.pods("a")["a-0"].metadata.uid == began
+            assert elastic.active("a") == {0}
+            site.bed.command("scancel", str(job))
+            await eventually(lambda: nodesets.leaving("a-0"))
+        # Nor while it ends.
+        site.pods["a-0"].end()
+        async with running(control_plane, namespace, site.bed) as nodesets:
+            elastic = Elastic(nodesets, site)
+            assert elastic.phase("a-0") == "stopping"
+            await nodesets.bury("a-0")
+            await eventually(lambda: elastic.phase("a-0") == "off" and not elastic.active("a"))
 
 
 async def test_a_start_that_is_disturbed_begins_again(elastic: Elastic) -> None:
@@ -153,22 +188,41 @@ async def test_a_start_that_is_disturbed_begins_again(elastic: Elastic) -> None:
     await elastic.site.job_is(job, "RUNNING")
 
 
-async def test_where_machines_do_not_come_jobs_go_to_the_next_nodeset(
-    elastic: Elastic, monkeypatch: pytest.MonkeyPatch
+async def no_machine(nodesets: NodeSets, pod: str) -> str:
+    none = "0/3 nodes are available"
+    pending = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": none}]
+    await say(nodesets, pod, conditions=pending)
+    return none
+
+
+async def no_image(nodesets: NodeSets, pod: str) -> str:
+    await nodesets._place(nodesets.pods("a")[pod], "")
+    slurmd = {"name": "slurmd", "ready": False, "image": "i", "imageID": "", "restartCount": 0}
+    waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    await say(nodesets, pod, containerStatuses=[{**slurmd, "state": waits}])
+    return "container slurmd: ImagePullBackOff: no such image"
+
+
+async def say(nodesets: NodeSets, pod: str, **status: Any) -> None:
+    """Say how a pod is, as scheduler and kubelet do."""
+    await nodesets.kube.merge_patch(PODS, nodesets.key(pod), {"status": status}, subresource="status")
+
+
+@pytest.mark.parametrize("trouble", [no_machine, no_image])
+async def test_where_nodes_do_not_come_jobs_go_to_the_next_nodeset(
+    elastic: Elastic, trouble: Callable[[NodeSets, str], Awaitable[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nodesets, none = elastic.nodesets, "0/3 nodes are available"
+    nodesets = elastic.nodesets
     await elastic.make("a", "b")
     with monkeypatch.context() as impatient:
         impatient.setattr(decision, "CAPACITY_S", 1.0)
+        impatient.setattr(podtrouble, "PATIENCE", 0.0)
         given_back = elastic.site.submit("-N1")
         await nodesets.there("a-0", name="a")
-        pending = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": none}]
-        await nodesets.kube.merge_patch(
-            PODS, nodesets.key("a-0"), {"status": {"conditions": pending}}, subresource="status"
-        )
+        cause = await trouble(nodesets, "a-0")
         await eventually(lambda: elastic.phase("a-0") == "held")
     await elastic.site.job_is(given_back, "PENDING")
-    assert await nodesets.told("NoCapacity", name="a")
+    assert cause in await nodesets.told("NoCapacity", name="a")
     # The pod has nothing to wait for. Slurm itself lets a job that it took back wait for two minutes.
     await eventually(lambda: not nodesets.pods("a"))
     job = elastic.site.submit("-N1")

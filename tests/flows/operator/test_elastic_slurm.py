@@ -139,9 +139,10 @@ async def test_only_jobs_that_wait_for_nodes_start_some(site: Site) -> None:
     second = site.submit("-N1", "--exclusive")
     await site.all("starting")
     # All nodes have a job: there is nothing more to start.
-    third = site.submit("-N1", "--exclusive")
-    wait_until(lambda: len(demand(site)) == 3, what="the third job waits for nodes", within=60)
-    assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", str(third): "PENDING"}
+    third = site.submit("-N1", "--exclusive", "--array=1-3")
+    wait_until(lambda: len(demand(site)) == 5, what="the tasks of the third job wait for nodes", within=60)
+    tasks = {f"{third}_{it}": "PENDING" for it in (1, 2, 3)}
+    assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", **tasks}
 
 
 @pytest.mark.parametrize("release", VERSIONS)

@@ -14,7 +14,8 @@ from isthmus.model.meta import condition
 from isthmus.model.powerstate import NodeSetPowerState, NodeSetPowerStateStatus
 from isthmus.model.slinky import NodeSet
 
-SQUEUE: Final = ("squeue", "--noheader", "--states=PENDING,CONFIGURING", "--format=%i|%u|%D|%T|%r")
+SQUEUE: Final = ("squeue", "--noheader", "--array", "--states=PENDING,CONFIGURING", "--format=%i|%u|%D|%T|%r")
+"""With a line for each task of an array: all of them need nodes."""
 
 _FOR_NODES: Final = ("Resources", "Priority", "ReqNodeNotAvail", "Nodes required", "NodeDown")
 """Reasons with which a job waits for nodes. Limits, dependencies, holds and licences are none."""
