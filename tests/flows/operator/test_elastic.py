@@ -303,7 +303,17 @@ async def test_jobs_leave_a_machine_that_is_taken_away(elastic: Elastic) -> None
     await site.job_is(job, "PENDING")
     reclaimed = await nodesets.in_state("a-0", "DRAIN")
     assert reclaimed.reason.startswith(f"slurm-operator: Node ({machine}) is being reclaimed by Google Cloud")
-    await eventually(lambda: not protected())
+    # No pod takes the place of this one before a job needs its node.
+    await elastic.take_down("a")
+    await eventually(lambda: elastic.phase("a-0") == "off" and not elastic.active("a"))
+    off = nodesets.record("a-0")
+    assert off
+    assert "DRAIN" not in off.state
+    assert await nodesets.told("PowerDownRequested", name="a") == "a-0: its machine is being removed"
+    site.bed.command("scancel", str(job))
+    again = site.submit("-wa-0", script="srun sleep 3600")
+    await nodesets.there("a-0", name="a")
+    site.bed.command("scancel", str(again))
 
 
 async def test_a_warm_node_is_kept_on_beyond_its_idle_time(elastic: Elastic) -> None:

@@ -13,6 +13,7 @@ Slurm, each of them visible in the state of the node that it is for, so a crash 
     longer than allowed
     no machine in time       set down, so that Slurm requeues the job; hold the NodeSet, longer each time, with
                              all its nodes fenced, so that the job goes to another; then bring them back
+    its machine goes         power down when its jobs are gone: it starts on another machine when a job needs it
     stopped, and pod gone    settle: Slurm need not wait for its time-out
 
 Without contact with Slurm, nothing changes.
@@ -69,6 +70,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its pod has a machine."""
     trouble: str = ""
     """What keeps its pod from running."""
+    doomed: bool = False
+    """Whether its machine is about to go."""
 
     @property
     def phase(self) -> Phase:
@@ -200,6 +203,7 @@ def decide(view: PowerView) -> PowerDecision:
     )
     requests = (
         *_requested_by_people(view, wished),
+        *_together("PowerDown", "its machine is being removed", (it for it in view.slots if _is_doomed(it))),
         *_returned(view, holding=holding),
         # Nodes are fenced before jobs are taken from others: else these would start here once more.
         *_limits(view, hold if holding else None),
@@ -381,6 +385,12 @@ def _is_open_again(slot: Slot) -> bool:
     if slot.fenced:
         return True
     return slot.phase == "off" and slot.pod == "none" and slot.has("DRAIN") and slot.reason.startswith(OURS.strip())
+
+
+def _is_doomed(slot: Slot) -> bool:
+    """Whether a node is drained because its machine goes, and runs nothing: only a job starts it on another one."""
+    drained = slot.has("DRAIN") and slot.reason.startswith(OURS.strip())
+    return slot.doomed and slot.phase == "on" and drained and not slot.busy and not slot.has("POWER_DOWN")
 
 
 def _is_settled(slot: Slot) -> bool:
