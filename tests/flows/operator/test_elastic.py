@@ -299,10 +299,10 @@ async def test_jobs_leave_a_machine_that_is_taken_away(elastic: Elastic) -> None
     assert await elastic.is_running(job)
     # A cloud does not wait.
     await notice("cloud.google.com/impending-node-termination")
-    assert f"job {job}" in await nodesets.told("MachineTakenBack", name="a")
-    await site.job_is(job, "PENDING")
     reclaimed = await nodesets.in_state("a-0", "DRAIN")
     assert reclaimed.reason.startswith(f"slurm-operator: Node ({machine}) is being reclaimed by Google Cloud")
+    assert f"job {job}" in await nodesets.told("MachineTakenBack", name="a")
+    await site.job_is(job, "PENDING")
     # No pod takes the place of this one before a job needs its node.
     await elastic.take_down("a")
     await eventually(lambda: elastic.phase("a-0") == "off" and not elastic.active("a"))
