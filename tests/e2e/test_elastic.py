@@ -95,7 +95,7 @@ def test_a_gang_larger_than_the_policy_starts_nothing_and_is_explained(site: Sit
         site.states, "two to be held back", holds=lambda it: [it[name] for name in held] == ["drained~"] * 2
     )
     job = site.submit("true", "--nodes=3")
-    limit = f"no more than 2 may be on ({NAMESPACE}/w: autoscale.max is 2)"
+    limit = f"NodeSets allow no more than 2 nodes ({NAMESPACE}/w: autoscale.max is 2)"
     told = site.eventually(lambda: explained(site, job), "the limits to stand beside the job", holds=lambda it: it)
     assert told.startswith(f"job {job} of root: 3 nodes, PENDING, ")
     assert told.endswith(f": {limit}")

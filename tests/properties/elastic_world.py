@@ -302,7 +302,7 @@ class World:
         """Drain nodes whose machine goes, and take them back if it stays, as the NodeSet's own decision does."""
         for it in self.pods if self.answers else ():
             node = self.nodes[it]
-            if it in self.doomed and "DRAIN" not in node.flags:
+            if it in self.doomed and node.base == "IDLE" and "DRAIN" not in node.flags:
                 if node.power in {"POWERED_DOWN", "POWERING_UP"}:
                     self._requeue(it)
                 node.flags.add("DRAIN")

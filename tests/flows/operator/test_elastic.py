@@ -243,7 +243,7 @@ async def test_a_gang_larger_than_the_limits_starts_nothing_and_is_explained(ela
     assert [(it.id, it.nodes, it.state) for it in asked] == [(str(gang), 2, "PENDING")]
     shown = await elastic.shown("b")
     (told,) = limited(asked, [await elastic.shown("a"), shown])
-    assert told.limit == f"no more than 1 may be on ({nodesets.key('b')}: autoscale.max is 0)"
+    assert told.limit == f"NodeSets allow no more than 1 nodes ({nodesets.key('b')}: autoscale.max is 0)"
     assert shown.next_step == "no more nodes are started: autoscale.max is 0"
     assert [it.message for it in shown.decisions] == [f"b-0: {decision.FENCED}autoscale.max is 0"]
     # Another limit takes the place of the first, which would let it begin.

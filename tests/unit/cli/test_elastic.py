@@ -78,13 +78,10 @@ def test_one_job_is_not_called_jobs() -> None:
 
 
 def test_the_limits_that_keep_a_job_from_starting_stand_beside_it() -> None:
-    job = WaitingJob(
-        "7", "alice", 3, "PENDING", "Resources", "no more than 2 may be on (hpc/gpu: autoscale.max is 2)"
-    )
+    limit = "NodeSets allow no more than 2 nodes (hpc/gpu: autoscale.max is 2)"
+    job = WaitingJob("7", "alice", 3, "PENDING", "Resources", limit)
     _, line, *_ = elastic.overview(Overview(clusters=(Demand(name="c", waiting=(job,)),)), now=0.0)
-    assert line == (
-        "  job 7 of alice: 3 nodes, PENDING, Resources: no more than 2 may be on (hpc/gpu: autoscale.max is 2)"
-    )
+    assert line == f"  job 7 of alice: 3 nodes, PENDING, Resources: {limit}"
 
 
 def test_without_elastic_nodesets_it_says_how_to_get_one() -> None:

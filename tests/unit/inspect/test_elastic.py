@@ -27,15 +27,17 @@ def limits(nodes: int, *nodesets: NodeSet) -> str:
     return _explained(cluster, demand, nodesets, supplies).waiting[0].limit
 
 
+def allowed(nodes: int) -> str:
+    return f"NodeSets allow no more than {nodes} nodes (hpc/small: autoscale.max is 2)"
+
+
 def test_a_job_is_told_the_limits_of_its_own_cluster() -> None:
-    small = nodeset("small", 8, autoscale={"max": 2})
-    assert limits(3, small) == "no more than 2 may be on (hpc/small: autoscale.max is 2)"
-    assert limits(2, small) == ""
-    assert limits(4, small, nodeset("plain", 1)) == "no more than 3 may be on (hpc/small: autoscale.max is 2)"
-    assert limits(3, small, nodeset("plain", 1)) == ""
+    small, plain = nodeset("small", 8, autoscale={"max": 2}), nodeset("plain", 1)
+    assert (limits(2, small), limits(3, small)) == ("", allowed(2))
+    assert (limits(3, small, plain), limits(4, small, plain)) == ("", allowed(3))
     elsewhere = (
         nodeset("other", 9, cluster="other"),
         nodeset("other-elastic", 9, cluster="other", autoscale={}),
         nodeset("far", 9, namespace="far"),
     )
-    assert limits(3, small, *elsewhere) == "no more than 2 may be on (hpc/small: autoscale.max is 2)"
+    assert limits(3, small, *elsewhere) == allowed(2)

@@ -100,7 +100,7 @@ def limited(jobs: Iterable[WaitingJob], nodesets: Iterable[Supply], *, others: i
     known = tuple(nodesets)
     most = others + sum(it.maximum for it in known)
     limits = "; ".join(f"{it.name}: {it.maximum_reason}" for it in known if it.maximum < it.announced)
-    too_large = f"no more than {most} may be on ({limits})"
+    too_large = f"NodeSets allow no more than {most} nodes ({limits})"
     return tuple(
         msgspec.structs.replace(it, limit=too_large) if limits and it.state == "PENDING" and it.nodes > most else it
         for it in jobs

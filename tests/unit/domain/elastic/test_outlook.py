@@ -100,7 +100,7 @@ def test_a_job_that_needs_more_nodes_than_may_be_on_is_told_the_limits() -> None
     found = supply(nodeset(max=3), state(), (), now=NOW)
     jobs = limited(waiting(QUEUE), [found])
     assert {it.id: it.limit for it in jobs if it.limit} == {
-        "12": "no more than 3 may be on (hpc/gpu: autoscale.max is 3)"
+        "12": "NodeSets allow no more than 3 nodes (hpc/gpu: autoscale.max is 3)"
     }
     assert not any(it.limit for it in limited(waiting(QUEUE), [found], others=1)), "other nodes count"
     for unlimited in (nodeset(), nodeset(max=3, dryRun=True)):
