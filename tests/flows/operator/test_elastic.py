@@ -163,7 +163,7 @@ async def test_another_operator_goes_on_with_what_the_first_began(
         site.pods["a-0"].end()
         async with running(control_plane, namespace, site.bed) as nodesets:
             elastic = Elastic(nodesets, site)
-            assert elastic.phase("a-0") == "stopping"
+            await eventually(lambda: elastic.phase("a-0") == "stopping")
             await nodesets.bury("a-0")
             await eventually(lambda: elastic.phase("a-0") == "off" and not elastic.active("a"))
 
