@@ -178,7 +178,7 @@ async def elastic_site(
         ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
         bed = slurm_bed(release, nodes=0, accounting=accounting, settings=usual)
         nodesets = [
-            elastic_nodeset(name, port, **policy, **only.get(name, {}))
+            elastic_nodeset(name, port, **{**policy, **only.get(name, {})})
             for name, port in zip(SETS, ports, strict=True)
         ]
         configure(bed, nodesets, **{"SuspendTimeout": "600"} | settings)

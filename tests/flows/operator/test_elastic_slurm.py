@@ -12,7 +12,7 @@ from isthmus.domain.operator.slurmfiles import power
 from isthmus.model.slurm import Node
 from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.bed.slurm_box import wait_until
-from tests.flows.operator.elastic_bed import Site, elastic_site
+from tests.flows.operator.elastic_bed import IDLE, Site, elastic_site
 from tests.flows.slurm.helpers import eventually
 
 
@@ -179,7 +179,8 @@ async def test_jobs_start_the_nodes_that_have_what_they_ask_for(
     npu = {"resource": "example.org/npu", "gres": "npu", "files": ["/dev/urandom"]}
     limits = {"cpu": "2", "memory": "512Mi", "example.org/npu": "1"}
     special = {"slurmd": {"resources": {"limits": limits}}, "devices": [npu], "features": "quick"}
-    async with elastic_site(slurm_bed, release, only={"b": special}) as site:
+    last = {"autoscale": {"idleTime": IDLE, "fallbackOrder": 5}}
+    async with elastic_site(slurm_bed, release, only={"a": last, "b": special}) as site:
         with pytest.raises(RuntimeError, match="Requested node configuration is not available"):
             site.submit("--gres=npu:2")
         job = site.submit("--gres=npu:1", "--constraint=quick")
@@ -187,6 +188,15 @@ async def test_jobs_start_the_nodes_that_have_what_they_ask_for(
         assert phase_of((await site.nodes())["a-0"]) == "off"
         site.pods["b-0"].start()
         await site.job_is(job, "COMPLETED")
+        site.pods["b-0"].end()
+        await site.ask("PowerDown", "b-0")
+        await eventually(site.nodes, lambda found: phase_of(found["b-0"]) == "stopping")
+        await site.ask("Settle", "b-0")
+        await site.all("off")
+        # Of nodes that would do, those of the NodeSet that is first in order.
+        any_ = site.submit("-N1")
+        await site.job_is(any_, "CONFIGURING")
+        assert [name for name, it in (await site.nodes()).items() if phase_of(it) == "starting"] == ["b-0"]
 
 
 async def test_a_fenced_node_is_not_given_to_jobs(site: Site) -> None:
