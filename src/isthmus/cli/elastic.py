@@ -68,6 +68,7 @@ def overview(found: "Overview", *, now: float) -> "Iterator[str]":
         yield f"{cluster.name}: {_demand(cluster)}"
         for job in cluster.waiting[:_EXAMPLES]:
             why = "its nodes are starting" if job.state == "CONFIGURING" else f"{job.state}, {job.reason}"
+            why += f": {job.limit}" if job.limit else ""
             yield f"  job {job.id} of {job.user}: {_counted(job.nodes, 'node')}, {why}"
         if len(cluster.waiting) > _EXAMPLES:
             yield f"  and {len(cluster.waiting) - _EXAMPLES} more: isthmus elastic -o json"
