@@ -340,7 +340,7 @@ def test_a_plan_names_nodes_and_jobs_and_what_slurm_refuses(slurm: Cluster) -> N
         return str(slurm.isthmus("plan", "-f", "-", stdin=json.dumps(manifest)).stdout)
 
     fewer = planned({"slurmNodes": {"worker": {"size": 1}}})
-    assert f"worker-2: job {job} of root, over in " in fewer
+    assert f"worker-2: job {job} of root, done within " in fewer
     assert "~ workers worker: 3 → 1" in fewer
     refused = planned({"customSlurmConfig": "Fantasy=yes"})
     assert "✗ Parsing error at unrecognized key: Fantasy" in refused

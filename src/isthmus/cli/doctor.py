@@ -43,7 +43,7 @@ def doctor(
     repairs = [it.fix for it in report.findings if it.fix] if fix else []
     if repairs:
         if not (yes or _is_asked()):
-            raise Terminal("--fix asks before each repair, and nobody can answer", remedy="add --yes")
+            raise Terminal("--fix asks before each repair, and there is no terminal to ask on", remedy="add --yes")
         for line in lines(report):
             typer.echo(line, err=True)
         for it in repairs:
@@ -98,7 +98,7 @@ def _repair(fix: "Fix", kubeconfig: Path | None) -> None:
 def lines(report: "Report") -> "Iterator[str]":
     """Write a report for people: the gravest first, each with its cause and its remedy."""
     examined = (*report.clusters, *report.others)
-    yield f"Examined: {', '.join(examined) or 'no cluster: none exists'}"
+    yield f"Examined: {', '.join(examined) or 'nothing: there is no cluster'}"
     grave = [it for it in report.findings if it.grave]
     for finding in (*grave, *(it for it in report.findings if not it.grave)):
         yield from _told(finding)

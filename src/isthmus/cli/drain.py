@@ -31,7 +31,7 @@ def drain(
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until no job is left on them.")] = False,
     where: Sources,
 ) -> None:
-    """Drain nodes in Slurm: jobs that run there end in peace, and no others start.
+    """Drain nodes in Slurm: running jobs finish, and no new ones start.
 
     Pods of Kubernetes stay; to move them too, use kubectl drain, which drains the node in Slurm first.
     """

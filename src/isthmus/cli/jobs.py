@@ -36,7 +36,8 @@ def jobs(
         typer.Option(
             "--state",
             "-t",
-            help="Only these, separated by commas: running, pending, failed, …; all. [default: what is not over]",
+            help="Only jobs in these states, separated by commas: running, pending, failed, …, or all. "
+            "[default: jobs that are not over]",
             metavar="STATES",
         ),
     ] = "",

@@ -21,7 +21,7 @@ _MAX_CHARS = 60
 def nodes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these. [default: all]", metavar="NAME...", autocompletion=complete_nodes),
+        typer.Argument(help="Only these nodes. [default: all]", metavar="NAME...", autocompletion=complete_nodes),
     ] = None,
     *,
     state: Annotated[
@@ -29,7 +29,7 @@ def nodes(
         typer.Option(
             "--state",
             "-t",
-            help="Only these, separated by commas: idle, mixed, drained, down, cordoned, …",
+            help="Only nodes in these states, separated by commas: idle, mixed, drained, down, cordoned, …",
             metavar="STATES",
         ),
     ] = "",

@@ -90,7 +90,7 @@ def opened(what: "Intent", ref: str, where: Sources) -> tuple[str, ...]:
             written = bytearray()
             await worklogs.show(observed, targets.parse(ref), written.extend, worklogs.LogOptions(tail=_TAIL))
             text = written.decode(errors="replace").expandtabs()
-            return tuple(map(safe, text.splitlines())) or ("Nothing was written yet.",)
+            return tuple(map(safe, text.splitlines())) or ("Nothing has been written yet.",)
         if ref.startswith("node/"):
             return tuple(_of_node(worlds.node_rows(observed), ref.removeprefix("node/")))
         found = await why.why(observed, load(where.config), targets.parse(ref), now=time.time())

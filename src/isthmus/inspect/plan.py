@@ -90,7 +90,7 @@ def read(text: str, file: str) -> tuple[dict[str, Any], ...]:
     ours = [it for it in listed if isinstance(it, dict) and _kind(it) and it.get("metadata", {}).get("name")]
     if not ours:
         known = ", ".join(sorted({it.name for it in KINDS}))
-        raise Terminal(f"{file} has no object of Isthmus", remedy=f"a plan is made of: {known}")
+        raise Terminal(f"{file} has no object of Isthmus", remedy=f"these can be planned: {known}")
     return tuple(ours)
 
 
