@@ -98,7 +98,7 @@ def _repair(fix: "Fix", kubeconfig: Path | None) -> None:
 def lines(report: "Report") -> "Iterator[str]":
     """Write a report for people: the gravest first, each with its cause and its remedy."""
     examined = (*report.clusters, *report.others)
-    yield f"Examined: {', '.join(examined) or 'nothing: there is no cluster'}"
+    yield f"Examined: {', '.join(examined) or 'no cluster: none exists'}"
     grave = [it for it in report.findings if it.grave]
     for finding in (*grave, *(it for it in report.findings if not it.grave)):
         yield from _told(finding)

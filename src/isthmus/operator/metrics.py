@@ -32,7 +32,6 @@ from isthmus.operator.world import World
 
 if TYPE_CHECKING:
     from isthmus.kube.store import Store
-    from isthmus.model.base import Kind
 
 
 class ClusterMetrics(Collector):
@@ -137,13 +136,13 @@ class _Families:
 
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
-    stores: tuple[tuple[Kind[Any], Store[Any]], ...] = (
-        (SLURM_CLUSTERS, world.clusters),
-        (CONTROLLERS, world.controllers),
-        (NODESETS, world.nodesets),
-        (LOGINSETS, world.loginsets),
-        (ACCOUNTINGS, world.accountings),
-        (RESTAPIS, world.restapis),
-        (TOKENS, world.tokens),
+    stores: tuple[tuple[str, Store[Any]], ...] = (
+        (SLURM_CLUSTERS.name, world.clusters),
+        (CONTROLLERS.name, world.controllers),
+        (NODESETS.name, world.nodesets),
+        (LOGINSETS.name, world.loginsets),
+        (ACCOUNTINGS.name, world.accountings),
+        (RESTAPIS.name, world.restapis),
+        (TOKENS.name, world.tokens),
     )
-    return ((kind.name, found) for kind, store in stores for found in store.values())
+    return ((kind, found) for kind, store in stores for found in store.values())

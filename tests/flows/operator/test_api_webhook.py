@@ -45,6 +45,7 @@ RAW: dict[tuple[str, str], Kind[Manifest]] = {
 }
 SHORT_NODESETS: Kind[Manifest] = Kind(dict[str, Any], "slinky.slurm.net/v1alpha1", "nodesets", "NodeSet")
 SHORT_LOGINSETS: Kind[Manifest] = Kind(dict[str, Any], "slinky.slurm.net/v1alpha1", "loginsets", "LoginSet")
+RAW_NODESETS = RAW[NODESETS.api_version, "NodeSet"]
 
 OF_THE_DOCUMENTS = """
 apiVersion: slinky.slurm.net/v1alpha1
