@@ -14,9 +14,9 @@ from isthmus.domain.languages.prose import some
 from isthmus.model.meta import Key
 
 _NAMED: Final = 3
-_SOON: Final = 7 * 86400.0
+_DUE_S: Final = 7 * 86400.0
 """Seconds before its end in which a certificate should have been renewed: that is done at a third of its life."""
-_SOON_TOKEN: Final = 86400.0
+_TOKEN_DUE_S: Final = 86400.0
 _HOST: Final = re.compile(r"https?://[^/.:]+\.([^/.:]+)")
 _SLURM_PARTS: Final = frozenset({"scheduler", "controllers", "all"})
 
@@ -51,7 +51,7 @@ def _unserved(facts: Facts) -> Iterator[Finding]:
 
 def _token(bridge: BridgeFacts) -> Iterator[Finding]:
     token = bridge.token
-    if token is None or not (_ended(token) or _ends(token, _SOON_TOKEN)):
+    if token is None or not (_ended(token) or _ends(token, _TOKEN_DUE_S)):
         return
     ended = _ended(token)
     yield Finding(
@@ -98,7 +98,7 @@ def _webhooks(bridge: BridgeFacts) -> Iterator[Finding]:
 
 def _certificate(bridge: BridgeFacts) -> Iterator[Finding]:
     certificate = bridge.certificate
-    if certificate is None or not bridge.webhooks or not (_ended(certificate) or _ends(certificate, _SOON)):
+    if certificate is None or not bridge.webhooks or not (_ended(certificate) or _ends(certificate, _DUE_S)):
         return
     yield Finding(
         area="bridge",
