@@ -369,7 +369,7 @@ def test_a_plan_names_nodes_and_jobs_and_what_slurm_refuses(slurm: Cluster) -> N
     finally:
         slurm.site.login("scancel", job)
     assert "worker-0: no job" in fewer
-    assert re.search(rf"worker-[12]: job {job} of root, over in ", fewer)
+    assert re.search(rf"worker-[12]: job {job} of root, done within ", fewer)
     assert "~ workers worker: 3 → 1" in fewer
     refused = planned(slurm, {"customSlurmConfig": "Fantasy=yes"})
     assert "✗ Parsing error at unrecognized key: Fantasy" in refused

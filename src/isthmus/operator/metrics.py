@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,9 +15,23 @@ from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.nodeset.identity import numbered
 from isthmus.model.meta import Key
-from isthmus.model.slinky import Controller, NodeSet, Token
+from isthmus.model.slinky import (
+    ACCOUNTINGS,
+    CONTROLLERS,
+    LOGINSETS,
+    NODESETS,
+    RESTAPIS,
+    TOKENS,
+    Controller,
+    NodeSet,
+    Token,
+)
+from isthmus.model.soperator import SLURM_CLUSTERS
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
+
+if TYPE_CHECKING:
+    from isthmus.kube.store import Store
 
 
 class ClusterMetrics(Collector):
@@ -122,13 +136,13 @@ class _Families:
 
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
-    kinds: dict[str, Any] = {
-        "SlurmCluster": world.clusters,
-        "Controller": world.controllers,
-        "NodeSet": world.nodesets,
-        "LoginSet": world.loginsets,
-        "Accounting": world.accountings,
-        "RestApi": world.restapis,
-        "Token": world.tokens,
-    }
-    return ((kind, found) for kind, store in kinds.items() for found in store.values())
+    stores: tuple[tuple[str, Store[Any]], ...] = (
+        (SLURM_CLUSTERS.name, world.clusters),
+        (CONTROLLERS.name, world.controllers),
+        (NODESETS.name, world.nodesets),
+        (LOGINSETS.name, world.loginsets),
+        (ACCOUNTINGS.name, world.accountings),
+        (RESTAPIS.name, world.restapis),
+        (TOKENS.name, world.tokens),
+    )
+    return ((kind, found) for kind, store in stores for found in store.values())

@@ -27,17 +27,14 @@ from tests.flows.bridge.devices_bed import (
     DRIVER,
     claiming,
     claims_of,
-    device,
     devices_in,
     doubled,
     exactly,
     forget_devices,
     held_by,
-    make_class,
+    make_node_with_devices,
     make_template,
-    publish,
 )
-from tests.flows.bridge.nodes_bed import make_kube_node
 
 NODE = "dra-crash"
 COUNT = 2
@@ -86,9 +83,7 @@ class Lab:
 async def lab(
     client: Client, namespace: str, control_plane: ControlPlaneBed, slurm_with_gres: SlurmBed, tmp_path: Path
 ) -> AsyncIterator[Lab]:
-    await make_class(client)
-    await publish(client, NODE, [device(at) for at in range(COUNT)])
-    await make_kube_node(client, NODE)
+    await make_node_with_devices(client, NODE, COUNT)
     await make_template(client, namespace, "all", exactly(count=COUNT))
     name = f"crash-{uuid4().hex[:8]}"
     async with before_the_api_server(control_plane, tmp_path / "kubeconfig") as proxy:

@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -311,62 +311,66 @@ async def test_receivers_are_told_and_a_secret_is_followed(bed: HealthBed, kube:
     assert hook.url not in str(found)
 
 
-async def test_nothing_is_decided_while_slurmctld_is_away(
-    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
-) -> None:
-    slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
-    async with running(control_plane, namespace, slurm) as bed:
+@pytest.fixture
+def own_slurm(slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
+    """A Slurm whose slurmctld one test alone stops and kills."""
+    return slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
+
+
+@pytest.fixture
+async def own_bed(control_plane: ControlPlaneBed, namespace: str, own_slurm: SlurmBed) -> AsyncIterator[HealthBed]:
+    async with running(control_plane, namespace, own_slurm) as bed:
         await bed.worker(*ALL)
         await bed.check()
-        slurm.kill("slurmctld")
-        await eventually(lambda: not bed.slurm.in_touch)
-        await bed.fails("n1")
-        await bed.phase("n1", "Suspect")
-        await bed.settled()
-        assert bed.status("n1").reason == ""
-        slurm.start("slurmctld")
-        await bed.drained("n1", REASON)
-        pod = bed.uid("n1")
-        await bed.phase("n1", "Repairing")
-        # The pod goes, slurmctld goes, and both come back in the wrong order.
-        slurm.kill("slurmctld")
-        await eventually(lambda: not bed.slurm.in_touch)
-        if bed.uid("n1") == pod:
-            slurm.start("slurmctld")
-            await bed.replaced("n1", pod)
-        else:
-            await bed.replaced("n1", pod)
-            slurm.start("slurmctld")
-        await bed.phase("n1", "Testing")
-        await bed.tested("n1")
-        await bed.opened("n1")
+        yield bed
+
+
+async def test_nothing_is_decided_while_slurmctld_is_away(own_slurm: SlurmBed, own_bed: HealthBed) -> None:
+    own_slurm.kill("slurmctld")
+    await eventually(lambda: not own_bed.slurm.in_touch)
+    await own_bed.fails("n1")
+    await own_bed.phase("n1", "Suspect")
+    await own_bed.settled()
+    assert own_bed.status("n1").reason == ""
+    own_slurm.start("slurmctld")
+    await own_bed.drained("n1", REASON)
+    pod = own_bed.uid("n1")
+    await own_bed.phase("n1", "Repairing")
+    # The pod goes, slurmctld goes, and both come back in the wrong order.
+    own_slurm.kill("slurmctld")
+    await eventually(lambda: not own_bed.slurm.in_touch)
+    if own_bed.uid("n1") == pod:
+        own_slurm.start("slurmctld")
+        await own_bed.replaced("n1", pod)
+    else:
+        await own_bed.replaced("n1", pod)
+        own_slurm.start("slurmctld")
+    await own_bed.phase("n1", "Testing")
+    await own_bed.tested("n1")
+    await own_bed.opened("n1")
 
 
 async def test_a_drain_that_a_killed_slurmctld_has_forgotten_is_made_again(
-    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
+    own_slurm: SlurmBed, own_bed: HealthBed
 ) -> None:
-    slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
-    async with running(control_plane, namespace, slurm) as bed:
-        await bed.worker(*ALL)
-        await bed.check()
-        job = job_on(slurm, "n1")
-        await started(bed, "n1")
-        slurm.stop("slurmctld")
-        before = {it: it.read_bytes() for it in slurm.state_directory.glob("node_state*")}
-        slurm.start("slurmctld")
-        await bed.fails("n1")
-        await bed.drained("n1", REASON)
-        first = await eventually(lambda: bed.status("n1").drained)
-        # What one that is killed has on its disk is some seconds old.
-        slurm.stop("slurmctld")
-        for file, content in before.items():
-            file.write_bytes(content)
-        slurm.start("slurmctld")
-        await eventually(lambda: bed.status("n1").drained != first, "it is seen that the drain is gone")
-        assert bed.status("n1").phase == "Draining"
-        await eventually(lambda: bed.status("n1").drained, "it is drained again")
-        assert REASON in slurm.scontrol("show", "node", "n1")
-        assert job in slurm.command("squeue", "-h", "-t", "running", "-o", "%i")
+    job = job_on(own_slurm, "n1")
+    await started(own_bed, "n1")
+    own_slurm.stop("slurmctld")
+    before = {it: it.read_bytes() for it in own_slurm.state_directory.glob("node_state*")}
+    own_slurm.start("slurmctld")
+    await own_bed.fails("n1")
+    await own_bed.drained("n1", REASON)
+    first = await eventually(lambda: own_bed.status("n1").drained)
+    # What one that is killed has on its disk is some seconds old.
+    own_slurm.stop("slurmctld")
+    for file, content in before.items():
+        file.write_bytes(content)
+    own_slurm.start("slurmctld")
+    await eventually(lambda: own_bed.status("n1").drained != first, "it is seen that the drain is gone")
+    assert own_bed.status("n1").phase == "Draining"
+    await eventually(lambda: own_bed.status("n1").drained, "it is drained again")
+    assert REASON in own_slurm.scontrol("show", "node", "n1")
+    assert job in own_slurm.command("squeue", "-h", "-t", "running", "-o", "%i")
 
 
 @newest

@@ -303,7 +303,7 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     "the shared root is full": lambda: facts(
         {"insides": seen("worker-0", disks=(DiskFact(path="/mnt/jail", space=100),))}
     ),
-    "the shared root is of an older image": lambda: root("RefreshDue", "root:2 is wanted", "True"),
+    "the shared root is from an older image": lambda: root("RefreshDue", "root:2 is wanted", "True"),
     "the ConfigMap of a JailedConfig is missing": lambda: facts(
         {
             "parts": parts(

@@ -156,7 +156,7 @@ def inventory(slices: Iterable[ResourceSlice], profiles: Sequence[Profile] = ())
             }
         for device in spec.devices:
             if spec.driver == _CPU_DRIVER and _is_machine(device):
-                skipped[device.name] = "its driver wants to be told which CPUs: do without --group-by=machine"
+                skipped[device.name] = "its driver must be told which CPUs: run it without --group-by=machine"
                 continue
             takes = tuple(
                 (f"{pool}/{use.counter_set}/{name}", quantity.parse(counter.value))
@@ -222,7 +222,7 @@ def _without_overlaps(
                 left[name] -= amount
             kept.append(it)
         else:
-            skipped.setdefault(it.id.name, "it is a part of devices that Slurm counts")
+            skipped.setdefault(it.id.name, "it is part of a device that Slurm counts")
             kept.append(msgspec.structs.replace(it, gres=""))
     return kept
 

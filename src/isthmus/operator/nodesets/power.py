@@ -252,7 +252,7 @@ class PowerSync:
         elif now >= self._relist_at.setdefault(key, now + _UNLISTED_S):
             self._relist_at[key] = now + _RELIST_PAUSE_S
             await slurm.reconfigure(now=self._now().timestamp())
-            self._report.event(nodeset, "NodesAnnounced", f"slurmctld reads of {fold(unlisted)} in its files")
+            self._report.event(nodeset, "NodesAnnounced", f"slurmctld learns of {fold(unlisted)} from its files")
 
     async def _ask(self, nodeset: NodeSet, slurm: Slurm, requests: Iterable[Request], memory: Memory) -> bool:
         """Send the first request that Slurm takes; return whether there may be more to ask for.

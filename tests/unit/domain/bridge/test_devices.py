@@ -92,7 +92,7 @@ def test_of_devices_that_share_counters_the_whole_ones_count() -> None:
     found = inventory([PARTS, SETS])
     assert counted(found) == ["gpu-0", "gpu-1"]
     assert (found.gres, len(found.uncounted)) == ({GRES: 2}, 8)
-    assert "part of devices that Slurm counts" in found.skipped["gpu-1-part-3"]
+    assert "part of a device that Slurm counts" in found.skipped["gpu-1-part-3"]
 
 
 def test_a_profile_makes_parts_count() -> None:
