@@ -13,9 +13,13 @@ from isthmus import names
 from isthmus.domain.elastic.decision import Phase, Slot
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.operator import partnames
+from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.domain.operator.nodeset.identity import numbered
+from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Key
+from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
 from isthmus.model.slinky import Controller, NodeSet, Token
+from isthmus.model.soperator import NEBIUS_NODESETS
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
 
@@ -39,6 +43,8 @@ class ClusterMetrics(Collector):
                 families.add_token(token)
             for kind, found in _everything(world):
                 families.add_conditions(kind, found)
+            for config in world.jailed_configs.values():
+                families.add_jailed_config(config)
         return families.made.values()
 
 
@@ -120,6 +126,14 @@ class _Families:
         self._add(names.OPERATOR_READY, labels, float(holds(found.status.conditions, READY)))
         self._add(names.OPERATOR_DEGRADED, labels, float(holds(found.status.conditions, DEGRADED)))
 
+    def add_jailed_config(self, config: JailedConfig) -> None:
+        """Its conditions are others: of its files, and of what Slurm reads."""
+        labels, held = (JAILED_CONFIGS.name, *config.metadata.key), config.status.conditions
+        self._add(
+            names.OPERATOR_READY, labels, float(holds(held, updates.WRITTEN) and holds(held, updates.COMPLETED))
+        )
+        self._add(names.OPERATOR_DEGRADED, labels, float(updates.failure(held) is not None))
+
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
     kinds: dict[str, Any] = {
@@ -130,5 +144,7 @@ def _everything(world: World) -> Iterator[tuple[str, Any]]:
         "Accounting": world.accountings,
         "RestApi": world.restapis,
         "Token": world.tokens,
+        f"{NEBIUS_NODESETS.name}.{NEBIUS_NODESETS.group}": world.nebius_nodesets,
+        NODE_CONFIGURATORS.name: world.node_configurators,
     }
     return ((kind, found) for kind, store in kinds.items() for found in store.values())
