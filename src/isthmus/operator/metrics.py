@@ -13,8 +13,11 @@ from isthmus import names
 from isthmus.domain.elastic.decision import Phase, Slot
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.operator import partnames
+from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.domain.operator.nodeset.identity import numbered
+from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Key
+from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
 from isthmus.model.slinky import (
     ACCOUNTINGS,
     CONTROLLERS,
@@ -26,7 +29,7 @@ from isthmus.model.slinky import (
     NodeSet,
     Token,
 )
-from isthmus.model.soperator import SLURM_CLUSTERS
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
 
@@ -53,6 +56,8 @@ class ClusterMetrics(Collector):
                 families.add_token(token)
             for kind, found in _everything(world):
                 families.add_conditions(kind, found)
+            for config in world.jailed_configs.values():
+                families.add_jailed_config(config)
         return families.made.values()
 
 
@@ -134,6 +139,14 @@ class _Families:
         self._add(names.OPERATOR_READY, labels, float(holds(found.status.conditions, READY)))
         self._add(names.OPERATOR_DEGRADED, labels, float(holds(found.status.conditions, DEGRADED)))
 
+    def add_jailed_config(self, config: JailedConfig) -> None:
+        """Its conditions are others: of its files, and of what Slurm reads."""
+        labels, held = (JAILED_CONFIGS.name, *config.metadata.key), config.status.conditions
+        self._add(
+            names.OPERATOR_READY, labels, float(holds(held, updates.WRITTEN) and holds(held, updates.COMPLETED))
+        )
+        self._add(names.OPERATOR_DEGRADED, labels, float(updates.failure(held) is not None))
+
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
     stores: tuple[tuple[str, Store[Any]], ...] = (
@@ -144,5 +157,7 @@ def _everything(world: World) -> Iterator[tuple[str, Any]]:
         (ACCOUNTINGS.name, world.accountings),
         (RESTAPIS.name, world.restapis),
         (TOKENS.name, world.tokens),
+        (f"{NEBIUS_NODESETS.name}.{NEBIUS_NODESETS.group}", world.nebius_nodesets),
+        (NODE_CONFIGURATORS.name, world.node_configurators),
     )
     return ((kind, found) for kind, store in stores for found in store.values())

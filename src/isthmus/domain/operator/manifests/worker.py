@@ -158,8 +158,9 @@ fi
 printf -v port '%04X' 6818
 grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
 """
-"""slurmd writes slurm.conf when it starts, and when slurmctld has all nodes read their files. Where a kubelet brings
-new keys only after that, slurmd would know the old ones alone, and refuse slurmctld itself: so it is told here, once.
+"""slurmd writes slurm.conf when it starts, and when slurmctld has all nodes read their files. Where a kubelet
+brings new keys only after that, slurmd would know the old ones alone, and refuse slurmctld itself: it is told here,
+once.
 """
 
 _GOODBYE: Final = r"""
