@@ -45,17 +45,17 @@ class Bed:
         made = {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
         self.devices.classes.put(msgspec.convert(made, DeviceClass))
 
-    def publish(self, *names_: str, generation: int = 1) -> None:
-        pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
-        devices = [{"name": it} for it in names_]
-        spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool, "devices": devices}
+    def publish(self, *names_: str, generation: int = 1, node: str = "n1", model: str = "") -> None:
+        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+        devices = [{"name": it, "attributes": {"model": {"string": model}}} for it in names_]
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
         store: Any = self.devices.informers["resource slices"].store
-        store.put(msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice))
+        store.put(msgspec.convert({"metadata": {"name": f"s-{node}"}, "spec": spec}, ResourceSlice))
 
-    def register(self, gres: str) -> None:
-        order = ((f"gpu:{DRIVER}", (f"{DRIVER}//g0", f"{DRIVER}//g1")),)
+    def register(self, gres: str, *devices: str, node: str = "n1") -> None:
+        order = ((f"gpu:{DRIVER}", tuple(f"{DRIVER}//{it}" for it in devices or ("g0", "g1"))),)
         record = Record("c", 4, 4096, gres, devices=order)
-        self.world.slurm_nodes.put("n1", SlurmNode("n1", cpus=4, gres=gres, extra=record.write()))
+        self.world.slurm_nodes.put(node, SlurmNode(node, cpus=4, gres=gres, extra=record.write()))
 
 
 def claim(*devices: str, name: str = "c1", version: int = 1, user: str = "") -> ResourceClaim:
@@ -162,6 +162,15 @@ def test_a_resource_is_of_devices_unless_a_device_plugin_offers_it() -> None:
     assert bed.devices.of_pod(both).resources == {IMPLICIT}
     bed.world.nodes.remove(Key("", "n2"))
     assert bed.devices.backs("example.com/gpu")
+
+
+def test_a_resource_of_which_a_device_plugin_left_nothing_but_the_name_is_of_devices() -> None:
+    bed = Bed()
+    bed.put_class("named", extendedResourceName="example.com/gpu")
+    for amount, backed in (("0", True), ("2", False), ("0", True)):
+        status = NodeStatus(allocatable={"cpu": "4", "example.com/gpu": amount})
+        bed.world.nodes.put(Node(ObjectMeta(name="n2"), status=status))
+        assert bed.devices.backs("example.com/gpu") is backed
 
 
 def test_a_class_that_is_not_there_is_named() -> None:
