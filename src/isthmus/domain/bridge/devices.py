@@ -31,6 +31,9 @@ _CPU_DRIVER: Final = "dra.cpu"
 _GPU: Final = "gpu"
 _TAINTED: Final = ".tainted"
 
+_CHOICES: Final = 64
+"""Choices whose devices a node remembers: pods may have selectors of their own, each another one."""
+
 Counters = Mapping[str, int]
 """Counters that devices share, each by its driver, pool, set and name, in billionths."""
 
@@ -124,6 +127,8 @@ class NodeDevices:
         key = of_class, choice.selectors, choice.tolerations, choice.capacity
         found = self._matching.get(key)
         if found is None:
+            if len(self._matching) >= _CHOICES:
+                self._matching.clear()
             found = self._matching[key] = tuple(
                 at
                 for at, it in enumerate(self.devices)

@@ -148,6 +148,43 @@ def test_nodes_fit_claims_if_slurm_counts_their_devices_alike() -> None:
     assert "does not have the devices" in bed.feasible.excluded(constraints).why
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_slurm_is_asked_for_one_alternative_and_gives_no_node_for_which_that_is_too_little(*, shared: bool) -> None:
+    """Node n1 has two small devices, n2 one that is large; a small one does not do where two are needed."""
+    bed = Bed()
+    bed.publish("g0", "g1", model="small")
+    bed.register(f"gpu:{DRIVER}:2")
+    allocatable = {"cpu": "4", "memory": "4Gi", "pods": "9"}
+    model = f"device.attributes['{DRIVER}'].model"
+    made = claim()
+    alternatives = [
+        {
+            "name": name,
+            "deviceClassName": DRIVER,
+            "count": count,
+            "selectors": [{"cel": {"expression": f"{model} == '{name}'"}}],
+        }
+        for name, count in (("large", 1), ("small", 2))
+    ]
+    request = {"name": "r", "firstAvailable": alternatives}
+    spec = msgspec.convert({"devices": {"requests": [request]}}, type(made.spec))
+    bed.devices.claims.put(msgspec.structs.replace(made, spec=spec))
+    constraints = bed.world.constraints(pod("p", claims=("c1",)), shared=shared)
+
+    def asked() -> tuple[int, str]:
+        found = bed.feasible.excluded(constraints)
+        return bed.feasible.taken(constraints).gres[f"gpu:{DRIVER}"], found.hostlist
+
+    assert asked() == (2, "")
+    bed.world.nodes.put(Node(ObjectMeta(name="n2"), status=NodeStatus(allocatable=allocatable)))
+    bed.publish("g0", node="n2", model="large")
+    bed.register(f"gpu:{DRIVER}:1", "g0", node="n2")
+    assert asked() == (1, "n1" if shared else "")
+    assert bed.feasible.misfits(constraints) == set()  # It can be used by who has it.
+    bed.world.slurm_nodes.drop("n2")
+    assert asked() == (2, "")
+
+
 def test_a_resource_is_of_devices_unless_a_device_plugin_offers_it() -> None:
     bed = Bed()
     bed.put_class("named", extendedResourceName="example.com/gpu")
