@@ -218,12 +218,12 @@ class Devices:
         was, now = self.on(node), inventory(self._slices[node].values(), self._profiles)
         if not self._slices[node]:
             del self._slices[node]
-        if (was.devices, was.counters) == (now.devices, now.counters):
+        if (was.devices, was.counters, was.complete) == (now.devices, now.counters, now.complete):
             return
         for it in was.devices:
             self._node_of.pop(it.id, None)
         self._node_of.update((it.id, node) for it in now.devices)
-        if now.devices:
+        if now.devices or not now.complete:
             self._nodes[node] = now
         else:
             self._nodes.pop(node, None)

@@ -148,6 +148,19 @@ def test_nodes_fit_claims_if_slurm_counts_their_devices_alike() -> None:
     assert "does not have the devices" in bed.feasible.excluded(constraints).why
 
 
+def test_a_node_is_looked_at_again_when_its_driver_has_published_the_rest() -> None:
+    bed = Bed()
+    store: Any = bed.devices.informers["resource slices"].store
+    more = msgspec.structs.replace(store.get(Key("", "s-n1")), metadata=ObjectMeta(name="more"))
+    pool = msgspec.structs.replace(more.spec.pool, generation=2)
+    for count in (2, 1):
+        newer = msgspec.structs.replace(pool, resource_slice_count=count)
+        store.put(msgspec.structs.replace(more, spec=msgspec.structs.replace(more.spec, pool=newer)))
+        assert bed.devices.on("n1").complete is (count == 1)
+        assert len(bed.devices.on("n1").devices) == (2 if count == 1 else 0)
+    assert bed.changes == ["n1"] * 3
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_slurm_is_asked_for_one_alternative_and_gives_no_node_for_which_that_is_too_little(*, shared: bool) -> None:
     """Node n1 has two small devices, n2 one that is large; a small one does not do where two are needed."""
