@@ -293,7 +293,7 @@ async def test_jobs_leave_a_machine_that_is_taken_away(elastic: Elastic) -> None
     await notice("ToBeDeletedByClusterAutoscaler")
     drained = await nodesets.in_state("a-0", "DRAIN")
     assert drained.reason.startswith(f"slurm-operator: Node ({machine}) is being removed by Cluster Autoscaler")
-    assert protected()
+    await eventually(protected)
     await notice()
     await nodesets.in_state("a-0", without="DRAIN")
     assert await elastic.is_running(job)
