@@ -148,6 +148,9 @@ class ClaimAllocator:
                     await self._patch_status(claim, claimstatus.status(claim, plan.pod, None))
             await self._map_extended(plan)
         except (Conflict, NotFound) as error:
+            for claim, _ in plan.open:
+                if claim:
+                    await self._confirm(claim.metadata.key)
             told = f"a ResourceClaim of the pod has changed: {error.what}"
             raise NotYet(told, reason=_WAITING, after=_REQUEUE_S) from error
         finally:
@@ -298,7 +301,7 @@ class ClaimAllocator:
             try:
                 await self._patch_status(claim, claimstatus.released(claim, pod))
             except NotFound:
-                continue
+                self.world.devices.forget(claim.metadata.key)
             except Conflict as error:
                 raise NotYet(
                     f"a ResourceClaim has changed: {error.what}", reason=_WAITING, after=_REQUEUE_S
