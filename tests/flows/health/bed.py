@@ -116,6 +116,8 @@ class Execution:
     def __init__(self) -> None:
         self.ran: list[tuple[str, str]] = []
         """Pods and checks."""
+        self.commands: list[tuple[str, tuple[str, ...]]] = []
+        """Pods and whole commands."""
         self.codes: dict[str, int] = {}
         self.said = b""
         self.slurm: SlurmBed | None = None
@@ -128,6 +130,7 @@ class Execution:
             return code
         check = command[command.index("--check") + 1] if "--check" in command else command[0]
         self.ran.append((pod.name, check))
+        self.commands.append((pod.name, tuple(command)))
         hear(self.said)
         return self.codes.get(check, 0)
 
