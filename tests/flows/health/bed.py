@@ -358,10 +358,12 @@ async def running(
     execution: Execution | None = None,
     not_ready_grace: float = 86400.0,
     grace: float = 1.0,
+    before: Callable[[HealthBed], object] = lambda _: None,
 ) -> AsyncIterator[HealthBed]:
     """Run a health loop until the block ends; `slurm` is a bed, or the URL of a proxy before it.
 
-    Makes the Controller that everything belongs to, unless an earlier loop has.
+    Makes the Controller that everything belongs to, unless an earlier loop has. `before` is called before the loop
+    does anything.
     """
     async with (
         connected(kubeconfig or control_plane.kubeconfig, controller="soperatorchecks") as (
@@ -394,6 +396,7 @@ async def running(
         )
         bed = HealthBed(world, sync, own, metrics)
         bed.requests, bed.execution = requests, ran
+        before(bed)
         manager = Manager(grace=grace)
         world.register(manager)
         for worker in (*sync.workers, notifications):
