@@ -63,6 +63,7 @@ soak: prepare ## Run what is random for long: a hundred times the examples, hund
 	.venv/bin/python -m tests.bed.holdups --seed=$$RANDOM $(RINGS) flows e2e
 	ISTHMUS_PODS=500 ISTHMUS_AWAY_SECONDS=60 $(PYTEST) tests/flows/bridge/test_outages.py --timeout=900
 	ISTHMUS_SEEDS=300 $(PYTEST) tests/properties/test_elastic_runs.py
+	ISTHMUS_SEEDS=40 $(PYTEST) tests/flows/health/test_storms.py
 	$(PYTEST) tests/properties --hypothesis-profile=soak --timeout=3600
 
 .PHONY: guest

@@ -83,7 +83,7 @@ class Checked:
                 self.passed[result.reason] = result.at  # the beginning of the reasons that it lifts
         elif result.result == "Failed":
             wants = result.wants if result.wants != "undrain" else ""
-            self.found.append(_observed(result, wants=wants, test=result.test, in_slurm=in_slurm))
+            self.found.append(_observed(result, wants=wants, test=True, in_slurm=in_slurm))
 
 
 def _observed(

@@ -1,6 +1,7 @@
 """Starts the test of a node: the check that condemned it runs again, on that node alone.
 
-    an active check    a Job from its CronJob, as `kubectl create job --from` makes one
+    an active check    a Job from its CronJob, as `kubectl create job --from` makes one; if it runs a pod, that is
+                       sent to the node's machine
     a passive check    its runner, in the worker pod (`passivetests`)
 
 A test has a name, and is started once under it, whoever asks how often.
@@ -47,12 +48,18 @@ class NodeTests:
     async def _start_job(self, view: ClusterView, test: RunTest, *, reserved: bool) -> None:
         namespace = view.cluster.namespace
         try:
-            cronjob = await self.world.kube.raw(path(CRONJOBS, Key(namespace, test.check)))
+            found = await self.world.kube.raw(path(CRONJOBS, Key(namespace, test.check)))
         except errors.NotFound:
             wrong = f"there is no CronJob {test.check}"
             self.passive.fail(PassiveTest(view.cluster, test.job, test.check), wrong)
             return
-        manifest = manualruns.manual_job(msgspec.json.decode(cronjob), suffix="test", node=test.node)
+        cronjob = msgspec.json.decode(found)
+        machine = _machine_of(view, test.node)
+        if not (machine or manualruns.runs_in_slurm(cronjob)):
+            wrong = "the machine of the node is not known"
+            self.passive.fail(PassiveTest(view.cluster, test.job, test.check), wrong)
+            return
+        manifest = manualruns.manual_job(cronjob, suffix="test", node=test.node, machine=machine)
         meta: dict[str, Any] = manifest["metadata"]
         meta["name"] = test.job
         meta["labels"] = {**meta["labels"], names.CHECK_LABEL: test.check}
@@ -60,3 +67,8 @@ class NodeTests:
             meta["annotations"][names.CHECK_RESERVATION_ANNOTATION] = reservation_name(test.node)
         with suppress(errors.AlreadyExists):
             await self.world.kube.create(OWN_JOBS, manifest)
+
+
+def _machine_of(view: ClusterView, node: str) -> str:
+    found = view.nodes.get(node)
+    return found.machine.metadata.name if found and found.machine else ""

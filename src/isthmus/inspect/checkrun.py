@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from isthmus import names
-from isthmus.domain.health.manualruns import Outcome, manual_job, outcome
+from isthmus.domain.health.manualruns import Outcome, manual_job, outcome, runs_in_slurm
 from isthmus.errors import Terminal
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
@@ -14,6 +14,7 @@ from isthmus.model.activecheck import ACTIVE_CHECKS, CheckedNode
 from isthmus.model.base import Data, Kind
 from isthmus.model.health import NODE_HEALTHS
 from isthmus.model.meta import Key, ObjectMeta
+from isthmus.model.pod import PODS
 from isthmus.model.workload import OWN_JOBS, OwnJob
 
 _POLL_S: Final = 1.0
@@ -41,7 +42,24 @@ async def start(client: Client, check: str, *, node: str = "", namespace: str = 
         "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
         "spec": {"jobTemplate": cronjob.spec.job_template},
     }
-    return await client.create(OWN_JOBS, manual_job(template, suffix=f"manual-{secrets.token_hex(3)}", node=node))
+    machine = ""
+    if node and not runs_in_slurm(template):
+        machine = await _machine_of(client, node, namespace=meta.namespace)
+    suffix = f"manual-{secrets.token_hex(3)}"
+    return await client.create(OWN_JOBS, manual_job(template, suffix=suffix, node=node, machine=machine))
+
+
+async def _machine_of(client: Client, node: str, *, namespace: str) -> str:
+    """The machine on which the worker pod of a Slurm node is."""
+    marks = f"{names.COMPONENT_LABEL}=worker,{names.POD_HOSTNAME_LABEL}={node}"
+    pods = (await client.list(PODS, namespace=namespace, labels=marks)).items
+    found = next((it.spec.node_name for it in pods if it.spec.node_name and not it.leaving), None)
+    if not found:
+        raise Terminal(
+            f"no worker pod of node {node!r} runs in the namespace {namespace}, so that its machine is not known",
+            remedy="list the nodes: kubectl get pods -l app.kubernetes.io/component=worker -o wide",
+        )
+    return found
 
 
 async def holding(client: Client, node: str, *, namespace: str) -> str:

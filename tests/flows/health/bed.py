@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import names
+from isthmus.domain.health.activechecks.manifests import MANAGED_BY
 from isthmus.domain.health.observations import Settings
 from isthmus.domain.health.replacement import Replacement
 from isthmus.domain.operator.manifests.common import Settings as OperatorSettings
@@ -82,6 +83,15 @@ def pod_is_ready() -> dict[str, Any]:
     return {"status": {"phase": "Running", "conditions": told, "startTime": now()}}
 
 
+async def set_condition(
+    kube: Client, machine: str, type_: str, *, status: str = "True", reason: str = "Broken"
+) -> None:
+    """Set a condition of a machine, as a problem detector or a rebooter does."""
+    told = {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": now()}
+    body = {"metadata": {"name": machine}, "status": {"conditions": [told]}}
+    await kube.apply(NODES, body, manager=f"detector-{type_.lower()}", force=True, subresource="status")
+
+
 def failure(node: str, job: int, *, at: str = "") -> dict[str, str]:
     """What the status of a check says of a node that failed."""
     return {"node": node, "result": "Failed", "jobId": str(job), "evidence": "exit code 1", "at": at or now()}
@@ -116,6 +126,8 @@ class Execution:
     def __init__(self) -> None:
         self.ran: list[tuple[str, str]] = []
         """Pods and checks."""
+        self.commands: list[tuple[str, tuple[str, ...]]] = []
+        """Pods and whole commands."""
         self.codes: dict[str, int] = {}
         self.said = b""
         self.slurm: SlurmBed | None = None
@@ -128,6 +140,7 @@ class Execution:
             return code
         check = command[command.index("--check") + 1] if "--check" in command else command[0]
         self.ran.append((pod.name, check))
+        self.commands.append((pod.name, tuple(command)))
         hear(self.said)
         return self.codes.get(check, 0)
 
@@ -190,9 +203,7 @@ class HealthBed:
 
     async def condition(self, machine: str, type_: str, *, status: str = "True", reason: str = "Broken") -> None:
         """Set a condition of a machine, as a problem detector does."""
-        told = {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": now()}
-        body = {"metadata": {"name": machine}, "status": {"conditions": [told]}}
-        await self.kube.apply(NODES, body, manager=f"detector-{type_.lower()}", force=True, subresource="status")
+        await set_condition(self.kube, machine, type_, status=status, reason=reason)
 
     def shown(self, machine: str, type_: str) -> tuple[str, str]:
         """The status and reason of a condition of a machine."""
@@ -254,12 +265,16 @@ class HealthBed:
         prefix: str = PREFIX,
         notify: Sequence[str] = (),
         success: Mapping[str, Any] | None = None,
+        in_slurm: bool = True,
     ) -> None:
-        """Make an active check that drains nodes which fail it; `success` is what it asks for when they pass."""
+        """Make an active check that drains nodes which fail it; `success` is what it asks for when they pass.
+
+        Its jobs are Slurm's, or pods.
+        """
+        script = {"sbatchScript": "#!/bin/sh\ntrue\n"}
         spec = {
             "slurmClusterRefName": CONTROLLER,
-            "checkType": "slurmJob",
-            "slurmJobSpec": {"sbatchScript": "#!/bin/sh\ntrue\n"},
+            **({"checkType": "slurmJob", "slurmJobSpec": script} if in_slurm else {"checkType": "k8sJob"}),
             "failureReactions": {"drainSlurmNode": {"drainReasonPrefix": prefix}}
             | ({"notify": {"receivers": list(notify)}} if notify else {}),
             "successReactions": success,
@@ -267,7 +282,8 @@ class HealthBed:
         metadata = {"namespace": self.namespace, "name": name}
         await self.kube.create(ACTIVE_CHECKS, {"metadata": metadata, "spec": spec})
         pod = {"containers": [{"name": "check", "image": "example/none"}], "restartPolicy": "Never"}
-        job = {"spec": {"managedBy": "isthmus.dev/activecheck", "template": {"spec": pod}}}
+        managed = {"managedBy": MANAGED_BY} if in_slurm else {}
+        job = {"spec": {**managed, "backoffLimit": 0, "template": {"spec": pod}}}
         cron = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": job}
         await self.kube.create(CRONJOBS, {"metadata": metadata, "spec": cron})
 
@@ -342,10 +358,12 @@ async def running(
     execution: Execution | None = None,
     not_ready_grace: float = 86400.0,
     grace: float = 1.0,
+    before: Callable[[HealthBed], object] = lambda _: None,
 ) -> AsyncIterator[HealthBed]:
     """Run a health loop until the block ends; `slurm` is a bed, or the URL of a proxy before it.
 
-    Makes the Controller that everything belongs to, unless an earlier loop has.
+    Makes the Controller that everything belongs to, unless an earlier loop has. `before` is called before the loop
+    does anything.
     """
     async with (
         connected(kubeconfig or control_plane.kubeconfig, controller="soperatorchecks") as (
@@ -378,6 +396,7 @@ async def running(
         )
         bed = HealthBed(world, sync, own, metrics)
         bed.requests, bed.execution = requests, ran
+        before(bed)
         manager = Manager(grace=grace)
         world.register(manager)
         for worker in (*sync.workers, notifications):

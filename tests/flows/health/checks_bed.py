@@ -165,23 +165,27 @@ class ChecksBed:
     async def pod_ended(self, job: str, *, code: int, node: str) -> None:
         """Do to the pod of a Job what a scheduler and a kubelet do."""
         await eventually(lambda: self.caches.pods.by("job", self.key(job)), within=LIMIT)
-        pod = self.caches.pods.by("job", self.key(job))[0].metadata.key
-        await self.kube.bind(pod, node)
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        ended = {"exitCode": code, "startedAt": moment, "finishedAt": moment}
-        container = {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
-        told = {
-            "phase": "Failed" if code else "Succeeded",
-            "startTime": moment,
-            "containerStatuses": [{**container, "state": {"terminated": ended}}],
-        }
-        await self.kube.merge_patch(PODS, pod, {"status": told}, subresource="status")
+        await end_pod(self.kube, self.caches.pods.by("job", self.key(job))[0].metadata.key, code=code, node=node)
 
     async def machine(self, name: str) -> str:
         """Make a Kubernetes node."""
         called = f"{self.namespace}-{name}"
         await self.kube.create(NODES, {"metadata": {"name": called, "labels": {PLACES: self.namespace}}})
         return called
+
+
+async def end_pod(kube: Client, pod: Key, *, code: int, node: str) -> None:
+    """Place a pod, and say how it ended."""
+    await kube.bind(pod, node)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    ended = {"exitCode": code, "startedAt": moment, "finishedAt": moment}
+    container = {"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "i"}
+    told = {
+        "phase": "Failed" if code else "Succeeded",
+        "startTime": moment,
+        "containerStatuses": [{**container, "state": {"terminated": ended}}],
+    }
+    await kube.merge_patch(PODS, pod, {"status": told}, subresource="status")
 
 
 def _ended(run: SlurmJobsStatus, wanted: str) -> bool:

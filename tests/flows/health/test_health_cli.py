@@ -13,7 +13,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from isthmus import names
 from isthmus.cli.main import app
+from isthmus.domain.health.activechecks.manifests import MANAGED_BY
 from isthmus.domain.health.manualruns import manual_job
 from isthmus.errors import IsthmusError
 from isthmus.inspect.healthcontrol import REASON_COMMAND, reason_of, same_reason
@@ -22,6 +24,7 @@ from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind
 from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS
 from isthmus.model.meta import Key
+from isthmus.model.pod import PODS
 from isthmus.model.slinky import CONTROLLERS
 from isthmus.model.workload import OWN_JOBS, OwnJob
 from tests.bed.control_plane import ControlPlaneBed
@@ -31,6 +34,7 @@ from tests.flows.operator.nodesets_bed import CONTROLLER, make_controller
 Run = Callable[..., tuple[int, str]]
 
 CRONJOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "cronjobs", "CronJob")
+JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
 NOW = datetime.now(UTC).replace(microsecond=0)
 REASON = "[node_problem] gpu-checks: job 12 [slurm_job]"
 
@@ -150,11 +154,11 @@ async def test_repair_is_paused_and_resumed(isthmus: Run, kube: Client, cluster:
     assert not (await kube.get(HEALTH_POLICIES, Key(cluster, "default"))).spec.paused
 
 
-async def make_check(kube: Client, namespace: str) -> None:
+async def make_check(kube: Client, namespace: str, *, in_slurm: bool = True) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "check", "image": "none"}]}
     template = {
         "metadata": {"labels": {"isthmus.dev/check": "gpu-checks"}},
-        "spec": {"managedBy": "isthmus.dev/activecheck", "template": {"spec": pod}},
+        "spec": {**({"managedBy": MANAGED_BY} if in_slurm else {}), "template": {"spec": pod}},
     }
     spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
     await kube.create(CRONJOBS, {"metadata": {"name": "gpu-checks", "namespace": namespace}, "spec": spec})
@@ -228,6 +232,25 @@ async def test_a_check_is_started_without_waiting_and_one_that_is_not_there_is_a
     code, said = isthmus("health", "run", "no-such-check", "-n", namespace)
     assert code == 2
     assert "there is no check 'no-such-check'" in said
+
+
+async def test_the_pod_of_a_check_is_sent_to_the_machine_of_the_node(
+    isthmus: Run, kube: Client, namespace: str
+) -> None:
+    await make_check(kube, namespace, in_slurm=False)
+    code, said = isthmus("health", "run", "gpu-checks", "--node", "worker-1", "-n", namespace)
+    assert code == 2
+    assert "no worker pod of node 'worker-1' runs in the namespace" in said
+    assert await jobs(kube, namespace) == []
+    labels = {names.COMPONENT_LABEL: "worker", names.POD_HOSTNAME_LABEL: "worker-1"}
+    spec = {"nodeName": "m7", "containers": [{"name": "slurmd", "image": "none"}]}
+    await kube.create(PODS, {"metadata": {"name": "w", "namespace": namespace, "labels": labels}, "spec": spec})
+    code, said = isthmus("health", "run", "gpu-checks", "--node", "worker-1", "-n", namespace)
+    assert code == 0, said
+    (job,) = await jobs(kube, namespace)
+    made = await kube.get(JOBS, job.metadata.key)
+    required = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert "'values': ['m7']" in str(required)
 
 
 async def test_it_is_said_that_a_job_does_not_start_on_a_drained_node(

@@ -8,21 +8,24 @@ import pytest
 
 from isthmus import names
 from isthmus.domain.health.actions import Action, Notify
+from isthmus.domain.operator.nodeset.identity import node_of
 from isthmus.health.reservations import reserved_nodes
 from isthmus.health.runner import ActionRunner, Batch
 from isthmus.kube.client import Client
 from isthmus.model.dra import RESOURCE_SLICES
 from isthmus.model.health import HEALTH_POLICIES
-from isthmus.model.meta import condition
+from isthmus.model.meta import Key, condition
 from isthmus.model.objects import SECRETS
+from isthmus.model.pod import PODS, Pod
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.metrics import counted
 from tests.bed.slurm import SlurmBed
 from tests.bed.waiting import PATIENCE
 from tests.flows.health.bed import CHECK, HealthBed, running
+from tests.flows.health.checks_bed import end_pod
 from tests.flows.health.conftest import NODES as ALL
 from tests.flows.health.test_notifications import Hook, hook
-from tests.flows.kube.waiting import eventually
+from tests.flows.kube.waiting import eventually, eventually_read
 
 __all__ = ["hook"]
 
@@ -82,6 +85,30 @@ async def test_what_a_passive_check_drained_is_tested_in_its_pod(bed: HealthBed,
     await bed.phase("n2", "Recovered")
     assert bed.execution.ran == [("pod-n2", "disk")]
     assert counted(bed.metrics, names.CHECK_RUNS, check="disk", result="passed") == 1
+
+
+@newest
+async def test_a_check_in_a_pod_is_run_again_on_the_machine_that_failed_it(bed: HealthBed, kube: Client) -> None:
+    await bed.check(in_slurm=False)
+    machine, pod = f"{bed.namespace}-n1", bed.uid("n1")
+    await bed.fails("n1")
+    await bed.drained("n1", REASON.replace("slurm_job", "k8s_job"))
+    await bed.fails()  # its next run is on another machine, which says nothing of this one
+    await bed.phase("n1", "Repairing")
+    await bed.replaced("n1", pod)
+    test = (await bed.phase("n1", "Testing")).test
+    (tester,) = await eventually_read(
+        lambda: _pods_of(kube, Key(bed.namespace, test)), "the pod of the test", holds=lambda it: len(it) == 1
+    )
+    assert node_of(tester) == machine
+    assert bed.reason("n1")
+    await end_pod(kube, tester.metadata.key, code=0, node=machine)
+    await bed.opened("n1")
+    await bed.phase("n1", "Recovered")
+
+
+async def _pods_of(kube: Client, job: Key) -> tuple[Pod, ...]:
+    return (await kube.list(PODS, namespace=job.namespace, labels=f"{names.JOB_NAME_LABEL}={job.name}")).items
 
 
 @newest

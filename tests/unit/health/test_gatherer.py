@@ -4,15 +4,21 @@ from typing import Literal
 import pytest
 
 from isthmus.domain.health.activechecks.results import CheckResult
+from isthmus.domain.health.findings import as_finding
 from isthmus.health.gatherer import Checked, unseen_claims
 
 AT = datetime(2026, 3, 4, tzinfo=UTC)
 
 
-def said(result: Literal["Passed", "Failed"], wants: Literal["", "comment", "drain", "undrain"]) -> Checked:
+def said(
+    result: Literal["Passed", "Failed"],
+    wants: Literal["", "comment", "drain", "undrain"],
+    *,
+    in_slurm: bool = True,
+) -> Checked:
     checked = Checked()
-    given = CheckResult(check="gpu", node="n1", result=result, at=AT, wants=wants, reason="[x] gpu", test=True)
-    checked.add(given, in_slurm=True)
+    given = CheckResult(check="gpu", node="n1", result=result, at=AT, wants=wants, reason="[x] gpu")
+    checked.add(given, in_slurm=in_slurm)
     return checked
 
 
@@ -30,9 +36,11 @@ def test_any_other_success_proves_that_a_node_is_well() -> None:
     assert not said("Passed", "undrain").found
 
 
-def test_a_failure_is_a_finding_that_its_check_can_disprove() -> None:
-    (seen,) = said("Failed", "drain").found
+@pytest.mark.parametrize(("in_slurm", "proof"), [(True, "slurmTest"), (False, "test")])
+def test_a_failure_is_a_finding_that_its_check_can_disprove(*, in_slurm: bool, proof: str) -> None:
+    (seen,) = said("Failed", "drain", in_slurm=in_slurm).found
     assert (seen.wants, seen.test) == ("drain", True)
+    assert as_finding(seen).proof == proof, "also one whose jobs are pods"
 
 
 def test_a_reboot_that_was_decided_counts_until_it_is_shown_or_for_a_minute() -> None:

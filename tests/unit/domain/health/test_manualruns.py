@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from isthmus.domain.health.manualruns import Outcome, manual_job, outcome
+from isthmus.domain.health.manualruns import Outcome, manual_job, outcome, runs_in_slurm
 from isthmus.model.meta import Condition
 
 CRONJOB: dict[str, Any] = {
@@ -33,6 +33,32 @@ def test_one_node_is_named_in_an_annotation_and_the_template_stays_as_it_is() ->
     job = manual_job(CRONJOB, suffix="m-1", node="worker-3")
     assert job["metadata"]["annotations"]["isthmus.dev/check-node"] == "worker-3"
     assert CRONJOB["spec"]["jobTemplate"]["metadata"]["annotations"] == {"note": "kept"}
+
+
+def test_a_pod_is_sent_to_the_machine_whatever_else_it_wants() -> None:
+    pod: dict[str, Any] = {
+        "containers": [],
+        "affinity": {"podAntiAffinity": {"x": 1}, "nodeAffinity": {"preferredDuringScheduling": []}},
+        "tolerations": [{"key": "gpu"}],
+    }
+    pods = CRONJOB | {"spec": {"jobTemplate": {"spec": {"backoffLimit": 0, "template": {"spec": pod}}}}}
+    assert not runs_in_slurm(pods)
+    spec = manual_job(pods, suffix="m-1", node="worker-3", machine="m3")["spec"]
+    sent = spec["template"]["spec"]
+    (term,) = sent["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m3"]}]}
+    assert sent["affinity"]["podAntiAffinity"] == {"x": 1}
+    assert [it["key"] for it in sent["tolerations"]] == ["gpu", "node.kubernetes.io/unschedulable"]
+    assert spec["backoffLimit"] == 0
+    assert pod["tolerations"] == [{"key": "gpu"}], "the template stays as it is"
+    assert manual_job(pods, suffix="m-2")["spec"]["template"]["spec"] == pod
+
+
+def test_what_runs_in_slurm_has_no_pod_to_send() -> None:
+    assert runs_in_slurm(CRONJOB)
+    assert manual_job(CRONJOB, suffix="m-1", machine="m3")["spec"] == CRONJOB["spec"]["jobTemplate"]["spec"]
 
 
 def test_a_long_name_leaves_room_for_the_suffix() -> None:

@@ -33,8 +33,6 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     notify: bool = False
     receivers: tuple[str, ...] = ()
     """Receivers to notify; all if empty."""
-    test: bool = False
-    """Whether the check can be run again on this one node."""
 
 
 def results(check: ActiveCheck) -> tuple[CheckResult, ...]:
@@ -56,7 +54,6 @@ def _result(check: ActiveCheck, node: CheckedNode) -> CheckResult:
         reason=reason,
         notify=notify is not None,
         receivers=notify.receivers if notify else (),
-        test=check.spec.check_type == "slurmJob",
     )
 
 
@@ -96,7 +93,7 @@ def merged(
 ) -> tuple[CheckedNode, ...]:
     """Put what a run says over what is known; nodes that are not `there` any more go (None: it is not known).
 
-    The pod of a k8sJob runs anywhere and cannot be sent back to the node that failed: its last run counts alone.
+    The pod of a k8sJob runs anywhere, so its last run counts alone. A node that is held for it is tested by itself.
     """
     known = {it.node: it for it in check.status.nodes if check.spec.check_type == "slurmJob"}
     listed = _lists_passed(check.spec.success_reactions)

@@ -31,7 +31,6 @@ def test_a_failed_node_is_to_be_drained_in_soperators_words() -> None:
     assert (found.check, found.node, found.wants) == ("gpu", "n1", "drain")
     assert found.reason == "[node_problem] gpu: job 17 [slurm_job]"
     assert found.at == datetime(2026, 1, 1, tzinfo=UTC)
-    assert found.test
 
 
 def test_without_a_reaction_nothing_is_asked_for() -> None:
@@ -51,10 +50,9 @@ def test_comments_and_notifications() -> None:
     assert (found.notify, found.receivers) == (True, ("ops",))
 
 
-def test_a_pod_is_told_apart_and_cannot_be_sent_to_one_node() -> None:
+def test_a_pod_is_told_apart() -> None:
     (found,) = results(with_nodes({**FAILED, "jobId": "gpu-1"}, kind="k8sJob", failureReactions=DRAIN))
     assert found.reason == "[node_problem] gpu: job gpu-1 [k8s_job]"
-    assert not found.test
 
 
 def test_a_passing_node_can_be_undrained() -> None:
