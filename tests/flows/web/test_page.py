@@ -99,7 +99,7 @@ def test_each_view_shows_what_is_there_and_stays_within_the_policy(site: Site, e
     expect(page.locator(".gates li.waiting")).to_contain_text("begin time")
     start = page.get_by_role("region", name="Expected start")
     expect(start).to_contain_text(re.compile(r"in (59|60) min|in 1 h"))
-    expect(start).to_contain_text("low confidence Not before its begin time, and then in its turn.")
+    expect(start).to_contain_text("low confidence")
     see(page, site.url, f"why/pod/{site.namespace}/waits")
     expect(page.get_by_role("heading", level=1)).to_contain_text("waits")
     expect(page.locator(".gates li.waiting").first).to_contain_text("it has no job in Slurm")
