@@ -2,8 +2,9 @@
 """Elasticity: what a policy would have cost and saved, and what it costs to decide.
 
 first       on the local cluster, with real pods: a job at zero nodes until its first process runs
-decision    one decision about 2,000 nodes that are off, starting, idle and busy, half of which have to change. Jobs
-            that wait are in Slurm's plan: their number does not count, and only the states of nodes are read
+decision    one decision about 2,000 nodes that are off, starting, idle and busy, half of which have to change
+queue       5,000 jobs that wait for 2,000 nodes that may not start, until a hundred of these may: what a look at
+            Slurm costs the operator, with all that follows from it
 gang        500 nodes that are off, and one job for all of them: until their pods are there
 rest        2,000 announced nodes that are off, and no job
 simulation  traces of 10,000 jobs, simulated, against (a) a static cluster, (b) slinky's KEDA recipe, (c) Slurm's
@@ -29,16 +30,20 @@ from bench import operator_cluster as pods
 from bench import operator_ground as ground
 from bench.harness import Figure, Options, figure, main, note
 from bench.process import Process, by_program
+from isthmus import names
 from isthmus.domain.elastic.comparison import KEDA, POLICY, POWER_SAVING, STATIC, Figures, compare
 from isthmus.domain.elastic.decision import PodState, PowerView, Slot, decide
 from isthmus.domain.elastic.policy import effective
+from isthmus.errors import Terminal
 from isthmus.model.elastic import Autoscale
 from isthmus.model.slurm import Node, Number
-from isthmus.operator.nodesets.power import MAX_NODES_PER_REQUEST
 from isthmus.runtime import loop
 
 _SEEDS: Final = (1, 2, 3, 4, 5)
 _ROUNDS: Final = 9
+_ARRAY: Final = 1_000
+"""Jobs in an array: Slurm takes no more in one."""
+
 _KINDS: Final[tuple[tuple[tuple[str, ...], PodState], ...]] = (
     (("IDLE", "POWERED_DOWN"), "none"),
     (("ALLOCATED", "POWERING_UP"), "pending"),
@@ -82,16 +87,54 @@ def decision(options: Options) -> Iterator[Figure]:
         view = msgspec.structs.replace(view, states=found.states)
     note(", ".join(f"{it.verb} {len(it.names)}" for it in found.requests))
     yield figure(f"Decision about {size:,} nodes: processor time, median", "≤ 200 ms", statistics.median(times))
-    rounds = sum(1 for it in found.requests for _ in it.parts(MAX_NODES_PER_REQUEST))
-    note(f"one change is asked for in each round, of {MAX_NODES_PER_REQUEST} nodes at most: {rounds} rounds")
-    # One list of nodes, and one change.
-    yield figure(f"Decision about {size:,} nodes: calls to Slurm in a round", "≤ 2", 1 + min(1, rounds))
 
 
 def _slot(ordinal: int, states: tuple[str, ...], pod: PodState, *, last_busy: Number) -> Slot:
     name = f"w-{ordinal}"
     record = Node(name=name, state=(*states, "CLOUD"), last_busy=last_busy)
     return Slot(ordinal=ordinal, name=name, record=record, pod=pod, placed=pod != "none")
+
+
+def queue(options: Options) -> Iterator[Figure]:
+    size, arrays, started = (200, 1, 20) if options.quick else (2_000, 5, 100)
+    with ground.ground(size, quick=True, elastic=True) as there, there.operator() as process:
+        found = loop.run(_let_some_start(there, process, size, arrays, started))
+    told = f"{arrays * _ARRAY:,} jobs wait for {size:,} nodes"
+    note(f"{found.looks:.0f} looks at Slurm until {started} nodes have their pods")
+    yield figure(f"{told}: processor time for a look, a decision and its pods", "≤ 200 ms", found.processor_ms)
+    yield figure(f"{told}: calls to Slurm for each look", "≤ 2", found.calls)
+
+
+class _Looks(msgspec.Struct, frozen=True):
+    looks: float
+    processor_ms: float
+    """For each of them, on average."""
+    calls: float
+
+
+async def _let_some_start(there: ground.Ground, process: Process, size: int, arrays: int, started: int) -> _Looks:
+    async with ground.watching(there) as watched:
+        await _announce(watched, process, size)
+        await watched.change(autoscale={"max": 0})
+        await ground.until_quiet(process)
+        for _ in range(arrays):
+            there.slurm.submit(f"--array=1-{_ARRAY}", "--exclusive")
+        await ground.until_quiet(process)
+        if watched.pods.values():
+            raise Terminal(f"nodes were started though none may: {watched.story()}")
+        ground.note_load()
+        before, looks, processor = ground.Requests.of(process), _looks(process), process.processor
+        await watched.change(autoscale={"max": started})
+        await watched.until(lambda: len(watched.pods) == started, what=f"{started} pods are there")
+        used, looks = process.processor - processor, _looks(process) - looks
+        sent = ground.Requests.of(process) - before
+        note(str(sent))
+        return _Looks(looks=looks, processor_ms=1000 * used / looks, calls=sent.slurm / looks)
+
+
+def _looks(process: Process) -> float:
+    """How often the operator has read the nodes of Slurm: it reads nothing else there."""
+    return process.metric(names.CLIENT_REQUESTS.name, ground.OF_SLURM, 'method="GET"')
 
 
 def gang(options: Options) -> Iterator[Figure]:
@@ -169,7 +212,14 @@ def simulation(options: Options) -> Iterator[Figure]:
     yield figure(f"{what}: processor time for all four ways", "≤ 15 s", statistics.mean(times))
 
 
-MEASUREMENTS = {"first": first, "decision": decision, "gang": gang, "rest": rest, "simulation": simulation}
+MEASUREMENTS = {
+    "first": first,
+    "decision": decision,
+    "queue": queue,
+    "gang": gang,
+    "rest": rest,
+    "simulation": simulation,
+}
 
 if __name__ == "__main__":
     sys.exit(main(MEASUREMENTS, about=__doc__))

@@ -63,7 +63,8 @@ ELASTIC: Mapping[str, Any] = {"autoscale": {}, "slurmd": {"resources": {"limits"
 _SLURM = "slurm"
 _MOST_NODES = 2_000
 _WITHIN = 180.0
-_HOST = 'host="slurmrestd"'
+OF_SLURM = 'host="slurmrestd"'
+"""Label of requests to Slurm."""
 _LABEL = re.compile(r'(?:method|code)="([^"]*)"')
 _QUIET = 3.5
 """Seconds: what has happened may be told two seconds later."""
@@ -288,11 +289,11 @@ class Requests:
     def of(cls, process: Process) -> "Requests":
         """Count them."""
         series = process.series(names.CLIENT_REQUESTS.name)
-        kubernetes = {labels: count for labels, count in series.items() if _HOST not in labels}
+        kubernetes = {labels: count for labels, count in series.items() if OF_SLURM not in labels}
         return cls(
             kubernetes=sum(kubernetes.values()),
             writes=sum(count for labels, count in kubernetes.items() if 'method="GET"' not in labels),
-            slurm=sum(count for labels, count in series.items() if _HOST in labels),
+            slurm=sum(count for labels, count in series.items() if OF_SLURM in labels),
             kinds={" ".join(_LABEL.findall(labels)): count for labels, count in kubernetes.items()},
         )
 

@@ -25,6 +25,11 @@ from tests.bed import logs
 from tests.bed.addresses import loopback_address
 from tests.bed.programs import programs
 
+_CONTROLLERS = (
+    # Node objects here have no kubelet that says it lives, and are to be what tests make them.
+    "--controllers=-node-lifecycle-controller,-taint-eviction-controller",
+    "--horizontal-pod-autoscaler-sync-period=1s",
+)
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 _READY_WITHIN = 60
 _GRACE = 10
@@ -72,12 +77,7 @@ class ControlPlaneBed:
             plane.etcd(),
             # An endpoint on a loopback address is refused by the API itself, and no pod is there to use it.
             plane.apiserver("--endpoint-reconciler-type=none", f"--token-auth-file={tokens}", *self._flags),
-            # Node objects here have no kubelet that says it lives, and are to be what tests make them.
-            *(
-                [plane.controller_manager("--controllers=-node-lifecycle-controller,-taint-eviction-controller")]
-                if self._controllers
-                else []
-            ),
+            *([plane.controller_manager(*_CONTROLLERS)] if self._controllers else []),
         ]
         self._parts = {part.name: part for part in parts}
         self._stack.callback(self._end_all)

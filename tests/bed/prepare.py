@@ -6,14 +6,14 @@ the images can wait for the network.
 
 from isthmus.local import binaries, crds, host, supply
 from isthmus.local.images import store
-from isthmus.local.images.recipes import IMAGES
+from isthmus.local.images.recipes import IMAGES, SLURMS
 from isthmus.local.parallel import together
 from isthmus.local.progress import PlainProgress, Progress
 from tests.bed import chromium, device_drivers, monitor_kinds, rootfs
 from tests.bed.programs import given
 
 _PROGRAMS = (*supply.PROGRAMS, "helm", "crictl")
-_ROOTS = ("slurm-26.05", "slurm-24.11", "mariadb", "prometheus", "spank-tools-26.05", "spank-tools-24.11")
+_ROOTS = (*(f"{it}-{version}" for it in ("slurm", "spank-tools") for version in SLURMS), "mariadb", "prometheus")
 
 
 def prepare(progress: Progress) -> None:

@@ -31,12 +31,12 @@ import pytest
 from isthmus.errors import Terminal
 from isthmus.local import host
 from isthmus.local.images import layers
-from isthmus.local.images.recipes import COMPLETE
+from isthmus.local.images.recipes import COMPLETE, SLURMS
 from isthmus.local.progress import PlainProgress
 from tests.bed import logs, rootfs, slurm_conf, slurm_database
 from tests.bed.slurm_box import Box, Daemon, listens, wait_until
 
-VERSIONS = ("26.05", "24.11")
+VERSIONS = tuple(SLURMS)
 _FIRST_WITH_EXTERNAL_NODES = "25.11"
 
 _READY_WITHIN = 60

@@ -195,7 +195,7 @@ INJECTED: dict[str, Fault] = {
     "the ConfigMap of a JailedConfig is missing": Fault(
         _makes(_NO_FILES), "configuration: the files of JailedConfig nothing are not written"
     ),
-    "the shared root is of an older image": Fault(
+    "the shared root is from an older image": Fault(
         _patches({"populateJail": {"image": _NONE}}, {"populateJail": {"image": None}}),
         "root: a newer image of the shared root is due",
     ),

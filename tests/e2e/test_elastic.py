@@ -11,6 +11,7 @@ import pytest
 from isthmus.domain.languages.hostlist import expand
 from isthmus.domain.operator.slurmfiles.power import RECORD
 from tests.bed.operator_ground import OperatorGround
+from tests.e2e.command import isthmus
 from tests.e2e.operator_parts import KEYS, OF_SLURM, SMALL, keys, part
 from tests.e2e.site import Site
 
@@ -84,6 +85,30 @@ def test_an_array_of_200_begins_without_a_node(site: Site) -> None:
     all_off(site)
     # Each node came for it, once.
     assert starts(site) - before == {f"w-{it}": 1 for it in range(SIZE)}
+
+
+def test_a_gang_larger_than_the_policy_starts_nothing_and_is_explained(site: Site) -> None:
+    all_off(site)
+    site.patch(WORKERS, {"spec": {"autoscale": {"max": 2}}})
+    held = ["w-2", "w-3"]
+    site.eventually(
+        site.states, "two to be held back", holds=lambda it: [it[name] for name in held] == ["drained~"] * 2
+    )
+    job = site.submit("true", "--nodes=3")
+    limit = f"NodeSets allow no more than 2 nodes ({NAMESPACE}/w: autoscale.max is 2)"
+    told = site.eventually(lambda: explained(site, job), "the limits to stand beside the job", holds=lambda it: it)
+    assert told.startswith(f"job {job} of root: 3 nodes, PENDING, ")
+    assert told.endswith(f": {limit}")
+    assert pods(site) == set()
+    site.patch(WORKERS, {"spec": {"autoscale": {"max": None}}})
+    assert site.ended(job)["ExitCode"] == "0:0"
+
+
+def explained(site: Site, job: str) -> str:
+    """What `isthmus elastic` says of a job; nothing if Slurm has not looked at it yet."""
+    shown = isthmus("elastic", f"--namespace={NAMESPACE}", KUBECONFIG=site.ground.kubeconfig)
+    assert shown.returncode == 0, shown
+    return next((it.strip() for it in shown.stdout.splitlines() if f"job {job} " in it), "")
 
 
 def starts(site: Site) -> Counter[str]:

@@ -361,22 +361,26 @@ def test_our_status_and_our_doctor_find_nothing_wrong(slurm: Cluster) -> None:
 
 def test_a_plan_names_nodes_and_jobs_and_what_slurm_refuses(slurm: Cluster) -> None:
     slurm.workers(3)
-    job = slurm.site.submit("sleep 300", "--nodelist=worker-2", "--time=10")
-    slurm.site.until(job, "RUNNING")
-
-    def planned(spec: dict[str, Any]) -> str:
-        meta = {"name": NAME, "namespace": NAMESPACE}
-        manifest = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": meta, "spec": spec}
-        return str(slurm.isthmus("plan", "-f", "-", stdin=json.dumps(manifest)).stdout)
-
-    fewer = planned({"slurmNodes": {"worker": {"size": 1}}})
-    assert f"worker-2: job {job} of root, over in " in fewer
+    # Two of three nodes go; the idle one is the first of them.
+    job = slurm.site.submit("sleep 300", "--nodelist=worker-1,worker-2", "--time=10")
+    try:
+        slurm.site.until(job, "RUNNING")
+        fewer = planned(slurm, {"slurmNodes": {"worker": {"size": 1}}})
+    finally:
+        slurm.site.login("scancel", job)
+    assert "worker-0: no job" in fewer
+    assert re.search(rf"worker-[12]: job {job} of root, done within ", fewer)
     assert "~ workers worker: 3 → 1" in fewer
-    refused = planned({"customSlurmConfig": "Fantasy=yes"})
+    refused = planned(slurm, {"customSlurmConfig": "Fantasy=yes"})
     assert "✗ Parsing error at unrecognized key: Fantasy" in refused
     assert "+Fantasy=yes" in refused
-    slurm.site.login("scancel", job)
     slurm.workers(3)
+
+
+def planned(slurm: Cluster, spec: dict[str, Any]) -> str:
+    meta = {"name": NAME, "namespace": NAMESPACE}
+    manifest = {"apiVersion": "slurm.nebius.ai/v1", "kind": "SlurmCluster", "metadata": meta, "spec": spec}
+    return str(slurm.isthmus("plan", "-f", "-", stdin=json.dumps(manifest)).stdout)
 
 
 @pytest.mark.parametrize("fault", INJECTED)

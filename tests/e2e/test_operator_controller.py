@@ -8,7 +8,8 @@ import secrets as dice
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import pytest
 
@@ -239,6 +240,21 @@ def active(site: Site, pod: str) -> None:
     )
 
 
+AFTER_TAKE_OVER_S: Final = 10.0
+"""Within so many seconds after a standby is in charge, everything works."""
+
+
+def in_charge(site: Site, pod: str, *, after: float) -> float:
+    """Wait until a slurmctld says that it is in charge; when that was."""
+
+    def look() -> list[float]:
+        log = site.kubectl("logs", pod, "--container=slurmctld", "--timestamps").splitlines()
+        told = (line.partition(" ")[0] for line in log if "Running as primary controller" in line)
+        return [it for it in (datetime.fromisoformat(when).timestamp() for when in told) if it > after]
+
+    return site.eventually(look, f"{pod} to be in charge", within=60)[0]
+
+
 _PACE = r"""
 measure() {
     local begun=${EPOCHREALTIME/./}
@@ -285,10 +301,15 @@ def test_a_standby_takes_over_with_all_jobs_and_gives_back(pair: Site) -> None:
         ground.kubectl("taint", "node", node, "tried=away:NoSchedule")
     try:
         # It has no node to come back to, so the other has to take over.
+        begun = time.time()
         pair.kubectl("delete", "pod", pair.slurmctld, "--force", "--grace-period=0")
-        late = works_again(pair, where=STANDBY)
-        assert states_of(pair, running, queued, late, where=STANDBY) == ["RUNNING", "PENDING", "PENDING"]
-        active(pair, STANDBY)
+        since = in_charge(pair, STANDBY, after=begun)
+        late = works_again(pair, where="w-0")
+        runs_jobs(pair, where="w-0")
+        assert states_of(pair, running, queued, late, where="w-0") == ["RUNNING", "PENDING", "PENDING"]
+        active(pair, STANDBY)  # which the operator hears from slurmrestd
+        assert pair.condition(CONTROLLER, "SlurmReachable")["status"] == "True"
+        assert time.time() - since <= AFTER_TAKE_OVER_S
         away_until = time.monotonic() + AWAY_SECONDS
         while True:
             # However often others ask: see `refusing` in the manifests of slurmctld.

@@ -138,7 +138,7 @@ def test_a_filling_that_is_killed_goes_on(filling: Cluster) -> None:
     site.ready(f"slurmcluster/{NAME}")
     assert site.get(f"slurmcluster/{NAME}")["status"]["phase"] == "Available"
     told = filling.isthmus("cluster", "status", NAME)
-    assert "Root: the shared root is of isthmus.local/login:26.05" in told.stdout
+    assert "Root: the shared root is from isthmus.local/login:26.05" in told.stdout
     # Services take a moment to lead to new pods.
     site.eventually(lambda: filling.ssh("echo in"), "sshd to be reached", holds=lambda it: it == "in\n")
     assert sorted(filling.ssh("srun -N2 hostname").split()) == ["worker-0", "worker-1"]

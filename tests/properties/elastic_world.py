@@ -26,6 +26,7 @@ RESUME_TIMEOUT_S: Final = 1800.0
 SUSPEND_TIMEOUT_S: Final = 60.0
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 ADMIN: Final = "an administrator's reason"
+GOES: Final = "slurm-operator: its machine is being removed"
 
 
 class Node:
@@ -88,6 +89,8 @@ class World:
         self.now = BEGIN
         self.nodes = [Node() for _ in range(SIZE)]
         self.pods: dict[int, Pod] = {}
+        self.doomed: set[int] = set()
+        """Those whose machine is about to go."""
         self.jobs: dict[int, Job] = {}
         self.serial = 0
         self.lost: list[int] = []
@@ -139,11 +142,19 @@ class World:
         for job in self.jobs.values():
             job.waits_s = 0.0
 
+    def machine_goes(self, ordinal: int, *, goes: bool) -> None:
+        """Announce that the machine of a pod goes, or that it stays after all."""
+        if goes and ordinal in self.pods and self.pods[ordinal].state != "pending":
+            self.doomed.add(ordinal)
+        elif not goes:
+            self.doomed.discard(ordinal)
+
     def kubelets_work(self) -> None:
         for ordinal, pod in list(self.pods.items()):
             node = self.nodes[ordinal]
             if pod.state == "leaving":
                 del self.pods[ordinal]
+                self.doomed.discard(ordinal)
             elif pod.state == "pending" and self.capacity:
                 pod.state, pod.booted = "running", self.now
             elif pod.state == "running" and (self.boots or not node.power):
@@ -249,6 +260,7 @@ class World:
                 record=self.seen.get(it),
                 pod=self.pods[it].state if it in self.pods else "none",
                 placed=it in self.pods and self.pods[it].state != "pending",
+                doomed=it in self.doomed,
                 trouble="no machine" if it in self.pods and self.pods[it].state == "pending" else "",
             )
             for it in range(SIZE)
@@ -286,8 +298,22 @@ class World:
         if left > 2:
             self._follow(decided)
 
+    def _drain_doomed(self) -> None:
+        """Drain nodes whose machine goes, and take them back if it stays, as the NodeSet's own decision does."""
+        for it in self.pods if self.answers else ():
+            node = self.nodes[it]
+            if it in self.doomed and node.base == "IDLE" and "DRAIN" not in node.flags:
+                if node.power in {"POWERED_DOWN", "POWERING_UP"}:
+                    self._requeue(it)
+                node.flags.add("DRAIN")
+                node.reason = GOES
+            elif it not in self.doomed and node.reason == GOES:
+                node.flags.discard("DRAIN")
+                node.reason = ""
+
     def _follow(self, decided: PowerDecision) -> None:
         """Make and delete pods, as the NodeSet's own decision does; before a pod goes, Slurm is asked once more."""
+        self._drain_doomed()
         for it in decided.startable - self.pods.keys():
             self.pods[it] = Pod(self.now)
         for it, pod in self.pods.items():
@@ -336,6 +362,7 @@ class World:
     def heal(self) -> None:
         """Let all faults be over, and take back what people said of nodes."""
         self.capacity = self.boots = self.answers = True
+        self.doomed.clear()
         self.set_clock(0)
         for ordinal in range(SIZE):
             self.administrate(ordinal, drained=False)

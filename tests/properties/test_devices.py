@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.domain.bridge import gresindex
-from isthmus.domain.bridge.allocation import Picked, allocate, fit, load_of
+from isthmus.domain.bridge.allocation import _UNUSED, Picked, _Search, allocate, fit, load_of
 from isthmus.domain.bridge.devices import NodeDevices, Profile, inventory
 from isthmus.domain.bridge.noderecord import describe, line
 from isthmus.domain.kube.deviceclaims import Choice, Need, Request, Rule
@@ -188,6 +188,14 @@ def test_an_allocation_has_what_was_asked_for_and_leaves_others_what_is_theirs(
         assert len([it for it in picked if it.request == request.name]) == request.choices[0].count
     assert {it.position for it in picked if not it.choice.admin} <= free
     assert_possible(devices, (*before, *picked))
+
+
+@given(slices(), NEEDS, st.sets(st.integers(0, 12)))
+def test_what_is_called_hopeless_could_not_be_had_by_trying_either(
+    made: list[ResourceSlice], need: Need, may: set[int]
+) -> None:
+    search = _Search([need], unique(made), CLASSES.get, may.__contains__, _UNUSED)
+    assert not (search.is_hopeless() and search.place(0))
 
 
 def results(devices: NodeDevices, picked: tuple[Picked, ...]) -> list[Result]:

@@ -41,6 +41,10 @@ class Machine(RuleBasedStateMachine):
     def administrate(self, ordinal: int, *, drained: bool) -> None:
         self.world.administrate(ordinal, drained=drained)
 
+    @rule(ordinal=ORDINALS, goes=st.booleans())
+    def machine_goes(self, ordinal: int, *, goes: bool) -> None:
+        self.world.machine_goes(ordinal, goes=goes)
+
     @rule(works=st.booleans())
     def capacity_changes(self, *, works: bool) -> None:
         self.world.capacity = works
@@ -109,6 +113,27 @@ class Machine(RuleBasedStateMachine):
 
 TestElastic = Machine.TestCase
 TestElastic.settings = settings(stateful_step_count=40, deadline=None)
+
+
+def test_a_node_whose_machine_goes_is_off_when_its_job_has_ended_and_starts_on_another() -> None:
+    world = World()
+    world.jobs[1] = Job(1)
+    for _ in range(6):
+        world.tick()
+    assert world.jobs[1].began
+    world.machine_goes(0, goes=True)
+    for _ in range(6):
+        world.tick()
+    assert (world.on, set(world.pods)) == ({0}, {0}), "its job goes on"
+    world.end(1)
+    for _ in range(8):
+        world.tick()
+    assert not world.on | world.active | set(world.pods)
+    assert world.nodes[0].starts == 1
+    world.jobs[2] = Job(SIZE)
+    for _ in range(6):
+        world.tick()
+    assert world.jobs[2].began
 
 
 def test_a_gang_that_gets_no_capacity_is_not_half_started_for_longer_than_its_time() -> None:

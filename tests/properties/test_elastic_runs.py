@@ -25,7 +25,7 @@ SLACK_S = 12 * TICK_S
 """A few looks: each request to Slurm, a node that is started or stopped, and its pod take one."""
 
 FAULTS = {"operator crashes": 0.15, "operator away": 0.1, "slurm goes": 0.03}
-MACHINES = {"capacity changes": 0.02, "boots hang": 0.01}
+MACHINES = {"capacity changes": 0.02, "boots hang": 0.01, "one goes": 0.02}
 PEOPLE = {"node asked for": 0.03, "node drained": 0.03, "policy changes": 0.02}
 TIME = {"nobody looks": 0.01, "the operator's clock is set": 0.02}
 
@@ -59,6 +59,8 @@ class Run:
             self.people()
             world.capacity ^= self.chance(MACHINES["capacity changes"])
             world.boots ^= self.chance(MACHINES["boots hang"])
+            if self.chance(MACHINES["one goes"]):
+                world.machine_goes(self.draw.randrange(SIZE), goes=self.chance(0.7))
             if self.chance(FAULTS["slurm goes"]):
                 world.slurm_goes()
             elif self.chance(0.3):

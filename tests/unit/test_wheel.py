@@ -18,17 +18,17 @@ from isthmus.errors import Terminal
 from isthmus.local import resources
 from isthmus.local.architecture import native
 from isthmus.local.images import sources
-from isthmus.local.images.recipes import LAYERS
+from isthmus.local.images.recipes import LAYERS, SLURMS
 
 ROOT = Path(__file__).parents[2]
 BROUGHT_ALONG = ("charts", "images/spank", "requirements.lock")
 # Layers that are made of our own files. Equal keys mean equal files, so equal images.
-OURS = ("packages", "isthmus", "spank-26.05", "spank-24.11")
+OURS = ("packages", "isthmus", *(f"spank-{it}" for it in SLURMS))
 KEYS = f"""
 import json
 from isthmus.local.architecture import native
 from isthmus.local.images import sources
-from isthmus.local.images.recipes import LAYERS
+from isthmus.local.images.recipes import LAYERS, SLURMS
 print(json.dumps({{name: sources.find(LAYERS[name], {{}}, native()).key for name in {OURS}}}))
 """
 

@@ -43,7 +43,7 @@ def doctor(
     repairs = [it.fix for it in report.findings if it.fix] if fix else []
     if repairs:
         if not (yes or _is_asked()):
-            raise Terminal("--fix asks before each repair, and nobody can answer", remedy="add --yes")
+            raise Terminal("--fix asks before each repair, and there is no terminal to ask on", remedy="add --yes")
         for line in lines(report):
             typer.echo(line, err=True)
         for it in repairs:

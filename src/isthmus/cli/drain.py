@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.completion import complete_nodes
-from isthmus.cli.flags import Kubeconfig
-from isthmus.cli.query import Cluster, Sources, complain, query
+from isthmus.cli.query import Sources, complain, query, with_sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +20,7 @@ _Nodes = Annotated[
 ]
 
 
+@with_sources
 def drain(
     nodes: _Nodes,
     *,
@@ -30,12 +29,9 @@ def drain(
         typer.Option("--reason", "-r", help="Why they are not to be used, for others to read.", metavar="TEXT"),
     ],
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until no job is left on them.")] = False,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
-    """Drain nodes in Slurm: jobs that run there end in peace, and no others start.
+    """Drain nodes in Slurm: running jobs finish, and no new ones start.
 
     Pods of Kubernetes stay; to move them too, use kubectl drain, which drains the node in Slurm first.
     """
@@ -47,18 +43,15 @@ def drain(
     async def change(observed: "Observation") -> tuple[str, ...]:
         return await drains.drain(observed, nodes, reason, wait=told if wait else None)
 
-    where = Sources(config, slurm_rest_api, kubeconfig, cluster)
     for name in query(change, where, kinds=worlds.NODE_KINDS):
         typer.echo(f"node/{name} {'drained' if wait else 'drains'}")
 
 
+@with_sources
 def resume(
     nodes: _Nodes,
     *,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """Let Slurm use nodes again that were drained or down."""
     from isthmus.inspect import drains, worlds
@@ -66,6 +59,5 @@ def resume(
     async def change(observed: "Observation") -> tuple[str, ...]:
         return await drains.resume(observed, nodes)
 
-    where = Sources(config, slurm_rest_api, kubeconfig, cluster)
     for name in query(change, where, kinds=worlds.NODE_KINDS):
         typer.echo(f"node/{name} resumed")

@@ -68,6 +68,7 @@ def overview(found: "Overview", *, now: float) -> "Iterator[str]":
         yield f"{cluster.name}: {_demand(cluster)}"
         for job in cluster.waiting[:_EXAMPLES]:
             why = "its nodes are starting" if job.state == "CONFIGURING" else f"{job.state}, {job.reason}"
+            why += f": {job.limit}" if job.limit else ""
             yield f"  job {job.id} of {job.user}: {_counted(job.nodes, 'node')}, {why}"
         if len(cluster.waiting) > _EXAMPLES:
             yield f"  and {len(cluster.waiting) - _EXAMPLES} more: isthmus elastic -o json"
@@ -130,7 +131,7 @@ def simulate(
     nodes: Annotated[
         int | None,
         typer.Option(
-            help="Nodes that there can be. [default: replicas of the NodeSet, or as the trace says]",
+            help="Number of nodes. [default: replicas of the NodeSet, or as the trace says]",
             metavar="COUNT",
             min=1,
         ),
@@ -149,9 +150,9 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw it, as SVG.", metavar="FILE")] = None,
 ) -> None:
-    """Play a trace of jobs against a policy: what waiting, node-hours and waste would have been.
+    """Replay a trace of jobs against a policy: the waiting times, node-hours and waste that would have resulted.
 
-    The same trace is played on a static cluster, with slinky's KEDA recipe, and with Slurm's plain power saving.
+    The same trace is replayed on a static cluster, with slinky's KEDA recipe, and with Slurm's plain power saving.
     Nothing is changed, and no cluster is needed.
     """
     from isthmus.domain.elastic import comparison, picture, traces
@@ -203,7 +204,7 @@ def simulated(jobs: "Trace", found: "Mapping[str, Figures]", *, size: int) -> "I
     yield "WAIT, QUEUE and BOOT are means. IDLE, GANGS (waiting for other nodes of a job), UNUSED are node-hours."
     for name, each in found.items():
         if each.unstarted:
-            yield f"{name}: {each.unstarted} jobs never got nodes, and do not count in its times."
+            yield f"{name}: {each.unstarted} jobs never got nodes, and are not included in its times."
 
 
 def _seconds(value: float) -> str:

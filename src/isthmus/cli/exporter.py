@@ -79,7 +79,7 @@ def exporter(
         str, _flag("log-format", "text or json. [default: text at a terminal, else json]", "FORMAT")
     ] = "",
 ) -> None:
-    """Show Prometheus the jobs, nodes and statistics of a Slurm cluster."""
+    """Export the jobs, nodes and statistics of a Slurm cluster to Prometheus."""
     from isthmus.domain.exporter.folding import Limits
     from isthmus.domain.languages.gotime import parse_duration
     from isthmus.exporter.settings import Settings

@@ -46,7 +46,7 @@ def show(
     output: OutputOption = Output.TABLE,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Show what was found on nodes, what happens next, and the limits; of one node everything."""
+    """Show what was found on nodes, what happens next, and the limits; with NODE, everything about it."""
     import time
 
     from isthmus.inspect import health
@@ -115,7 +115,7 @@ def _verdict(verdict: str) -> tuple[str, str, int]:
 
 @app.command()
 def pause(namespace: _Namespace = "", kubeconfig: Kubeconfig = None) -> None:
-    """Begin no new drain or repair until resumed. What is under way ends; findings are still recorded."""
+    """Start no new drain or repair until resumed. Those in progress finish; findings are still recorded."""
     _switch(namespace, kubeconfig, paused=True)
 
 

@@ -4,9 +4,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Config, SlurmRestApi
-from isthmus.cli.flags import Kubeconfig, words
-from isthmus.cli.query import Cluster, Namespace, Output, OutputOption, Sources, conclude, safe, see, show_items
+from isthmus.cli.flags import words
+from isthmus.cli.query import (
+    Namespace,
+    Output,
+    OutputOption,
+    Sources,
+    conclude,
+    safe,
+    see,
+    show_items,
+    with_sources,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +27,7 @@ _WIDE = ("ACCOUNT", "QOS", "PRIORITY", "CPUS", "MEMORY", "GPUS", "LIMIT", "WORKL
 _MAX_CHARS = 60
 
 
+@with_sources
 def jobs(
     *,
     user: Annotated[str, typer.Option("--user", "-u", help="Only jobs of this user.", metavar="NAME")] = "",
@@ -26,7 +36,8 @@ def jobs(
         typer.Option(
             "--state",
             "-t",
-            help="Only these, separated by commas: running, pending, failed, …; all. [default: what is not over]",
+            help="Only jobs in these states, separated by commas: running, pending, failed, …, or all. "
+            "[default: jobs that are not over]",
             metavar="STATES",
         ),
     ] = "",
@@ -39,10 +50,7 @@ def jobs(
         typer.Option("--all-namespaces", "-A", help="Also pods of other namespaces that Slurm does not place."),
     ] = False,
     output: OutputOption = Output.TABLE,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """List the jobs of Slurm and the pods of Kubernetes: which is which, what runs where, what waits and why.
 
@@ -53,7 +61,7 @@ def jobs(
     from isthmus.domain.views.queue import Filter, select
     from isthmus.inspect import worlds
 
-    found = see(Sources(config, slurm_rest_api, kubeconfig, cluster, namespace), kinds=worlds.JOB_KINDS)
+    found = see(where._replace(namespace=namespace), kinds=worlds.JOB_KINDS)
     now = time.time()
     by = Filter(
         user=user,

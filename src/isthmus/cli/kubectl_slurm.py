@@ -5,12 +5,10 @@ import sys
 import typer
 
 from isthmus.cli import drain, jobs, nodes, submit, top, why
-from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.entry import run
-from isthmus.cli.flags import Kubeconfig
 from isthmus.cli.helppage import Sections
 from isthmus.cli.logs import Container, Follow, Tail, show_log
-from isthmus.cli.query import Cluster, PodNamespace, Sources
+from isthmus.cli.query import PodNamespace, Sources, with_sources
 
 _FILES, _NO_FILES = 0, 4
 """Cobra's directives: whether the shell completes files where there is no name."""
@@ -27,6 +25,7 @@ app = typer.Typer(
 )
 
 
+@with_sources
 def logs(
     target: why.Target,
     *,
@@ -34,14 +33,10 @@ def logs(
     tail: Tail = None,
     namespace: PodNamespace = "",
     container: Container = "",
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """Show what a job or a pod writes."""
-    where = Sources(config, slurm_rest_api, kubeconfig, cluster, namespace)
-    show_log(target, where, follow=follow, tail=tail, container=container)
+    show_log(target, where._replace(namespace=namespace), follow=follow, tail=tail, container=container)
 
 
 app.command("queue")(jobs.jobs)

@@ -43,7 +43,7 @@ def up(
     ] = False,
     web: Annotated[bool, typer.Option("--web", help="Add the web page of Slurm and Kubernetes.")] = False,
 ) -> None:
-    """Make a cluster on this machine, or repair the one that is there."""
+    """Create a cluster on this machine, or repair the existing one."""
     from isthmus.cli.render import progress
     from isthmus.local import lifecycle
     from isthmus.local import monitoring as prometheus

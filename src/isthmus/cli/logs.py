@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.cli import info
-from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.completion import complete_targets
-from isthmus.cli.flags import Kubeconfig
 from isthmus.cli.options import Name
-from isthmus.cli.query import Cluster, PodNamespace, Sources, query
+from isthmus.cli.query import PodNamespace, Sources, query, with_sources
 
 if TYPE_CHECKING:
     from isthmus.inspect.worlds import Observation
@@ -22,6 +20,7 @@ Container = Annotated[
 ]
 
 
+@with_sources
 def logs(
     target: Annotated[
         str | None,
@@ -40,10 +39,7 @@ def logs(
     node: Annotated[
         str | None, typer.Option(help="Of a component: only the log of this node.", metavar="NODE")
     ] = None,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """Show what a job or a pod writes; of a component of the local cluster, its log on all nodes that have one.
 
@@ -53,8 +49,7 @@ def logs(
     if target is None or not ("/" in target or target[:1].isdigit()):
         info.logs(target, name, node, follow=follow, tail=tail)
         return
-    where = Sources(config, slurm_rest_api, kubeconfig, cluster, namespace)
-    show_log(target, where, follow=follow, tail=tail, container=container)
+    show_log(target, where._replace(namespace=namespace), follow=follow, tail=tail, container=container)
 
 
 def show_log(target: str, where: Sources, *, follow: bool, tail: int | None, container: str) -> None:

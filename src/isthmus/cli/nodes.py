@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.completion import complete_nodes
-from isthmus.cli.flags import Kubeconfig, words
-from isthmus.cli.query import Cluster, Output, OutputOption, Sources, conclude, safe, see, show_items
+from isthmus.cli.flags import words
+from isthmus.cli.query import Output, OutputOption, Sources, conclude, safe, see, show_items, with_sources
 from isthmus.errors import Terminal
 
 if TYPE_CHECKING:
@@ -18,10 +17,11 @@ _WIDE = ("NODE", "BLOCK", "HEALTH", "POD-CPUS", "SET-BY", "SINCE")
 _MAX_CHARS = 60
 
 
+@with_sources
 def nodes(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these. [default: all]", metavar="NAME...", autocompletion=complete_nodes),
+        typer.Argument(help="Only these nodes. [default: all]", metavar="NAME...", autocompletion=complete_nodes),
     ] = None,
     *,
     state: Annotated[
@@ -29,7 +29,7 @@ def nodes(
         typer.Option(
             "--state",
             "-t",
-            help="Only these, separated by commas: idle, mixed, drained, down, cordoned, …",
+            help="Only nodes in these states, separated by commas: idle, mixed, drained, down, cordoned, …",
             metavar="STATES",
         ),
     ] = "",
@@ -37,10 +37,7 @@ def nodes(
         str, typer.Option("--partition", "-p", help="Only nodes of this partition.", metavar="NAME")
     ] = "",
     output: OutputOption = Output.TABLE,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """List the nodes of Slurm and Kubernetes; a machine that is in both is one line."""
     import time
@@ -48,7 +45,7 @@ def nodes(
     from isthmus.domain.views.rows import NODE_COLUMNS
     from isthmus.inspect import worlds
 
-    found = see(Sources(config, slurm_rest_api, kubeconfig, cluster), kinds=worlds.NODE_KINDS)
+    found = see(where, kinds=worlds.NODE_KINDS)
     every = [dict(zip(NODE_COLUMNS, it, strict=True)) for it in worlds.node_rows(found)]
     if missing := sorted({*(names or ())} - {name for it in every for name in (it["id"], it["kube"])}):
         raise Terminal(f"there is no node {', '.join(missing)}", remedy="isthmus nodes lists them")

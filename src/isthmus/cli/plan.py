@@ -81,11 +81,11 @@ def lines(found: "Outlook", file: str, *, now: float) -> "Iterator[str]":
     yield from (f"{typer.style('?', fg='magenta')} not known: {it}" for it in found.unknown)
     yield ""
     if not found.works:
-        yield "Nothing was changed. As it is, this is not carried out."
+        yield "Nothing was changed. As it stands, this change would be refused."
     elif found.effects:
         yield f"Nothing was changed. To do this: kubectl apply --server-side -f {file}"
     else:
-        yield "Nothing follows from this: no pod, node or job is touched."
+        yield "This changes nothing: no pod, node or job is affected."
 
 
 def _effect(effect: "Effect", now: float) -> "Iterator[str]":
@@ -102,5 +102,5 @@ def _node(node: "NodeJobs", now: float) -> str:
         return f"{node.name}: no job"
     ids = ", ".join(map(str, node.jobs[:_NAMED])) + (" …" if len(node.jobs) > _NAMED else "")
     who = f" of {', '.join(filter(None, node.users))}" if any(node.users) else ""
-    when = f"over in {ago(max(0.0, node.until - now))} at the latest" if node.until else "without a time limit"
+    when = f"done within {ago(max(0.0, node.until - now))}" if node.until else "without a time limit"
     return f"{node.name}: job{'s' if len(node.jobs) > 1 else ''} {ids}{who}, {when}"

@@ -9,7 +9,9 @@
 | 4 | no output: neither answered |
 """
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -17,10 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from isthmus.cli import connection
-from isthmus.cli.flags import show_json
+from isthmus.cli.bridge import Config, SlurmRestApi
+from isthmus.cli.flags import Kubeconfig, show_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Awaitable, Collection, Iterable
 
     from isthmus.inspect.worlds import Observation
 
@@ -60,6 +63,27 @@ class Sources(NamedTuple):
     kubeconfig: Path | None = None
     cluster: str = ""
     namespace: str = ""
+
+
+def with_sources(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that all have in place of its parameter `where`; a namespace it adds by itself."""
+
+    @functools.wraps(command, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def run(
+        *,
+        cluster: Cluster = "",
+        config: Config = None,
+        slurm_rest_api: SlurmRestApi = None,
+        kubeconfig: Kubeconfig = None,
+        **own: Any,
+    ) -> None:
+        command(**own, where=Sources(config, slurm_rest_api, kubeconfig, cluster))
+
+    flags = inspect.signature(run, follow_wrapped=False).parameters.values()
+    shown = [it for it in inspect.signature(command).parameters.values() if it.name != "where"]
+    shown += [it for it in flags if it.kind is it.KEYWORD_ONLY]
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # which typer reads
+    return run
 
 
 def query(

@@ -26,7 +26,7 @@ def rebooter(
         Method,
         typer.Option(
             envvar="REBOOTER_EVICTION_METHOD",
-            help="evict: by a taint, past disruption budgets; drain: by evictions, within them.",
+            help="evict: by a taint, ignoring disruption budgets; drain: by evictions, respecting them.",
         ),
     ] = Method.EVICT,
     reboot_command: Annotated[
@@ -42,7 +42,7 @@ def rebooter(
     max_concurrent_reboots: Annotated[
         int,
         typer.Option(
-            envvar="REBOOTER_MAX_CONCURRENT", help="Machines that may be down at a time.", metavar="N", min=1
+            envvar="REBOOTER_MAX_CONCURRENT", help="Machines that may be down at the same time.", metavar="N", min=1
         ),
     ] = 1,
     ignore_protection: Annotated[

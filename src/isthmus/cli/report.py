@@ -84,7 +84,7 @@ def report(
     parameters = {name: value for name, value in given.items() if value}
     parse(parameters, now=time.time())
     if exporter and store:
-        raise Terminal("--exporter and --store exclude each other", remedy="give one of them")
+        raise Terminal("--exporter and --store cannot be used together", remedy="give one of them")
 
     async def ask(client: "Client") -> "Report":
         return await reports.from_cluster(client, parameters, cluster=cluster, namespace=namespace)
@@ -126,7 +126,7 @@ def _show(found: "Report", output: Output) -> None:
     elif output is Output.CSV:
         _csv(found)
     elif not found.lines:
-        typer.echo("No job ended in this time.")
+        typer.echo("No job ended in this period.")
     else:
         heads = (found.by.upper(), "JOBS", "SUCCESS", "CPU-H", "GPU-H", "CPU EFF", "MEM EFF", "WAIT", "P95", "IDLE")
         lines = found.lines if len(found.lines) == 1 else (*found.lines, found.total)

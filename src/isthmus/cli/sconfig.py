@@ -11,7 +11,7 @@ from isthmus.cli.loglevels import level
 
 def sconfig(
     *,
-    cluster: Annotated[str, typer.Option(help="The SlurmCluster whose files these are.", metavar="NAME")],
+    cluster: Annotated[str, typer.Option(help="The SlurmCluster whose files are written.", metavar="NAME")],
     namespace: Annotated[
         str, typer.Option(help="Namespace of its JailedConfigs. [default: that of this pod]", metavar="NAME")
     ] = "",

@@ -42,7 +42,7 @@ def soperatorchecks(
         ),
     ] = False,
     not_ready_timeout: Annotated[
-        str, typer.Option(help="How long a kubelet may be away before that.", metavar="DURATION")
+        str, typer.Option(help="How long a kubelet may be silent before its node is replaced.", metavar="DURATION")
     ] = "15m",
     maintenance_condition_type: Annotated[
         str, typer.Option(help="Node condition by which the cloud announces maintenance.", metavar="TYPE")
@@ -56,7 +56,10 @@ def soperatorchecks(
         ),
     ] = "",
     slurm_image: Annotated[
-        str, typer.Option(help="The image of checks that name none. [default: of Slurm's daemons]", metavar="IMAGE")
+        str,
+        typer.Option(
+            help="The image of checks that name none. [default: that of Slurm's daemons]", metavar="IMAGE"
+        ),
     ] = "",
     v: Verbosity = "0",
 ) -> None:

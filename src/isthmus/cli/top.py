@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Config, SlurmRestApi
-from isthmus.cli.flags import Json, Kubeconfig, show_json
-from isthmus.cli.query import Cluster, Namespace, Sources, conclude, query, safe, see, silence
+from isthmus.cli.flags import Json, show_json
+from isthmus.cli.query import Namespace, Sources, conclude, query, safe, see, silence, with_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ _COUNTS = ("running", "cpus", "gpus", "waiting")
 _BAD = frozenset({"down", "drained", "draining", "failed", "not_responding", "unknown", "error", "not ready"})
 
 
+@with_sources
 def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Print both tables once and exit.")] = False,
@@ -33,10 +33,7 @@ def top(
         bool, typer.Option("--no-color", help="Without colours, as with the variable NO_COLOR.")
     ] = False,
     namespace: Namespace = "",
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """Show jobs, pods, nodes and people of Slurm and Kubernetes, live: what runs where, what waits and why.
 
@@ -45,7 +42,7 @@ def top(
     """
     from isthmus.inspect import worlds
 
-    where = Sources(config, slurm_rest_api, kubeconfig, cluster, namespace)
+    where = where._replace(namespace=namespace)
     if json or once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         found = see(where, kinds=worlds.NODE_KINDS)
         if json:
@@ -93,7 +90,7 @@ def opened(what: "Intent", ref: str, where: Sources) -> tuple[str, ...]:
             written = bytearray()
             await worklogs.show(observed, targets.parse(ref), written.extend, worklogs.LogOptions(tail=_TAIL))
             text = written.decode(errors="replace").expandtabs()
-            return tuple(map(safe, text.splitlines())) or ("Nothing was written yet.",)
+            return tuple(map(safe, text.splitlines())) or ("Nothing has been written yet.",)
         if ref.startswith("node/"):
             return tuple(_of_node(worlds.node_rows(observed), ref.removeprefix("node/")))
         found = await why.why(observed, load(where.config), targets.parse(ref), now=time.time())

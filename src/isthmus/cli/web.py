@@ -24,26 +24,27 @@ def web(
     ] = None,
     users: Annotated[
         Path | None,
-        typer.Option(help="YAML table of users: names in Kubernetes to names in Slurm.", metavar="FILE"),
+        typer.Option(help="YAML file that maps names in Kubernetes to names in Slurm.", metavar="FILE"),
     ] = None,
     user_prefix: Annotated[
-        str, typer.Option(help="Prefix of names in Kubernetes that Slurm's lack, such as oidc:.", metavar="TEXT")
+        str,
+        typer.Option(help="Prefix that names have in Kubernetes, not in Slurm, such as oidc:.", metavar="TEXT"),
     ] = "",
     oidc_issuer: Annotated[
-        str, typer.Option(help="Provider of OpenID Connect that the API server trusts.", metavar="URL")
+        str, typer.Option(help="OpenID Connect provider that the API server trusts.", metavar="URL")
     ] = "",
-    oidc_client_id: Annotated[str, typer.Option(help="Who the page is there.", metavar="NAME")] = "",
+    oidc_client_id: Annotated[str, typer.Option(help="ID of the page at the provider.", metavar="NAME")] = "",
     oidc_client_secret: Annotated[
-        Path | None, typer.Option(help="File with the secret of the page there.", metavar="FILE")
+        Path | None, typer.Option(help="File with the client secret.", metavar="FILE")
     ] = None,
     oidc_scopes: Annotated[
-        str, typer.Option(help="What the page asks for there.", metavar="WORDS")
+        str, typer.Option(help="Scopes to ask for.", metavar="WORDS")
     ] = "openid email profile offline_access",
     oidc_ca: Annotated[
-        Path | None, typer.Option(help="Certificates of those who sign for the provider.", metavar="FILE")
+        Path | None, typer.Option(help="CA certificates for the provider. [default: the system's]", metavar="FILE")
     ] = None,
     public_url: Annotated[
-        str, typer.Option(help="How browsers reach the page, for logins by a provider.", metavar="URL")
+        str, typer.Option(help="URL at which browsers reach the page, for login by a provider.", metavar="URL")
     ] = "",
     insecure_no_login: Annotated[
         bool, typer.Option("--insecure-no-login", help="Show everything to everybody on this machine.")
@@ -59,7 +60,7 @@ def web(
 
     if bool(oidc_issuer) != bool(oidc_client_id) or (oidc_issuer and not public_url):
         raise Terminal(
-            "a login by a provider needs all of --oidc-issuer, --oidc-client-id and --public-url",
+            "login by a provider needs all of --oidc-issuer, --oidc-client-id and --public-url",
             remedy="such as --public-url=https://slurm.example.org",
         )
     provider = None

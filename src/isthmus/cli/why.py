@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.cli.bridge import Config, SlurmRestApi
 from isthmus.cli.completion import complete_targets
 from isthmus.cli.explain import gate_lines
-from isthmus.cli.flags import Kubeconfig, show_json
-from isthmus.cli.query import Cluster, PodNamespace, Sources, query, safe, show_yaml
+from isthmus.cli.flags import show_json
+from isthmus.cli.query import PodNamespace, Sources, query, safe, show_yaml, with_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,15 +33,13 @@ Target = Annotated[
 ]
 
 
+@with_sources
 def why(
     target: Target,
     *,
     namespace: PodNamespace = "",
     output: Annotated[Format, typer.Option("--output", "-o", help="Format.")] = Format.TEXT,
-    cluster: Cluster = "",
-    config: Config = None,
-    slurm_rest_api: SlurmRestApi = None,
-    kubeconfig: Kubeconfig = None,
+    where: Sources,
 ) -> None:
     """Explain why a job or a pod waits, gate by gate: what blocks it, when it may start, and what would help.
 
@@ -55,12 +52,12 @@ def why(
     from isthmus.inspect import why as inspect
 
     asked = targets.parse(target)
-    settings = load(config)
+    settings = load(where.config)
 
     async def explain(observed: "Observation") -> "Why":
         return await inspect.why(observed, settings, asked, now=time.time())
 
-    found = query(explain, Sources(config, slurm_rest_api, kubeconfig, cluster, namespace))
+    found = query(explain, where._replace(namespace=namespace))
     if output is Format.JSON:
         show_json(found)
     elif output is Format.YAML:

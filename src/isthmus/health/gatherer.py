@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
@@ -250,8 +250,6 @@ class Gatherer:
 
     def _rebooting(self) -> frozenset[str]:
         """Machines that reboot, or will: of all clusters, since the limit is for all of Kubernetes."""
-        now = time.monotonic()
-        self._claims = {machine: until for machine, until in self._claims.items() if until > now}
         told = {it.metadata.name for it in self.world.operator.kube_nodes.values() if _reboots(it)}
         climbing = {
             it.status.machine
@@ -259,7 +257,13 @@ class Gatherer:
             if it.status.machine and it.status.steps and it.status.steps[-1].rung == "reboot"
             if it.status.steps[-1].ended is None
         }
+        self._claims = unseen_claims(self._claims, told | climbing, now=time.monotonic())
         return frozenset(told | climbing | self._claims.keys())
+
+
+def unseen_claims(claims: Mapping[str, float], shown: Container[str], *, now: float) -> dict[str, float]:
+    """Reboots that were decided and that the caches do not show yet. From then on, they show the end of it, too."""
+    return {machine: until for machine, until in claims.items() if until > now and machine not in shown}
 
 
 def _current(pods: Iterable[Pod]) -> Pod | None:

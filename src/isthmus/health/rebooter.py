@@ -205,7 +205,7 @@ class Rebooter:
             except NotFound:
                 continue
             except TooManyRequests as error:
-                log.info("a disruption budget holds a pod", pod=str(pod), error=error.what)
+                log.info("a disruption budget forbids the eviction of a pod", pod=str(pod), error=error.what)
 
     async def _reboot(self) -> None:
         """Look again at everything, by the API server and not by caches; then note it, then do it."""

@@ -19,7 +19,8 @@ from isthmus.model.health import HEALTH_POLICIES, NODE_HEALTHS, HealthPolicy, No
 from isthmus.model.meta import Key
 from isthmus.model.node import Node
 from isthmus.model.workload import OWN_JOBS, OwnJob
-from isthmus.operator.world import CacheManager, ClusterCaches
+from isthmus.operator.caches import CacheManager
+from isthmus.operator.world import ClusterCaches
 
 if TYPE_CHECKING:
     from isthmus.kube.store import Store

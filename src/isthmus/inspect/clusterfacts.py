@@ -40,6 +40,9 @@ _PATIENCE: Final = 20.0
 T = TypeVar("T")
 
 
+NEBIUS_NODESET: Final = f"NodeSet.{soperator.GROUP}"
+"""What findings call NodeSets of slurm.nebius.ai, as kubectl does."""
+
 _MANAGED: Final = f"{names.MANAGED_BY_LABEL}=isthmus"
 
 _PARTS: Final[tuple[Kind[Any], ...]] = (
@@ -128,14 +131,14 @@ def clusters_of(found: Found, *, now: float) -> tuple[ClusterFacts, ...]:
 
 
 def _facts(key: Key, cluster: soperator.SlurmCluster | None, found: Found, now: float) -> ClusterFacts:
-    parts: list[PartFact] = [_part("SlurmCluster", cluster, now)] if cluster else []
+    parts: list[PartFact] = [part_fact("SlurmCluster", cluster, now)] if cluster else []
     members: list[HasMeta] = []
     for kind, listed in found.parts.items():
         mine = [it for it in listed if it.metadata.namespace == key.namespace and _belongs(kind, it, key, found)]
         members += mine
-        parts += [_part(kind, it, now) for it in mine]
+        parts += [part_fact(kind, it, now) for it in mine]
     parts += [
-        _part(f"NodeSet.{soperator.GROUP}", it, now)
+        part_fact(NEBIUS_NODESET, it, now)
         for it in found.nebius_nodesets
         if it.metadata.namespace == key.namespace and _names(it, key, found)
     ]
@@ -183,7 +186,7 @@ def _names(nodeset: soperator.NodeSet, cluster: Key, found: Found) -> bool:
     return [it.metadata.key for it in found.clusters if it.metadata.namespace == cluster.namespace] == [cluster]
 
 
-def _part(kind: str, part: Any, now: float) -> PartFact:
+def part_fact(kind: str, part: Any, now: float) -> PartFact:
     conditions: tuple[Condition, ...] = part.status.conditions
     made = part.metadata.creation_timestamp
     return PartFact(

@@ -11,7 +11,7 @@ from isthmus import names
 from isthmus.domain.diagnosis import Facts, Finding, diagnose
 from isthmus.domain.diagnosis.facts import CheckFact, HostFacts, KindFact, OperatorFact, ReturnedFact
 from isthmus.errors import Terminal
-from isthmus.inspect import bridgefacts, clusterfacts, clusterinside
+from isthmus.inspect import bridgefacts, clusterfacts, clusterinside, strays
 from isthmus.inspect.clusterfacts import ClusterReader
 from isthmus.inspect.returned import returned
 from isthmus.kube.client import Client
@@ -70,6 +70,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
     reading = ClusterReader(client, namespace)
     async with asyncio.TaskGroup() as tasks:
         found = tasks.create_task(clusterfacts.find(reading))
+        others = tasks.create_task(strays.read(reading))
         kinds = tasks.create_task(_kinds(reading))
         operators = tasks.create_task(_leaders(ClusterReader(client), {names.NAME_LABEL: names.OPERATOR}, now))
         checkers = tasks.create_task(_leaders(ClusterReader(client), _CHECKER_LABELS, now))
@@ -81,7 +82,8 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
             reading.attempt("Events", returned(client, namespace=namespace, now=now)),
         )
         installed = tasks.create_task(bridgefacts.bridges(ClusterReader(client, namespace), now=now))
-    chosen = [it for it in clusterfacts.clusters_of(found.result(), now=now) if not name or it.key.name == name]
+    every = clusterfacts.clusters_of(found.result(), now=now)
+    chosen = [it for it in every if not name or it.key.name == name]
     if name and not chosen:
         raise Terminal(f"there is no cluster {name!r}", remedy="isthmus cluster list")
     bridges = () if name else installed.result()
@@ -94,6 +96,7 @@ async def gather(client: Client, *, namespace: str = "", name: str = "", now: fl
         kinds=kinds.result(),
         operators=operators.result(),
         clusters=tuple(task.result() for task in looking),
+        strays=() if name else strays.strays_of(found.result(), others.result(), every, now=now),
         taints=_taints(nodes.result()),
         unready={it.metadata.name: _said_of(it) for it in nodes.result() if not _is_ready(it)},
         returned=tuple(ReturnedFact(pod=it.pod, why=it.why) for it in gone_back.result() or ()),

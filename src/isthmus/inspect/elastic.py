@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from isthmus.domain.diagnosis.facts import ClusterFacts
-from isthmus.domain.elastic.outlook import SQUEUE, Supply, WaitingJob, supply, waiting
+from isthmus.domain.elastic.outlook import SQUEUE, Supply, WaitingJob, limited, supply, waiting
 from isthmus.errors import IsthmusError
 from isthmus.inspect import clusterinside
 from isthmus.inspect.clusterfacts import ClusterReader, clusters_of, find
@@ -52,7 +52,11 @@ async def overview(client: Client, *, namespace: str = "", now: float) -> Overvi
     elastic = {Key(it.name.partition("/")[0], it.cluster) for it in nodesets}
     clusters = [it for it in clusters_of(found, now=now) if it.key in elastic]
     demands = await asyncio.gather(*(_demand(client, it) for it in clusters))
-    return Overview(clusters=tuple(demands), nodesets=nodesets, troubles=reader.troubles)
+    explained = [
+        _explained(each, demand, found.parts["NodeSet"], nodesets)
+        for each, demand in zip(clusters, demands, strict=True)
+    ]
+    return Overview(clusters=tuple(explained), nodesets=nodesets, troubles=reader.troubles)
 
 
 def assemble(
@@ -67,6 +71,18 @@ def assemble(
     told = tuple(events)
     elastic = sorted((it for it in nodesets if it.elastic), key=lambda it: it.metadata.key)
     return tuple(supply(it, known.get(it.metadata.key), told, now=now) for it in elastic)
+
+
+def _explained(
+    cluster: ClusterFacts, demand: Demand, nodesets: Iterable[NodeSet], supplies: Iterable[Supply]
+) -> Demand:
+    """Name the limits with jobs that need more nodes than these allow."""
+    namespace, name = cluster.key.namespace, cluster.key.name
+    ours = [it for it in nodesets if (it.metadata.namespace, it.spec.controller_ref.name) == (namespace, name)]
+    others = sum(it.spec.replicas for it in ours if not it.elastic)
+    elastic = {str(it.metadata.key) for it in ours if it.elastic}
+    jobs = limited(demand.waiting, [it for it in supplies if it.name in elastic], others=others)
+    return msgspec.structs.replace(demand, waiting=jobs)
 
 
 async def _demand(client: Client, cluster: ClusterFacts) -> Demand:

@@ -76,7 +76,7 @@ async def explain_job(snapshot: Snapshot, config: Config, job_id: int, *, now: f
             f"job {job_id} does not belong to this Kubernetes cluster"
             if known
             else f"Slurm does not know job {job_id} (any more)",
-            remedy=f"see scontrol show job {job_id}" if known else "see sacct for jobs of the past",
+            remedy=f"see scontrol show job {job_id}" if known else "see sacct for past jobs",
         )
     pods = world.pods.by("job", job_id) or (world.members(ours.marker.group) if ours else ())
     if not pods:

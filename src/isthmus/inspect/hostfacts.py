@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +16,13 @@ from isthmus.slurm import commands
 _FULL_GIB: Final = 2.0
 
 
-async def host_facts(*, now: float, environ: Mapping[str, str] = os.environ) -> HostFacts:
+async def host_facts(*, now: float) -> HostFacts:
     clusters = _clusters()
     ping = None
-    if commands.are_here(environ):
+    if commands.are_here():
         done = await commands.on_this_machine(("scontrol", "ping"), b"")
         ping = Answer(code=done.code, text=(done.output or done.errors).decode(errors="replace"))
-    token = environ.get("SLURM_JWT", "")
+    token = os.environ.get("SLURM_JWT", "")
     return HostFacts(
         clusters=clusters,
         full=_full() if clusters else {},

@@ -19,7 +19,7 @@ import yaml
 from isthmus.domain.operator import partnames
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.domain.operator.nodeset.identity import slurm_name
-from isthmus.domain.operator.preview import KINDS, Effect, Family, Live, effects, families
+from isthmus.domain.operator.preview import KINDS, ClusterObjects, Effect, Live, clusters_of, effects
 from isthmus.errors import IsthmusError, Terminal
 from isthmus.inspect import slurmsource
 from isthmus.kube.client import Client
@@ -90,7 +90,7 @@ def read(text: str, file: str) -> tuple[dict[str, Any], ...]:
     ours = [it for it in listed if isinstance(it, dict) and _kind(it) and it.get("metadata", {}).get("name")]
     if not ours:
         known = ", ".join(sorted({it.name for it in KINDS}))
-        raise Terminal(f"{file} has no object of Isthmus", remedy=f"a plan is made of: {known}")
+        raise Terminal(f"{file} has no object of Isthmus", remedy=f"these can be planned: {known}")
     return tuple(ours)
 
 
@@ -117,12 +117,12 @@ async def plan(client: Client, manifests: Sequence[dict[str, Any]], *, namespace
         objects.append(told)
         wanted[kind][told.name] = stored
     settings, configs = await _settings(client, place, there), await _list(client, JAILED_CONFIGS, place)
-    before, after = (families(it, settings=settings, configs=configs) for it in (there, wanted))
+    before, after = (clusters_of(it, settings=settings, configs=configs) for it in (there, wanted))
     refused += [it for it in after.problems if it not in before.problems]
     pods = (await client.list(PODS, namespace=place, labels=_OURS)).items
     looked = [
-        await _foresee(client, Key(place, name), before.by_name.get(name), family, pods)
-        for name, family in after.by_name.items()
+        await _foresee(client, Key(place, name), before.by_name.get(name), found, pods)
+        for name, found in after.by_name.items()
     ]
     return Outlook(
         tuple(objects),
@@ -141,7 +141,7 @@ class _Foreseen(NamedTuple):
 
 
 async def _foresee(
-    client: Client, cluster: Key, before: Family | None, after: Family, pods: tuple[Pod, ...]
+    client: Client, cluster: Key, before: ClusterObjects | None, after: ClusterObjects, pods: tuple[Pod, ...]
 ) -> _Foreseen:
     """Compare one cluster with what it would be, and ask its Slurm."""
     live = Live(pods=pods, now=datetime.now(UTC))

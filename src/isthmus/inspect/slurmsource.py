@@ -7,8 +7,7 @@ So a user of a login node needs neither Kubernetes nor a token, and an administr
 """
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, Protocol
 
@@ -104,13 +103,12 @@ async def find(
     stack: AsyncExitStack,
     *,
     cluster: str = "",
-    environ: Mapping[str, str] = os.environ,
 ) -> SlurmSource:
     """Choose whom to ask. Connections last as long as the stack."""
     if config.slurm_rest_api and not cluster:
-        connection = rest.connect(config.slurm_rest_api, tokens(config, environ), tls=tls(config))
+        connection = rest.connect(config.slurm_rest_api, tokens(config), tls=tls(config))
         return RestSource(await stack.enter_async_context(connection))
-    if commands.are_here(environ) and not cluster:
+    if commands.are_here() and not cluster:
         return SlurmCommands(commands.on_this_machine)
     if client is not None:
         return await in_kubernetes(client, cluster)

@@ -5,7 +5,6 @@ what it can, to an administrator and to a user of one namespace.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -57,14 +56,13 @@ async def look(
     *,
     kubeconfig: Path | None = None,
     namespace: str = "",
-    environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Snapshot]:
     """Read everything once, all at the same time."""
-    kube = kube_config.load(kubeconfig, environ=environ)
+    kube = kube_config.load(kubeconfig)
     endpoints = config.slurm_rest_api or (USUAL_REST_API,)
     async with (
         Client(kube) as client,
-        connect(endpoints, tokens(config, environ), tls=tls(config)) as slurm,
+        connect(endpoints, tokens(config), tls=tls(config)) as slurm,
     ):
         yield await read(client, slurm, config, namespace=namespace or kube.namespace)
 

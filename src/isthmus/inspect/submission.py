@@ -132,7 +132,7 @@ async def submit_script(
 ) -> SlurmWork:
     """Let sbatch have the file, or the script on its standard input. In a pod, where we are root, name a user."""
     if arguments and not file:
-        raise Terminal("a script that sbatch reads from its standard input has no arguments")
+        raise Terminal("a script that sbatch reads from its standard input cannot have arguments")
     if isinstance(source, PodCommands):
         if not user:
             raise Terminal(
@@ -141,7 +141,7 @@ async def submit_script(
             )
         words = [*_AS_USER, user, "sbatch", "--parsable"]
     elif user:
-        raise Terminal("--user is for a cluster in Kubernetes; here, sbatch runs as who you are")
+        raise Terminal("--user is for a cluster in Kubernetes; here, sbatch runs as you")
     else:
         words = ["sbatch", "--parsable", *(("--", file, *arguments) if file else ())]
     done = await source.run(words, b"" if file else script.text.encode())

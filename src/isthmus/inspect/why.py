@@ -60,7 +60,7 @@ def find_job(observed: Observation, target: JobTarget) -> Job:
         raise SilentError(f"job {target.text} cannot be looked up: {observed.troubles[SLURM]}")
     raise Terminal(
         f"Slurm does not know job {target.text} (any more)",
-        remedy=f"see sacct -j {target.text} for jobs of the past",
+        remedy=f"see sacct -j {target.text} for past jobs",
     )
 
 

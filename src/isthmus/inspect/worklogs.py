@@ -192,7 +192,7 @@ def _runner(source: SlurmSource | None, path: str) -> Run:
     if Path(path).exists():
         return commands.on_this_machine
     raise Terminal(
-        f"the log is the file {path} on the cluster, and slurmrestd does not give files",
+        f"the log is the file {path} on the cluster, and slurmrestd does not serve files",
         remedy="run this on a login node, or unset SLURM_REST_API to read it through a login pod",
     )
 

@@ -75,17 +75,16 @@ async def look(
     namespace: str = "",
     cluster: str = "",
     kinds: Collection[str] | None = None,
-    environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Observation]:
     """Read Slurm and Kubernetes once; of Kubernetes everything, or only these kinds."""
     missing = _Missing()
     absent, troubles = missing.absent, missing.troubles
     source: SlurmSource | None = None
     async with AsyncExitStack() as stack:
-        kube = _kube(kubeconfig, environ, absent)
+        kube = _kube(kubeconfig, absent)
         client = await stack.enter_async_context(Client(kube)) if kube else None
         with missing.noting(strict=bool(cluster)):
-            source = await slurmsource.find(config, client, stack, cluster=cluster, environ=environ)
+            source = await slurmsource.find(config, client, stack, cluster=cluster)
         place = namespace or (kube.namespace if kube else "")
         if client is None:
             jobs, nodes = await _slurm_alone(source, troubles)
@@ -93,7 +92,7 @@ async def look(
             return
         # The bridge's caches want a client of slurmrestd, which is not asked where the source is another one.
         endpoints = config.slurm_rest_api or (snapshot.USUAL_REST_API,)
-        slurm = await stack.enter_async_context(connect(endpoints, tokens(config, environ), tls=tls(config)))
+        slurm = await stack.enter_async_context(connect(endpoints, tokens(config), tls=tls(config)))
         found = await snapshot.read(
             client, slurm, config, namespace=place, source=source or _NoSlurm(), kinds=kinds
         )
@@ -137,12 +136,12 @@ class _NoSlurm:
         raise NoSlurmError(f"node {name} cannot be resumed: there is no Slurm here")
 
 
-def _kube(kubeconfig: Path | None, environ: Mapping[str, str], absent: dict[str, str]) -> kube_config.Config | None:
+def _kube(kubeconfig: Path | None, absent: dict[str, str]) -> kube_config.Config | None:
     """Who names a kubeconfig means it; otherwise there may be none, as on a login node."""
     try:
-        return kube_config.load(kubeconfig, environ=environ)
+        return kube_config.load(kubeconfig)
     except Terminal as error:
-        if kubeconfig or environ.get("KUBECONFIG"):
+        if kubeconfig or os.environ.get("KUBECONFIG"):
             raise
         absent[KUBERNETES] = error.what
         return None

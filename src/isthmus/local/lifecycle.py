@@ -15,6 +15,7 @@ from isthmus.local.addresses import MAX_NODES, Addresses
 from isthmus.local.cluster import RESTART, STEPS, Cluster
 from isthmus.local.delegation import group_of
 from isthmus.local.images.build import Image
+from isthmus.local.images.recipes import SLURMS
 from isthmus.local.machine import is_alive, watchers_of
 from isthmus.local.node import CONTAINERD_SOCKET
 from isthmus.local.paths import cache_dir, state_dir
@@ -24,7 +25,7 @@ from isthmus.local.state import PublishedPort, Settings
 _HALT_WITHIN = 60
 _BUSY_PAUSE_S = 0.2
 _DEFAULT_WORKERS = 3
-_DEFAULT_SLURM = "26.05"
+_DEFAULT_SLURM = next(iter(SLURMS))
 _SSH = PublishedPort(30022, 30022)
 
 

@@ -274,7 +274,7 @@ class Machine:
         while runs():
             if time.monotonic() > deadline:
                 raise Terminal(
-                    f"{what} does not end",
+                    f"{what} does not exit",
                     remedy="a process in it hangs in the kernel, often because of a failed disk: check dmesg",
                 )
             time.sleep(0.005)

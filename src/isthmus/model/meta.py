@@ -97,6 +97,18 @@ class Condition(Data, frozen=True):
     observed_generation: int = 0
 
 
+class HasConditions(Protocol):
+    @property
+    def conditions(self) -> tuple[Condition, ...]: ...
+
+
+class Reported(HasMeta, Protocol):
+    """Anything with a status that holds conditions."""
+
+    @property
+    def status(self) -> HasConditions: ...
+
+
 class _Typed(Protocol):
     @property
     def type(self) -> str: ...

@@ -15,13 +15,13 @@ from isthmus.domain.kube.podtrouble import PATIENCE, Trouble
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Store
 from isthmus.model.base import Kind
-from isthmus.model.meta import Condition, Key
+from isthmus.model.meta import Condition, Key, Reported
 from isthmus.model.objects import Workload
 from isthmus.model.slinky import Controller as ControllerPart
 from isthmus.model.slinky import LoginSet, RestApi
 from isthmus.operator import parts, refusals
 from isthmus.operator.applier import Applier
-from isthmus.operator.statuswriter import Reported, Reporter
+from isthmus.operator.statuswriter import Reporter
 from isthmus.operator.workloads import Workloads
 from isthmus.operator.world import World
 from isthmus.runtime.controller import Controller

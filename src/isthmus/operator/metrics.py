@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -13,11 +13,28 @@ from isthmus import names
 from isthmus.domain.elastic.decision import Phase, Slot
 from isthmus.domain.kube.conditions import DEGRADED, READY, holds
 from isthmus.domain.operator import partnames
+from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.domain.operator.nodeset.identity import numbered
+from isthmus.model.jailedconfig import JAILED_CONFIGS, JailedConfig
 from isthmus.model.meta import Key
-from isthmus.model.slinky import Controller, NodeSet, Token
+from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
+from isthmus.model.slinky import (
+    ACCOUNTINGS,
+    CONTROLLERS,
+    LOGINSETS,
+    NODESETS,
+    RESTAPIS,
+    TOKENS,
+    Controller,
+    NodeSet,
+    Token,
+)
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.operator.slurmctld.conditions import CONFIG_APPLIED
 from isthmus.operator.world import World
+
+if TYPE_CHECKING:
+    from isthmus.kube.store import Store
 
 
 class ClusterMetrics(Collector):
@@ -39,6 +56,8 @@ class ClusterMetrics(Collector):
                 families.add_token(token)
             for kind, found in _everything(world):
                 families.add_conditions(kind, found)
+            for config in world.jailed_configs.values():
+                families.add_jailed_config(config)
         return families.made.values()
 
 
@@ -120,15 +139,25 @@ class _Families:
         self._add(names.OPERATOR_READY, labels, float(holds(found.status.conditions, READY)))
         self._add(names.OPERATOR_DEGRADED, labels, float(holds(found.status.conditions, DEGRADED)))
 
+    def add_jailed_config(self, config: JailedConfig) -> None:
+        """Its conditions are others: of its files, and of what Slurm reads."""
+        labels, held = (JAILED_CONFIGS.name, *config.metadata.key), config.status.conditions
+        self._add(
+            names.OPERATOR_READY, labels, float(holds(held, updates.WRITTEN) and holds(held, updates.COMPLETED))
+        )
+        self._add(names.OPERATOR_DEGRADED, labels, float(updates.failure(held) is not None))
+
 
 def _everything(world: World) -> Iterator[tuple[str, Any]]:
-    kinds: dict[str, Any] = {
-        "SlurmCluster": world.clusters,
-        "Controller": world.controllers,
-        "NodeSet": world.nodesets,
-        "LoginSet": world.loginsets,
-        "Accounting": world.accountings,
-        "RestApi": world.restapis,
-        "Token": world.tokens,
-    }
-    return ((kind, found) for kind, store in kinds.items() for found in store.values())
+    stores: tuple[tuple[str, Store[Any]], ...] = (
+        (SLURM_CLUSTERS.name, world.clusters),
+        (CONTROLLERS.name, world.controllers),
+        (NODESETS.name, world.nodesets),
+        (LOGINSETS.name, world.loginsets),
+        (ACCOUNTINGS.name, world.accountings),
+        (RESTAPIS.name, world.restapis),
+        (TOKENS.name, world.tokens),
+        (f"{NEBIUS_NODESETS.name}.{NEBIUS_NODESETS.group}", world.nebius_nodesets),
+        (NODE_CONFIGURATORS.name, world.node_configurators),
+    )
+    return ((kind, found) for kind, store in stores for found in store.values())

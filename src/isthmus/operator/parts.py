@@ -16,11 +16,10 @@ from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Hook
 from isthmus.model.base import Kind
 from isthmus.model.event import EVENTS
-from isthmus.model.meta import Condition, HasMeta, Key, condition
+from isthmus.model.meta import Condition, HasMeta, Key, Reported, condition
 from isthmus.model.objects import STATEFULSETS, Workload
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import Controller
-from isthmus.operator.statuswriter import Reported
 
 _AGAIN_S: Final = 10.0
 """Seconds between two attempts to have refused pods created."""

@@ -18,10 +18,10 @@ from isthmus.kube.errors import AlreadyExists, ApiError, NotFound, Taken, Unavai
 from isthmus.kube.recorder import Recorder
 from isthmus.kube.store import Store
 from isthmus.model.base import Kind
-from isthmus.model.meta import Key
+from isthmus.model.meta import Key, Reported
 from isthmus.operator import parts
 from isthmus.operator.applier import Foreign, ReferenceMissing
-from isthmus.operator.statuswriter import Reported, Reporter
+from isthmus.operator.statuswriter import Reporter
 from isthmus.runtime.controller import leaves, most_urgent
 from isthmus.slurm.errors import Declined
 

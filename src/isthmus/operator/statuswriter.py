@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,24 +12,7 @@ from isthmus.domain.operator.manifests.common import hash_of
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind
-from isthmus.model.meta import Condition, Key, ObjectMeta
-
-
-class _Status(Protocol):
-    @property
-    def conditions(self) -> tuple[Condition, ...]: ...
-
-
-class Reported(Protocol):
-    """A custom resource with a status."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Where its key comes from."""
-
-    @property
-    def status(self) -> _Status: ...
-
+from isthmus.model.meta import Condition, Key, Reported
 
 T = TypeVar("T", bound=Reported)
 

@@ -8,14 +8,11 @@ Everything that decides reads from here without awaiting. With a namespace, noth
 """
 
 from collections.abc import Hashable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from isthmus import names
 from isthmus.domain.operator.manifests.common import MANAGER, Settings
 from isthmus.kube.client import Client
-from isthmus.kube.informer import Informer
-from isthmus.kube.store import Index, Store
-from isthmus.model.base import Kind
 from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import HasMeta, Key
 from isthmus.model.node import NODES
@@ -54,11 +51,13 @@ from isthmus.model.slinky import (
 from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.model.storage import CLAIMS
 from isthmus.model.workload import OWN_JOBS
+from isthmus.operator.caches import CacheManager, Caches
 from isthmus.operator.slurms import Slurms
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.references import References
 
-T = TypeVar("T", bound=HasMeta)
+if TYPE_CHECKING:
+    from isthmus.kube.store import Index, Store
 
 _COMPONENTS: Final = "controller,worker,login,accounting,restapi,database,token,jail,sconfigcontroller"
 # Pods of slurm-operator count, too: a NodeSet that moves over to us has some.
@@ -66,10 +65,6 @@ _PODS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS})"
 _OURS: Final = f"{names.COMPONENT_LABEL} in ({_COMPONENTS},exporter)"
 _MADE_BY_US: Final = f"{names.MANAGED_BY_LABEL}={MANAGER},{_OURS}"
 """Other products have components of these names as well, and what is in their Secrets is none of our business."""
-
-
-class CacheManager(Protocol):
-    def cache(self, name: str, cache: Any) -> None: ...
 
 
 class _OfController(Protocol):
@@ -90,16 +85,14 @@ def cluster_ip(service: Service) -> str | None:
     return None if address in {"", "None"} else f"[{address}]" if ":" in address else address
 
 
-class ClusterCaches:
+class ClusterCaches(Caches):
     """Clusters, their workers and machines, and each one's Slurm: what all need who talk to Slurm, and no more."""
 
     def __init__(
         self, kube: Client, settings: Settings, *, namespace: str = "", metrics: Metrics | None = None
     ) -> None:
-        self.kube = kube
+        super().__init__(kube, namespace=namespace)
         self.settings = settings
-        self.namespace = namespace
-        self._informers: dict[str, Informer[Any]] = {}
 
         owned: dict[str, Index[Any]] = {"owner": _owners}
         of_controller: dict[str, Index[Any]] = {"controller": _controller_keys}
@@ -116,35 +109,9 @@ class ClusterCaches:
         self.references = References(kube)
         self.slurms = Slurms(metrics)
 
-    def _follow(
-        self,
-        kind: Kind[T],
-        *,
-        labels: str = "",
-        indexes: dict[str, Index[Any]] | None = None,
-        optional: bool = False,
-        title: str = "",
-    ) -> Store[T]:
-        namespace = self.namespace if kind.namespaced else ""
-        informer = Informer(self.kube, kind, indexes=indexes, optional=optional, namespace=namespace, labels=labels)
-        self._informers[title or _title(kind)] = informer
-        return informer.store
-
-    def serves(self, kind: Kind[Any]) -> bool:
-        """Whether the API server knows a kind that somebody else installs, such as PodMonitors."""
-        return self._informers[_title(kind)].is_served
-
     def register(self, manager: CacheManager) -> None:
-        """Let a manager keep the caches up to date, and count them as part of its readiness."""
-        within = f" in {self.namespace}" if self.namespace else ""
-        for name, informer in self._informers.items():
-            manager.cache(f"{name}{within}", informer)
-        manager.cache(f"references{within}", self.references)
-
-    @property
-    def in_touch(self) -> bool:
-        """Whether Kubernetes answers: only then does "not there" mean that it is gone."""
-        return all(it.contact.in_touch for it in self._informers.values())
+        super().register(manager)
+        manager.cache(self._within("references"), self.references)
 
     def controller_key(self, part: Part) -> Key | None:
         """Which Controller a part belongs to. One that names none belongs to the only one of its namespace."""
@@ -203,10 +170,6 @@ class World(ClusterCaches):
         self.pod_monitors = self._follow(POD_MONITORS, labels=_OURS, indexes=owned, optional=True)
         self.service_monitors = self._follow(SERVICE_MONITORS, labels=_OURS, indexes=owned, optional=True)
         self.budgets = self._follow(BUDGETS, labels=_OURS, indexes=owned)
-
-
-def _title(kind: Kind[Any]) -> str:
-    return f"{kind.plural} of {kind.group}" if kind.group else kind.plural
 
 
 def _controller_keys(part: Part) -> tuple[Hashable, ...]:

@@ -5,7 +5,7 @@ Conditions are told apart by their types, so no writer undoes another's. Sent wh
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -14,23 +14,9 @@ from isthmus.domain.kube import conditions
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
 from isthmus.model.base import Kind
-from isthmus.model.meta import Condition, Key, ObjectMeta
+from isthmus.model.meta import Condition, Key, Reported
 
-
-class _Status(Protocol):
-    @property
-    def conditions(self) -> tuple[Condition, ...]: ...
-
-
-class _Reported(Protocol):
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-    @property
-    def status(self) -> _Status: ...
-
-
-T = TypeVar("T", bound=_Reported)
+T = TypeVar("T", bound=Reported)
 
 
 class StatusPart(Generic[T]):

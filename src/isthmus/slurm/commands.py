@@ -79,7 +79,7 @@ class SlurmCommands:
             mine = "Invalid user id" in done.said
             raise Terminal(
                 f"Slurm refuses it: {done.said}",
-                remedy="nodes are changed by Slurm's operators alone" if mine else "",
+                remedy="only Slurm's operators and administrators may change nodes" if mine else "",
             )
 
     async def _read(self, words: Sequence[str], kind: type[T]) -> T:
@@ -91,7 +91,7 @@ class SlurmCommands:
         try:
             return msgspec.json.decode(done.output, type=kind)
         except msgspec.MsgspecError as error:
-            raise Garbled(f"{' '.join(words)} printed what is not its JSON: {error}") from error
+            raise Garbled(f"{' '.join(words)} printed invalid JSON: {error}") from error
 
 
 def are_here(environ: Mapping[str, str] = os.environ) -> bool:

@@ -9,7 +9,7 @@ after that: until then the node may have begun a job that we do not know.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -37,24 +37,37 @@ slurmctld marks a change with the second in which it was asked for it. Until it 
 change, an answer without it may have gone out, with a later stamp.
 """
 
+_DRAIN: Final = "DRAIN"
+
 Clock = Callable[[], float]
 
 
 class NodeReader:
     """Keeps `nodes` as Slurm has them, each time that it is asked to read."""
 
-    def __init__(self, client: Client, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock = time.monotonic,
+        restarted: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`restarted` is asked before a drain is taken to be over: slurmctld may have forgotten it in a crash."""
         self.nodes = Store[str, Node](failed=Faults("Slurm nodes"))
         self.as_of: float | None = None
         """When the latest successful reading began, by the clock; None before the first."""
         self._client = client
         self._clock = clock
+        self._restarted = restarted
         self._since: int | None = None
 
     async def read(self) -> bool:
         """Read all nodes if one changed since the last time; say whether that was so."""
         began = self._clock()
         listing = await self._client.nodes(newer_than=self._since, patience=_PATIENCE)
+        while listing and self._restarted and self._opens(listing.nodes) and await self._restarted():
+            began = self._clock()
+            listing = await self._client.nodes(patience=_PATIENCE)
         self.as_of = began
         if listing is None:
             return False
@@ -66,6 +79,14 @@ class NodeReader:
             self.nodes.put(node.name, node)
         return True
 
+    def _opens(self, nodes: Iterable[Node]) -> bool:
+        """Whether one of them was drained when it was read last, and is not now."""
+        return any(
+            _DRAIN in before.state and _DRAIN not in node.state
+            for node in nodes
+            if (before := self.nodes.get(node.name))
+        )
+
     def read_everything(self) -> None:
         """Do not rely on stamps the next time: slurmctld may be another, with another clock."""
         self._since = None
@@ -76,7 +97,7 @@ class NodeWatch:
 
     def __init__(self, client: Client, *, idle: float = _IDLE) -> None:
         self._client = client
-        self._reader = NodeReader(client)
+        self._reader = NodeReader(client, restarted=self._look_for_restart)
         self._idle = idle
         self._contact = Contact(in_touch=False, since=time.monotonic(), trouble="not contacted yet")
         self._hooks: list[Callable[[], None]] = []
@@ -118,7 +139,8 @@ class NodeWatch:
             self._hurried.clear()
             began = time.monotonic()
             try:
-                await self._look_for_restart()
+                if time.monotonic() >= self._restarts_due:
+                    await self._look_for_restart()
                 await self._reader.read()
             except IsthmusError as error:
                 self._note(str(error))
@@ -137,14 +159,14 @@ class NodeWatch:
                     async with asyncio.timeout(max(0.0, self._idle - least)):
                         await self._hurried.wait()
 
-    async def _look_for_restart(self) -> None:
-        if time.monotonic() < self._restarts_due:
-            return
+    async def _look_for_restart(self) -> bool:
         self._restarts_due = time.monotonic() + _RESTARTS_PAUSE
-        if self._restarts.noticed(await self._client.diagnose()):
+        noticed = self._restarts.noticed(await self._client.diagnose())
+        if noticed:
             self._reader.read_everything()
             for hook in self._restart_hooks:
                 hook()
+        return noticed
 
     def _note(self, trouble: str) -> None:
         in_touch = not trouble

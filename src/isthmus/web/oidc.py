@@ -124,11 +124,11 @@ class Provider:
             or not secrets.compare_digest(state.encode(), held.encode())
             or begun.until < time.monotonic()
         ):
-            raise NotBegunError("this login was not begun here, or too long ago", remedy="log in again")
+            raise NotBegunError("this login was not started here, or took too long", remedy="log in again")
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         tokens = await self._ask(form | {"code_verifier": begun.verifier})
         if _claim(tokens.id_token, "nonce") != begun.nonce:
-            raise NotBegunError("the provider's token is not of this login", remedy="log in again")
+            raise NotBegunError("the provider's token does not belong to this login", remedy="log in again")
         return tokens
 
     async def renewed(self, held: Tokens) -> Tokens:

@@ -187,7 +187,7 @@ class Server:
             raise web.HTTPForbidden(text="requests from other sites are refused")
         if self._sessions is None and not is_loopback(request.host):
             # Else a site that points its name at this machine could read everything.
-            raise web.HTTPForbidden(text="without login this page answers under localhost only")
+            raise web.HTTPForbidden(text="without login, this page is served on localhost only")
 
     async def _login(self, request: web.Request) -> web.Response:
         if self._sessions is None:
@@ -418,7 +418,7 @@ class Server:
 
     async def _act(self, request: web.Request, session: Session) -> web.Response:
         if self._actions is None:
-            raise web.HTTPForbidden(text="nothing can be done here without login")
+            raise web.HTTPForbidden(text="this page has no login, so nothing can be changed here")
         return _json({"done": await self._actions.do(session, _read(await _body(request), Act))})
 
 

@@ -78,14 +78,19 @@ async def publish(
             await client.merge_patch(RAW_SLICES, name, {"spec": spec})
 
 
+async def make_node_with_devices(client: Client, node: str, count: int) -> None:
+    """Make a Kubernetes node, so many devices on it, and their class."""
+    await make_class(client)
+    await publish(client, node, [device(at) for at in range(count)])
+    await make_kube_node(client, node)
+
+
 @asynccontextmanager
 async def nodes_with_devices(
     config: Config, client: Client, slurm: SlurmBed, node: str, count: int
 ) -> AsyncIterator[Nodes]:
     """Run a node controller with a node that has so many devices, which Slurm knows when the block begins."""
-    await make_class(client)
-    await publish(client, node, [device(at) for at in range(count)])
-    await make_kube_node(client, node)
+    await make_node_with_devices(client, node, count)
     async with running_nodes(config, slurm) as nodes:
         await nodes.registered(node, gres=f"gpu:{DRIVER}:{count}")
         yield nodes

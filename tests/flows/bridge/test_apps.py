@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,22 +151,45 @@ def settings(tmp_path: Path, scheduler_name: str, slurm_with_external_nodes: Slu
     return file
 
 
-async def test_the_scheduler_waits_for_its_token_and_then_places_pods(  # noqa: PLR0917 - fixtures
-    settings: Path,
+@dataclass(frozen=True)
+class Place:
+    """Where a scheduler runs: its name and settings, and the servers."""
+
+    scheduler_name: str
+    settings: Path
+    kubeconfig: Path
+    slurm: SlurmBed
+
+    @property
+    def token(self) -> Path:
+        return self.settings.with_name("auth-token")
+
+    def scheduler(self, *flags: str) -> AbstractContextManager[Process]:
+        words = ("scheduler", f"--config={self.settings}", f"--kubeconfig={self.kubeconfig}", *flags)
+        return process(*words, log=self.settings.with_name("log"))
+
+
+@pytest.fixture
+def place(
     scheduler_name: str,
-    tmp_path: Path,
+    settings: Path,
     control_plane: ControlPlaneBed,
     slurm_with_external_nodes: SlurmBed,
-    client: Client,
-    namespace: str,
     nodes: list[str],
+) -> Place:
+    del nodes  # which are there for the pods
+    return Place(scheduler_name, settings, control_plane.kubeconfig, slurm_with_external_nodes)
+
+
+async def test_the_scheduler_waits_for_its_token_and_then_places_pods(
+    place: Place, client: Client, namespace: str, nodes: list[str]
 ) -> None:
-    words = ("scheduler", f"--config={settings}", f"--kubeconfig={control_plane.kubeconfig}", "--leader-elect=true")
+    scheduler_name = place.scheduler_name
     lease = Key("default", scheduler_name)
-    with process(*words, log=tmp_path / "log") as running:
+    with place.scheduler("--leader-elect=true") as running:
         said = await running.until_ready(lambda status, text: status == 503 and "auth-token" in text)
-        assert f"slurm: has not been read yet: the token file {tmp_path}/auth-token cannot be read" in said
-        (tmp_path / "auth-token").write_text(f"SLURM_JWT={slurm_with_external_nodes.token('slurm')}\n")
+        assert f"slurm: has not been read yet: the token file {place.token} cannot be read" in said
+        place.token.write_text(f"SLURM_JWT={place.slurm.token('slurm')}\n")
         await running.until_ready(lambda status, _: status == 200)
 
         await client.create(PODS, pod(namespace, "one", schedulerName=scheduler_name))
@@ -182,35 +205,27 @@ async def test_the_scheduler_waits_for_its_token_and_then_places_pods(  # noqa: 
 
         assert await running.end() == 0
     assert not (await client.get(LEASES, lease)).spec.holder_identity, "the lease was not given back"
-    slurm_with_external_nodes.command("scancel", found.metadata.labels[names.JOB_ID_LABEL])
+    place.slurm.command("scancel", found.metadata.labels[names.JOB_ID_LABEL])
 
 
-async def test_weakness_26_a_priority_class_moves_a_job_where_the_configuration_says_so(  # noqa: PLR0917 - fixtures
-    settings: Path,
-    scheduler_name: str,
-    tmp_path: Path,
-    control_plane: ControlPlaneBed,
-    slurm_with_external_nodes: SlurmBed,
-    client: Client,
-    namespace: str,
-    nodes: list[str],
+async def test_weakness_26_a_priority_class_moves_a_job_where_the_configuration_says_so(
+    place: Place, client: Client, namespace: str
 ) -> None:
-    del nodes
-    with settings.open("a") as file:
+    scheduler_name = place.scheduler_name
+    with place.settings.open("a") as file:
         file.write("niceFromPriorityClass: true\n")
-    (tmp_path / "auth-token").write_text(slurm_with_external_nodes.token("slurm"))
+    place.token.write_text(place.slurm.token("slurm"))
     await client.create(PRIORITY_CLASSES, {"metadata": {"name": scheduler_name}, "value": 1000})
-    words = ("scheduler", f"--config={settings}", f"--kubeconfig={control_plane.kubeconfig}", "--no-leader-elect")
     try:
-        with process(*words, log=tmp_path / "log"):
+        with place.scheduler("--no-leader-elect"):
             urgent = pod(namespace, "urgent", schedulerName=scheduler_name, priorityClassName=scheduler_name)
             await client.create(PODS, urgent)
             await client.create(PODS, pod(namespace, "plain", schedulerName=scheduler_name))
             found = [await until_bound(client, Key(namespace, name)) for name in ("urgent", "plain")]
             ids = [it.metadata.labels[names.JOB_ID_LABEL] for it in found]
-            nice = [slurm_with_external_nodes.command("squeue", "-h", "-j", it, "-o", "%y").strip() for it in ids]
+            nice = [place.slurm.command("squeue", "-h", "-j", it, "-o", "%y").strip() for it in ids]
             assert nice == ["-1000", "0"]
-            slurm_with_external_nodes.command("scancel", *ids)
+            place.slurm.command("scancel", *ids)
     finally:
         await client.delete(PRIORITY_CLASSES, scheduler_name)
 

@@ -19,12 +19,17 @@ from isthmus.bridge.admission import registration
 from isthmus.bridge.admission.webhook import OwnCaches
 from isthmus.bridge.cache.nodemap import OWNERS
 from isthmus.bridge.cache.owners import Owners
+from isthmus.bridge.cache.world import World
+from isthmus.bridge.scheduler.claims import ClaimAllocator, Plan
+from isthmus.bridge.scheduler.conditions import NotYet
+from isthmus.domain.bridge.podclaims import PodClaims
 from isthmus.domain.languages import slurmconf
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.kube.errors import Forbidden
 from isthmus.model.base import Kind
+from isthmus.model.dra import FINALIZER, RESOURCE_CLAIMS, Allocation
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key, ObjectMeta, OwnerReference, micro_time
 from isthmus.model.pod import PODS, Pod
@@ -32,14 +37,18 @@ from isthmus.names import CONTROLLERS_LEASE
 from isthmus.runtime.certkeeper import SECRETS, Place
 from isthmus.runtime.metrics import Metrics
 from isthmus.runtime.trust import MUTATING, VALIDATING, WebhookConfiguration
+from isthmus.slurm.client import Client as SlurmClient
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.programs import program
 from tests.bed.slurm import SlurmBed
+from tests.flows.bridge.devices_bed import DRIVER, claiming, make_claim
 from tests.flows.kube.conftest import NAMESPACES, make_namespace, token_of
 from tests.flows.kube.waiting import running
 
 CHART = Path(__file__).parents[3] / "charts" / "slurm-bridge"
 RAW_JOBS: Kind[dict[str, Any]] = Kind(dict[str, Any], "batch/v1", "jobs", "Job")
+
+NOON = "2026-11-18T12:00:00Z"
 
 Manifest = dict[str, Any]
 
@@ -799,3 +808,43 @@ async def test_the_status_of_the_bridge_can_be_read_in_its_pods(  # noqa: PLR091
         ("controllers", f"{release}/{CONTROLLERS_LEASE}", True),
     }
     assert done.returncode == 0, done.stderr
+
+
+async def test_the_scheduler_may_give_devices_and_take_them_back(
+    installed: Callable[..., str], client: Client, config: Config, release: str
+) -> None:
+    """Also devices of which their driver has said something, which the scheduler itself may not write."""
+    await asyncio.to_thread(installed)
+    user = f"system:serviceaccount:{release}:{release}-scheduler"
+    assert not await lacking(client, user, NEEDS["scheduler"])
+    key = await make_claim(client, release, "it")
+    pod = await client.create(PODS, claiming(release, "it", claim="it", schedulerName="nobody"))
+    result = {"request": "gpu", "driver": DRIVER, "pool": "n", "device": "gpu-0"}
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    async with Client(account_config(config, await token_of(client, release, f"{release}-scheduler"))) as own:
+        allocator = ClaimAllocator(World(own, SlurmClient(None), cluster="c"))  # type: ignore[arg-type] # it is not asked
+        claim = await client.get(RESOURCE_CLAIMS, key)
+        open_ = ((claim, msgspec.convert(allocation, Allocation)),)
+        await allocator.write(Plan(pod, "n", PodClaims(), open_))
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": NOON}
+        said = [{"driver": DRIVER, "pool": "n", "device": "gpu-0", "conditions": [ready]}]
+        await client.merge_patch(RESOURCE_CLAIMS, key, {"status": {"devices": said}}, subresource="status")
+        claim = await client.get(RESOURCE_CLAIMS, key)
+        assert FINALIZER in claim.metadata.finalizers
+        assert [it.uid for it in claim.status.reserved_for] == [pod.metadata.uid]
+        assert claim.status.devices
+        allocator.world.devices.note(claim)
+        await allocator.take_back(pod)
+        claim = await client.get(RESOURCE_CLAIMS, key)
+        assert (claim.status.allocation, claim.status.reserved_for, claim.status.devices) == (None, (), ())
+        # One that is gone before its watch, which does not run here, has shown it is not written again and again.
+        await client.merge_patch(RESOURCE_CLAIMS, key, {"metadata": {"finalizers": None}})
+        await client.delete(RESOURCE_CLAIMS, key)
+        with pytest.raises(NotYet, match="has changed"):
+            await allocator.write(Plan(pod, "n", PodClaims(), open_))
+        assert allocator.world.devices.claim(key) is None
+    await client.delete(PODS, pod.metadata.key, grace=0)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -27,17 +28,14 @@ from tests.flows.bridge.devices_bed import (
     DRIVER,
     claiming,
     claims_of,
-    device,
     devices_in,
     doubled,
     exactly,
     forget_devices,
     held_by,
-    make_class,
+    make_node_with_devices,
     make_template,
-    publish,
 )
-from tests.flows.bridge.nodes_bed import make_kube_node
 
 NODE = "dra-crash"
 COUNT = 2
@@ -73,22 +71,20 @@ class Lab:
             body = claiming(self.namespace, name, template="all", schedulerName=self.scheduler_name)
         return (await self.client.create(PODS, body)).metadata.key
 
-    async def bound(self, key: Key) -> None:
-        """Wait until a pod is bound, with all devices; meanwhile nobody else has one of them."""
+    async def bound(self, key: Key, *, devices: int = COUNT) -> None:
+        """Wait until a pod is bound, with so many devices; meanwhile nobody else has one of them."""
         async with asyncio.timeout(WITHIN):
             while not (await self.client.get(PODS, key)).bound:
                 assert await doubled(self.client) == []
                 await asyncio.sleep(0.1)
-        assert len(set(await held_by(self.client, self.namespace, key.name))) == COUNT, key
+        assert len(set(await held_by(self.client, self.namespace, key.name))) == devices, key
 
 
 @pytest.fixture
 async def lab(
     client: Client, namespace: str, control_plane: ControlPlaneBed, slurm_with_gres: SlurmBed, tmp_path: Path
 ) -> AsyncIterator[Lab]:
-    await make_class(client)
-    await publish(client, NODE, [device(at) for at in range(COUNT)])
-    await make_kube_node(client, NODE)
+    await make_node_with_devices(client, NODE, COUNT)
     await make_template(client, namespace, "all", exactly(count=COUNT))
     name = f"crash-{uuid4().hex[:8]}"
     async with before_the_api_server(control_plane, tmp_path / "kubeconfig") as proxy:
@@ -126,6 +122,29 @@ async def test_no_device_is_lost_or_doubled_however_the_bridge_ends(lab: Lab, sl
             await asyncio.sleep(0.1)
         while slurm_with_gres.command("squeue", "--noheader", f"--name={','.join(tried)}"):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
+
+
+async def test_a_gang_gets_its_devices_though_the_bridge_ends_between_two_of_its_claims(lab: Lab) -> None:
+    await make_template(lab.client, lab.namespace, "one")
+    for fault in (lab.proxy.lose_answer, lab.proxy.cut):
+        gang = f"gang-{fault.__name__.replace('_', '-')}"
+        rule = fault(method="PATCH", path=f"*/resourceclaims/{gang}-1-gpu-?????/status*", times=1)
+        more: dict[str, Any] = {
+            "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+            "labels": {"kueue.x-k8s.io/pod-group-name": gang},
+            "schedulerName": lab.scheduler_name,
+        }
+        bodies = [claiming(lab.namespace, f"{gang}-{at}", template="one", **more) for at in range(2)]
+        keys = [(await lab.client.create(PODS, body)).metadata.key for body in bodies]
+        await used(rule)
+        lab.process.kill()
+        assert await doubled(lab.client) == []
+        lab.process.start()
+        for key in keys:
+            await lab.bound(key, devices=1)
+        assert await doubled(lab.client) == []
+        for key in keys:
+            await lab.client.delete(PODS, key, grace=0)
 
 
 async def test_a_pod_that_cannot_be_bound_gives_its_devices_back(lab: Lab) -> None:

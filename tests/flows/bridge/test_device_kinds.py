@@ -15,12 +15,14 @@ from isthmus.kube.client import Client
 from isthmus.kube.config import Config
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, Partial
+from isthmus.model.node import NODES
 from isthmus.model.pod import PODS
 from tests.bed.slurm import SlurmBed
-from tests.flows.bridge.conftest import Bridge, pod, running
+from tests.flows.bridge.conftest import Bridge, pod, running, until
 from tests.flows.bridge.devices_bed import (
     CPU_DRIVER,
     DRIVER,
+    RAW_SLICES,
     claiming,
     claims_of,
     cpu,
@@ -33,7 +35,7 @@ from tests.flows.bridge.devices_bed import (
     nodes_with_devices,
     publish,
 )
-from tests.flows.bridge.nodes_bed import Nodes
+from tests.flows.bridge.nodes_bed import Nodes, make_kube_node
 
 NAMESPACES = Kind(Partial, "v1", "namespaces", "Namespace", namespaced=False)
 NODE = "dra2"
@@ -205,3 +207,35 @@ async def test_alternatives_constraints_and_administrators(
     assert [(it.device, it.admin_access) for it in found.devices.results] == [
         (f"gpu-{at}", True) for at in range(3)
     ]
+
+
+async def test_a_node_for_a_later_alternative_is_not_given_where_less_was_asked_for(
+    bridge: Bridge, nodes: Nodes, client: Client, namespace: str
+) -> None:
+    """Two small devices would do, too, but Slurm was asked for one: it waits for one that is large."""
+    other = f"{NODE}-large"
+    await publish(client, other, [device(0, model="large")])
+    await make_kube_node(client, other)
+    try:
+        await nodes.registered(other, gres=f"gpu:{DRIVER}:1")
+        world = bridge.world
+        await until(lambda: (it := world.slurm_nodes.get(other)) and it.extra and world.devices.on(other).devices)
+        model = f"device.attributes['{DRIVER}'].model"
+        alternatives = [
+            {
+                "name": "one" if count == 1 else "two",
+                "deviceClassName": DRIVER,
+                "count": count,
+                "selectors": [{"cel": {"expression": f"{model} {'==' if count == 1 else '!='} 'large'"}}],
+            }
+            for count in (1, 2)
+        ]
+        await make_template(client, namespace, "first", {"name": "gpu", "firstAvailable": alternatives})
+        (first,) = await bridge.bound(await bridge.create(claiming(namespace, "first", template="first")))
+        assert first.spec.node_name == other
+        second = await bridge.create(claiming(namespace, "second", template="first"))
+        await bridge.told(second, "SlurmPending", containing="Resources")
+        assert bridge.counted(names.RETURNED) == 0
+    finally:
+        await client.delete(NODES, other)
+        await client.delete(RAW_SLICES, f"{other}-{DRIVER}")

@@ -202,6 +202,29 @@ async def test_a_pod_is_bound_when_drivers_have_made_its_devices_ready(
     await bridge.bound(key)
 
 
+async def test_a_gang_that_waits_again_keeps_no_devices(
+    bridge: Bridge, client: Client, namespace: str, device_nodes: Nodes
+) -> None:
+    """Its job ended before its pods were bound, and one of them is gone: the other may wait for it forever."""
+    unready: dict[str, Any] = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    await publish(client, NODE, [device(at, **unready) for at in range(COUNT)], generation=2)
+    await device_nodes.settled()
+    await make_template(client, namespace, "two", exactly(count=2))
+    more: dict[str, Any] = {
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+        "labels": {"kueue.x-k8s.io/pod-group-name": "pair"},
+    }
+    first, second = [await bridge.create(claiming(namespace, it, template="two", **more)) for it in ("p0", "p1")]
+    for key in (first, second):
+        await bridge.told(key, "WaitingForDevices", containing="drivers are preparing")
+    await client.delete(PODS, second, grace=0)
+    await cancelled(bridge)
+    await bridge.told(first, "WaitingForGang")
+    async with asyncio.timeout(WITHIN):
+        while any(map(devices_in, (await claims_of(client, namespace)).values())):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.05)
+
+
 async def test_a_node_says_so_when_slurm_counts_its_devices_otherwise(
     bridge: Bridge, client: Client, namespace: str, device_nodes: Nodes
 ) -> None:

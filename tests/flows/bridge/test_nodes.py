@@ -256,6 +256,24 @@ async def test_a_cordon_drains_and_its_end_resumes(nodes: Nodes, name: str) -> N
     assert not mark_of(nodes.node(name) or pytest.fail("gone"))
 
 
+async def test_a_machine_that_an_autoscaler_removes_is_drained_first_and_resumed_if_it_stays(
+    nodes: Nodes, name: str
+) -> None:
+    await make_kube_node(nodes.kube, name)
+    await nodes.registered(name)
+    job = await nodes.busy(name)
+    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+    await nodes.kube.merge_patch(NODES, name, {"spec": {"taints": [taint]}})
+    drained = await nodes.in_state(name, "DRAIN")
+    assert drained.reason == (
+        f"slurm-bridge: Corresponding Kubernetes node ({name}) is being removed by Cluster Autoscaler"
+    )
+    assert {"ALLOCATED", "MIXED"} & set(drained.state), "its job goes on"
+    await nodes.kube.merge_patch(NODES, name, {"spec": {"taints": None}})
+    await nodes.in_state(name, without="DRAIN")
+    await nodes.world.slurm.cancel_job(job)
+
+
 async def test_jobs_that_come_and_go_do_not_hold_up_a_drain(nodes: Nodes, name: str) -> None:
     await make_kube_node(nodes.kube, name)
     await nodes.registered(name)

@@ -178,20 +178,21 @@ async def test_an_exporter_that_is_killed_goes_on_from_its_last_checkpoint(bed: 
     left = tmp_path / "left"
     left.mkdir()
     async with watching(bed, tmp_path) as history:
-        first = [sbatch(bed) for _ in range(3)]
-        waiting = sbatch(bed, "--hold")
+        first = [sbatch(bed, user="bob") for _ in range(3)]
+        waiting = sbatch(bed, "--hold", user="bob")
         await until(lambda: totals(history) >= Counter({"submitted": 4, "ended.completed": 3}))
         await history.save()
         with closing(sqlite3.connect(tmp_path / FILE)) as now, closing(sqlite3.connect(left / FILE)) as then:
             now.backup(then)
         bed.command("scancel", waiting)
-        later = [sbatch(bed) for _ in range(2)]
+        later = [sbatch(bed, user="bob") for _ in range(2)]
         await until(lambda: totals(history)["ended.completed"] == len(first + later))
         before = totals(history)
     async with watching(bed, left) as history:
         assert totals(history) <= before
         await until(lambda: totals(history) == before)
-        report_ = await history.report(report.parse({"by": "kind"}, now=time.time()))
+        await history.save()
+        report_ = await history.report(report.parse({"by": "kind", "user": "bob"}, now=time.time()))
         assert report_.total.jobs == len({*first, *later, waiting})
 
 

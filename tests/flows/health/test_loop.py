@@ -2,14 +2,14 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from isthmus import names
 from isthmus.domain.health.actions import Action, Notify
 from isthmus.health.reservations import reserved_nodes
-from isthmus.health.runner import Batch
+from isthmus.health.runner import ActionRunner, Batch
 from isthmus.kube.client import Client
 from isthmus.model.dra import RESOURCE_SLICES
 from isthmus.model.health import HEALTH_POLICIES
@@ -227,7 +227,8 @@ async def test_a_kubelet_that_is_away_shuts_its_node_until_it_is_back(
 
 @newest
 async def test_checks_may_ask_for_something_when_nodes_pass(bed: HealthBed) -> None:
-    await bed.policy(rules=[{"action": "drain", "match": {"sources": ["check"]}}], healthyDelay="1s")
+    drains = {"action": "drain", "match": {"checks": ["recalled", CHECK]}}
+    await bed.policy(rules=[drains], healthyDelay="1s")
     await bed.check("burn-in", success={"commentSlurmNode": {"commentPrefix": "burnt in:"}})
     await bed.fails(name="burn-in", passed=["n1"])
     await eventually(lambda: (it := bed.record("n1")) and it.comment == "burnt in: burn-in: job 17 [slurm_job]")
@@ -310,62 +311,66 @@ async def test_receivers_are_told_and_a_secret_is_followed(bed: HealthBed, kube:
     assert hook.url not in str(found)
 
 
-async def test_nothing_is_decided_while_slurmctld_is_away(
-    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
-) -> None:
-    slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
-    async with running(control_plane, namespace, slurm) as bed:
+@pytest.fixture
+def own_slurm(slurm_bed: Callable[..., SlurmBed]) -> SlurmBed:
+    """A Slurm whose slurmctld one test alone stops and kills."""
+    return slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
+
+
+@pytest.fixture
+async def own_bed(control_plane: ControlPlaneBed, namespace: str, own_slurm: SlurmBed) -> AsyncIterator[HealthBed]:
+    async with running(control_plane, namespace, own_slurm) as bed:
         await bed.worker(*ALL)
         await bed.check()
-        slurm.kill("slurmctld")
-        await eventually(lambda: not bed.slurm.in_touch)
-        await bed.fails("n1")
-        await bed.phase("n1", "Suspect")
-        await bed.settled()
-        assert bed.status("n1").reason == ""
-        slurm.start("slurmctld")
-        await bed.drained("n1", REASON)
-        pod = bed.uid("n1")
-        await bed.phase("n1", "Repairing")
-        # The pod goes, slurmctld goes, and both come back in the wrong order.
-        slurm.kill("slurmctld")
-        await eventually(lambda: not bed.slurm.in_touch)
-        if bed.uid("n1") == pod:
-            slurm.start("slurmctld")
-            await bed.replaced("n1", pod)
-        else:
-            await bed.replaced("n1", pod)
-            slurm.start("slurmctld")
-        await bed.phase("n1", "Testing")
-        await bed.tested("n1")
-        await bed.opened("n1")
+        yield bed
+
+
+async def test_nothing_is_decided_while_slurmctld_is_away(own_slurm: SlurmBed, own_bed: HealthBed) -> None:
+    own_slurm.kill("slurmctld")
+    await eventually(lambda: not own_bed.slurm.in_touch)
+    await own_bed.fails("n1")
+    await own_bed.phase("n1", "Suspect")
+    await own_bed.settled()
+    assert own_bed.status("n1").reason == ""
+    own_slurm.start("slurmctld")
+    await own_bed.drained("n1", REASON)
+    pod = own_bed.uid("n1")
+    await own_bed.phase("n1", "Repairing")
+    # The pod goes, slurmctld goes, and both come back in the wrong order.
+    own_slurm.kill("slurmctld")
+    await eventually(lambda: not own_bed.slurm.in_touch)
+    if own_bed.uid("n1") == pod:
+        own_slurm.start("slurmctld")
+        await own_bed.replaced("n1", pod)
+    else:
+        await own_bed.replaced("n1", pod)
+        own_slurm.start("slurmctld")
+    await own_bed.phase("n1", "Testing")
+    await own_bed.tested("n1")
+    await own_bed.opened("n1")
 
 
 async def test_a_drain_that_a_killed_slurmctld_has_forgotten_is_made_again(
-    control_plane: ControlPlaneBed, namespace: str, slurm_bed: Callable[..., SlurmBed]
+    own_slurm: SlurmBed, own_bed: HealthBed
 ) -> None:
-    slurm = slurm_bed("26.05", nodes=3, accounting=False, settings={"MessageTimeout": "5"})
-    async with running(control_plane, namespace, slurm) as bed:
-        await bed.worker(*ALL)
-        await bed.check()
-        job = job_on(slurm, "n1")
-        await started(bed, "n1")
-        slurm.stop("slurmctld")
-        before = {it: it.read_bytes() for it in slurm.state_directory.glob("node_state*")}
-        slurm.start("slurmctld")
-        await bed.fails("n1")
-        await bed.drained("n1", REASON)
-        first = await eventually(lambda: bed.status("n1").drained)
-        # What one that is killed has on its disk is some seconds old.
-        slurm.stop("slurmctld")
-        for file, content in before.items():
-            file.write_bytes(content)
-        slurm.start("slurmctld")
-        await eventually(lambda: bed.status("n1").drained != first, "it is seen that the drain is gone")
-        assert bed.status("n1").phase == "Draining"
-        await eventually(lambda: bed.status("n1").drained, "it is drained again")
-        assert REASON in slurm.scontrol("show", "node", "n1")
-        assert job in slurm.command("squeue", "-h", "-t", "running", "-o", "%i")
+    job = job_on(own_slurm, "n1")
+    await started(own_bed, "n1")
+    own_slurm.stop("slurmctld")
+    before = {it: it.read_bytes() for it in own_slurm.state_directory.glob("node_state*")}
+    own_slurm.start("slurmctld")
+    await own_bed.fails("n1")
+    await own_bed.drained("n1", REASON)
+    first = await eventually(lambda: own_bed.status("n1").drained)
+    # What one that is killed has on its disk is some seconds old.
+    own_slurm.stop("slurmctld")
+    for file, content in before.items():
+        file.write_bytes(content)
+    own_slurm.start("slurmctld")
+    await eventually(lambda: own_bed.status("n1").drained != first, "it is seen that the drain is gone")
+    assert own_bed.status("n1").phase == "Draining"
+    await eventually(lambda: own_bed.status("n1").drained, "it is drained again")
+    assert REASON in own_slurm.scontrol("show", "node", "n1")
+    assert job in own_slurm.command("squeue", "-h", "-t", "running", "-o", "%i")
 
 
 @newest
@@ -378,17 +383,18 @@ async def test_a_process_that_is_killed_after_every_action_gets_there(
     uid = ""
     for _ in range(80):
         struck = asyncio.Event()
-        async with running(control_plane, namespace, nodes, grace=0.0) as bed:
-            _strike(bed, struck, begun, done)
-            if not uid:
-                await bed.worker(*ALL)
-                await bed.check()
-                await eventually(lambda: bed.uid("n1"))
-                uid = bed.uid("n1")
-                await bed.fails("n1")
-            await _play_along(bed, struck, uid)
-            if not struck.is_set():
-                break
+        with pytest.MonkeyPatch.context() as patch:
+            _strike(patch, struck, begun, done)
+            async with running(control_plane, namespace, nodes, grace=0.0) as bed:
+                if not uid:
+                    await bed.worker(*ALL)
+                    await bed.check()
+                    await eventually(lambda: bed.uid("n1"))
+                    uid = bed.uid("n1")
+                    await bed.fails("n1")
+                await _play_along(bed, struck, uid)
+                if not struck.is_set():
+                    break
     else:
         raise AssertionError(f"it does not end: {done}")
     assert {"Record", "Drain", "Climb", "Reserve", "RunTest", "Unreserve"} <= begun
@@ -398,22 +404,22 @@ async def test_a_process_that_is_killed_after_every_action_gets_there(
     assert "no reservations" in nodes.scontrol("show", "reservations").lower()
 
 
-def _strike(bed: HealthBed, struck: asyncio.Event, begun: set[str], done: list[str]) -> None:
-    """Let the loop hang for ever after its first action."""
-    carry_out = bed.sync.runner.carry_out
+def _strike(patch: pytest.MonkeyPatch, struck: asyncio.Event, begun: set[str], done: list[str]) -> None:
+    """Let a loop hang for ever after its first action. It begins by itself, so this comes before it."""
+    carry_out = ActionRunner.carry_out
 
-    async def once(batch: Batch, action: Action) -> None:
+    async def once(runner: ActionRunner, batch: Batch, action: Action) -> None:
         if struck.is_set():
             await asyncio.Event().wait()
         if isinstance(action, Notify):
             return  # every process tells again what the one before it may not have told
         begun.add(type(action).__name__)  # also of one that is carried out although its answer is lost
-        await carry_out(batch, action)
+        await carry_out(runner, batch, action)
         done.append(type(action).__name__)
         struck.set()
         await asyncio.Event().wait()
 
-    bed.sync.runner.carry_out = once  # type: ignore[method-assign]  # the one seam for a crash between two actions
+    patch.setattr(ActionRunner, "carry_out", once)  # the one seam for a crash between two actions
 
 
 async def _play_along(bed: HealthBed, struck: asyncio.Event, uid: str) -> None:

@@ -22,6 +22,8 @@ from tests.unit.monitoring import expressions
 from tests.unit.monitoring.expressions import DASHBOARDS, ROOT, RULES
 
 BOARDS = ("overview", "queue", "nodes", "users", "controller")
+ELSEWHERE = ("bridge", "operator")
+"""Boards of other processes: see `test_board` in their flows."""
 # What is not in this Slurm, or happens to no node within a minute.
 NO_DATA = {
     "overview: GPUs allocated": "no node has a GPU",
@@ -112,6 +114,7 @@ async def test_every_query_has_data_or_a_known_reason_why_not(
 
     asked = [it for it in expressions.of_dashboards() if it[0].partition(":")[0] in BOARDS]
     assert len(asked) > 100
+    assert {it.stem for it in DASHBOARDS} == {*BOARDS, *ELSEWHERE}
     await asyncio.to_thread(work_and_look)
     drawn = await asyncio.to_thread(_draw, server, tmp_path)
     assert len(drawn) == len(DASHBOARDS)

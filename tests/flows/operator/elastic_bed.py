@@ -161,6 +161,7 @@ async def elastic_site(
     *,
     idle: int | None = None,
     only: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    accounting: bool = False,
     **settings: str,
 ) -> AsyncIterator[Site]:
     """Start a Slurm of a release; its nodes take ten minutes to stop.
@@ -175,9 +176,9 @@ async def elastic_site(
     with ExitStack() as claims:
         # Ports that no other bed has, and that the kernel gives to no client before slurmd listens.
         ports = [number for number, claim in (_claim() for _ in SETS) if claims.enter_context(claim)]
-        bed = slurm_bed(release, nodes=0, accounting=False, settings=usual)
+        bed = slurm_bed(release, nodes=0, accounting=accounting, settings=usual)
         nodesets = [
-            elastic_nodeset(name, port, **policy, **only.get(name, {}))
+            elastic_nodeset(name, port, **{**policy, **only.get(name, {})})
             for name, port in zip(SETS, ports, strict=True)
         ]
         configure(bed, nodesets, **{"SuspendTimeout": "600"} | settings)

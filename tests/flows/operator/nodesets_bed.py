@@ -66,9 +66,9 @@ class NodeSets:
         self.requests = requests
         """The methods of all requests that the controller has sent and that change something, but Events."""
 
-    def counted(self, metric: MetricName, /, **labels: str) -> float:
+    def counted(self, metric: MetricName, suffix: str = "", /, **labels: str) -> float:
         """What the controller has counted in our namespace."""
-        return counted(self._metrics, metric, namespace=self.namespace, **labels)
+        return counted(self._metrics, metric, suffix, namespace=self.namespace, **labels)
 
     @property
     def namespace(self) -> str:

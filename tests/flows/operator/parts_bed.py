@@ -152,6 +152,16 @@ class Bed:
         except AssertionError:
             raise AssertionError(f"{type_} is {self.condition(store, name, type_)}") from None
 
+    async def becomes_when_its_controller_comes(
+        self, kind: Kind[Any], parts: Store[Any], name: str, made: Store[Any], made_name: str
+    ) -> None:
+        """Make a part without its Controller, which it says, then the Controller, with which it becomes `made`."""
+        await self.make(kind, name, controllerRef={"name": "slurm"})
+        await self.until(parts, name, "Degraded", "True", saying="there is no Controller slurm")
+        await self.controller()
+        await self.there(made, made_name)
+        await self.until(parts, name, "Degraded", "False")
+
     @contextmanager
     def behind(self, kind: Kind[Any]) -> Iterator[None]:
         """Let the cache of a kind hear of nothing, as while its watch is slow; then of everything at once."""

@@ -5,22 +5,20 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from isthmus.domain.operator.manifests import common
 from isthmus.kube.client import Client
-from isthmus.model import jailedconfig, slinky
+from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.meta import Key
-from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS, PopulateJail, SlurmCluster
+from isthmus.model.soperator import SLURM_CLUSTERS, PopulateJail, SlurmCluster
+from isthmus.operator.webhook import KINDS
 from tests.bed.control_plane import ControlPlaneBed
 from tests.bed.programs import program
 from tests.flows.operator.networkpolicies import Pod, admits
-
-if TYPE_CHECKING:
-    from isthmus.model.base import Kind
 
 CHART = Path(__file__).parents[3] / "charts" / "slurm-cluster"
 EXAMPLES = CHART.parents[1] / "examples" / "operator"
@@ -203,7 +201,7 @@ async def test_checks_are_delivered_to_the_shared_root(helm: Helm, kube: Client,
     assert items["/opt/slurm_scripts/checks/gpu.py"]["key"] == "gpu.py"
     assert {it["key"] for it in items.values()} == set(config["data"])
     made = {**jailed, "metadata": {**jailed["metadata"], "namespace": namespace}}
-    await kube.create(jailedconfig.JAILED_CONFIGS, made, dry_run=True)
+    await kube.create(JAILED_CONFIGS, made, dry_run=True)
     spec = (await taken(kube, found["SlurmCluster"], namespace)).spec
     assert (spec.slurm_config.prolog, spec.slurm_config.epilog) == (
         "/opt/slurm_scripts/prolog.sh",
@@ -367,20 +365,7 @@ async def test_an_upgrade_changes_the_cluster_that_is_there(helm: Helm, kube: Cl
 
 
 async def test_the_examples_are_taken(kube: Client, namespace: str) -> None:
-    kinds: dict[tuple[str, str], Kind[Any]] = {
-        (it.api_version, it.name): it
-        for it in (
-            SLURM_CLUSTERS,
-            NEBIUS_NODESETS,
-            slinky.CONTROLLERS,
-            slinky.NODESETS,
-            slinky.LOGINSETS,
-            slinky.ACCOUNTINGS,
-            slinky.RESTAPIS,
-            slinky.TOKENS,
-            jailedconfig.JAILED_CONFIGS,
-        )
-    }
+    kinds = {(it.api_version, it.name): it for it in (*KINDS, JAILED_CONFIGS)}
     files = [it for it in sorted(EXAMPLES.glob("*.yaml")) if not it.name.startswith("values-")]
     assert files
     for file in files:

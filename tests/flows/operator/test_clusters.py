@@ -15,6 +15,7 @@ from isthmus.domain.kube.conditions import no, yes
 from isthmus.domain.operator.manifests import sconfig
 from isthmus.kube.client import Client
 from isthmus.kube.errors import NotFound
+from isthmus.model.autoscaler import AUTOSCALERS
 from isthmus.model.base import Kind
 from isthmus.model.meta import Key, condition
 from isthmus.model.objects import SECRETS, SERVICES
@@ -394,8 +395,10 @@ async def test_maintenance_drains_before_it_scales_down(bed: Bed) -> None:
 async def test_workers_that_somebody_scales_are_left_to_them(bed: Bed) -> None:
     await bed.make(slurmNodes={"worker": {"size": 2}})
     await eventually(lambda: bed.size("worker") == 2)
-    # As HPA and KEDA do.
-    await set_scale(bed.kube, NODESETS, bed.key("worker"), 5)
+    # Kubernetes' own controller does it, as for KEDA: a minimum needs no metrics.
+    target = {"apiVersion": NODESETS.api_version, "kind": "NodeSet", "name": "worker"}
+    spec = {"scaleTargetRef": target, "minReplicas": 5, "maxReplicas": 6}
+    await bed.kube.create(AUTOSCALERS, {"metadata": bed.meta("by-load"), "spec": spec})
     await eventually(lambda: bed.cluster().status.workers == "0/5")
     # What the cluster says of its workers otherwise, it says as before; another number is its own again.
     more = {"spec": {"slurmNodes": {"worker": {"priorityClass": "high"}}}}
@@ -408,6 +411,7 @@ async def test_workers_that_somebody_scales_are_left_to_them(bed: Bed) -> None:
     await eventually(prioritized)
     await bed.quiet()
     assert bed.size("worker") == 5
+    await bed.kube.delete(AUTOSCALERS, bed.key("by-load"))
     await set_scale(bed.kube, NODESETS, bed.key("worker"), 0)
     await eventually(lambda: bed.cluster().status.workers == "0/0")
     await bed.quiet()

@@ -132,7 +132,7 @@ async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_avail
     await told(bed, "False", "the shared root is being filled from root:1")
     assert bed.cluster().status.phase == "Not available"
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "the shared root is of root:1")
+    await told(bed, "True", "the shared root is from root:1")
     await eventually(lambda: bed.cluster().status.phase == "Available")
     assert bed.cluster().status.jail_image == "root:1"
     words = ("wait", "--for=condition=JailPopulated", "slurmcluster/demo", f"-n={bed.namespace}", "--timeout=30s")
@@ -144,7 +144,7 @@ async def test_it_is_filled_once_beside_everything_else_and_the_cluster_is_avail
     await bed.quiet()
     assert len(bed.writes) == before
     assert (await raw(bed, "populate-jail"))["metadata"]["uid"] == job["metadata"]["uid"]
-    await recorded(bed, "JailFilled: the shared root is of root:1")
+    await recorded(bed, "JailFilled: the shared root is from root:1")
     assert set(re.findall(r"Jail\w+:", await events(bed))) == {"JailFilled:"}, "and of nothing else"
 
 
@@ -172,7 +172,7 @@ async def test_s22_a_root_that_cannot_be_filled_is_told_and_holds_up_nobody(bed:
 
     await eventually(anew, within=LIMIT)
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "the shared root is of root:1", name="bad")
+    await told(bed, "True", "the shared root is from root:1", name="bad")
 
 
 async def test_a_wrong_image_is_mended_in_the_specification_alone(bed: Bed) -> None:
@@ -191,7 +191,7 @@ async def test_a_wrong_image_is_mended_in_the_specification_alone(bed: Bed) -> N
 async def test_a_newer_image_waits_for_somebody_to_ask(bed: Bed) -> None:
     await bed.make(populateJail={"image": "root:1"}, slurmNodes={"worker": {"size": 1}})
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "of root:1")
+    await told(bed, "True", "from root:1")
     await patch(bed, populateJail={"image": "root:2"})
     await told(bed, "True", "the specification names root:2")
     status = bed.cluster().status
@@ -230,13 +230,13 @@ async def test_s23_in_maintenance_all_is_scaled_down_first_and_then_refreshed(be
     assert args[:2] == ["jail", "refresh"]
     await told(bed, "True", "being refreshed from root:1 to root:2")
     await ends(bed, "refresh-jail", said=ready("root:2", day=2))
-    await told(bed, "True", "the shared root is of root:2; set maintenance to none")
+    await told(bed, "True", "the shared root is from root:2; set maintenance to none")
     await told(bed, "False", "set maintenance to none", type_="Ready")
     await patch(bed, maintenance="none")
     await bed.gone(OWN_JOBS, "refresh-jail")
     await bed.there(CONTROLLERS, "demo")
     await eventually(lambda: bed.cluster().status.jail_image == "root:2")
-    await told(bed, "True", "the shared root is of root:2")
+    await told(bed, "True", "the shared root is from root:2")
 
 
 async def test_the_other_modes(bed: Bed) -> None:
@@ -249,10 +249,10 @@ async def test_the_other_modes(bed: Bed) -> None:
     await eventually(lambda: bed.cluster().status.phase == "Available")
     await patch(bed, maintenance="none")
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "of root:1")
+    await told(bed, "True", "from root:1")
     await patch(bed, maintenance="downscaleAndDeletePopulateJail")
     await bed.gone(OWN_JOBS, "populate-jail")
-    await told(bed, "True", "of root:1")  # the root itself was left alone
+    await told(bed, "True", "from root:1")  # the root itself was left alone
     await patch(bed, maintenance="none")
     made: OwnJob = await bed.there(OWN_JOBS, "populate-jail")
     assert made.metadata.controller is not None

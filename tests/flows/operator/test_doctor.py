@@ -21,13 +21,15 @@ from isthmus.kube.config import load
 from isthmus.kube.errors import ApiError, NotFound
 from isthmus.model.base import Kind
 from isthmus.model.health import HEALTH_POLICIES
+from isthmus.model.jailedconfig import JAILED_CONFIGS
 from isthmus.model.lease import LEASES
 from isthmus.model.meta import Key, Partial
 from isthmus.model.node import NODES
+from isthmus.model.nodeconfigurator import NODE_CONFIGURATORS
 from isthmus.model.objects import SECRETS, SERVICES
 from isthmus.model.pod import PODS
-from isthmus.model.slinky import CONTROLLERS, RESTAPIS
-from isthmus.model.soperator import SLURM_CLUSTERS
+from isthmus.model.slinky import CONTROLLERS, LOGINSETS, RESTAPIS, TOKENS
+from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.model.storage import CLAIMS
 from isthmus.operator.accountings import AccountingSync
 from isthmus.operator.applier import Applier
@@ -251,7 +253,7 @@ async def test_an_operator_that_is_gone(bed: Bed) -> None:
     stale = {"spec": {"leaseDurationSeconds": 15, "renewTime": "2020-01-01T00:00:00.000000Z"}}
     await bed.kube.merge_patch(LEASES, Key(bed.namespace, "isthmus-operator"), stale)
     what = "the operator does not run: changes have no effect, and existing pods keep running"
-    await bed.finds("operator", what, saying="the last one, test, has been silent for")
+    await bed.finds("operator", what, saying="the last one, test, has not renewed its Lease for")
 
 
 async def test_who_may_not_list_pods_is_told_so(bed: Bed, control_plane: ControlPlaneBed) -> None:
@@ -306,6 +308,46 @@ async def test_a_key_that_is_in_no_secret(bed: Bed) -> None:
     await bed.finds(
         "configuration", "cannot render the configuration of Controller hand", saying="there is no Secret"
     )
+
+
+async def test_a_controller_that_there_is_none_of(bed: Bed) -> None:
+    spec = {"controllerRef": {"name": "typo"}}
+    await bed.kube.create(LOGINSETS, {"metadata": bed.meta("door"), "spec": spec})
+    await bed.finds("parts", "LoginSet door is degraded", saying="there is no Controller typo")
+
+
+async def test_a_cluster_that_there_is_none_of(bed: Bed) -> None:
+    await bed.kube.create(NEBIUS_NODESETS, {"metadata": bed.meta("gpu"), "spec": {"clusterName": "typo"}})
+    await bed.finds(
+        "parts",
+        "NodeSet.slurm.nebius.ai gpu waits, and belongs to no cluster",
+        saying="there is no SlurmCluster typo",
+        later=120.0,
+    )
+
+
+async def test_a_jailedconfig_of_no_cluster(bed: Bed) -> None:
+    spec = {"configMap": {"name": "motd"}, "items": [{"key": "x", "path": "/etc/motd"}]}
+    meta = bed.meta("motd", labels={"app.kubernetes.io/instance": "typo"})
+    await bed.kube.create(JAILED_CONFIGS, {"metadata": meta, "spec": spec})
+    await bed.finds(
+        "parts",
+        "JailedConfig motd waits, and belongs to no cluster",
+        saying="there is no SlurmCluster typo",
+        later=120.0,
+    )
+
+
+async def test_a_token_whose_key_is_in_no_secret(bed: Bed) -> None:
+    spec = {"username": "alice", "jwtKeyRef": JWT_KEY_REF}
+    await bed.kube.create(TOKENS, {"metadata": bed.meta("pass"), "spec": spec})
+    await bed.finds("parts", "Token pass is degraded", saying="there is no Secret")
+
+
+async def test_a_rebooter_without_an_account(bed: Bed) -> None:
+    nowhere = {"rebooter": {"nodeSelector": {"nowhere": "yes"}}}
+    await bed.kube.create(NODE_CONFIGURATORS, {"metadata": bed.meta("machines"), "spec": nowhere})
+    await bed.finds("parts", "NodeConfigurator machines is degraded", saying="rebooter.serviceAccountName is empty")
 
 
 async def test_workers_that_no_node_takes(bed: Bed) -> None:

@@ -12,7 +12,7 @@ from isthmus.domain.operator.slurmfiles import power
 from isthmus.model.slurm import Node
 from tests.bed.slurm import VERSIONS, SlurmBed
 from tests.bed.slurm_box import wait_until
-from tests.flows.operator.elastic_bed import Site, elastic_site
+from tests.flows.operator.elastic_bed import IDLE, Site, elastic_site
 from tests.flows.slurm.helpers import eventually
 
 
@@ -134,14 +134,36 @@ async def test_only_jobs_that_wait_for_nodes_start_some(site: Site) -> None:
     first = site.submit("-N1", "--exclusive")
     # Slurm has looked at those before it.
     await site.job_is(first, "CONFIGURING")
-    assert sorted(phase_of(it) for it in (await site.nodes()).values()) == ["off", "starting"]
+    await eventually(site.nodes, lambda found: sorted(map(phase_of, found.values())) == ["off", "starting"])
     assert demand(site) == {str(first): "CONFIGURING"}
     second = site.submit("-N1", "--exclusive")
     await site.all("starting")
     # All nodes have a job: there is nothing more to start.
-    third = site.submit("-N1", "--exclusive")
-    wait_until(lambda: len(demand(site)) == 3, what="the third job waits for nodes", within=60)
-    assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", str(third): "PENDING"}
+    third = site.submit("-N1", "--exclusive", "--array=1-3")
+    wait_until(lambda: len(demand(site)) == 5, what="the tasks of the third job wait for nodes", within=60)
+    tasks = {f"{third}_{it}": "PENDING" for it in (1, 2, 3)}
+    assert demand(site) == {str(first): "CONFIGURING", str(second): "CONFIGURING", **tasks}
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+async def test_jobs_that_an_account_limit_holds_start_nothing(
+    slurm_bed: Callable[..., SlurmBed], release: str
+) -> None:
+    async with elastic_site(slurm_bed, release, accounting=True, AccountingStorageEnforce="limits") as site:
+        for account, *limits in (("full", "GrpJobs=0"), ("free",)):
+            site.bed.command("sacctmgr", "-i", "add", "account", account, *limits)
+            site.bed.command("sacctmgr", "-i", "add", "user", "alice", f"account={account}")
+        held = site.submit("-N2", "--account=full")
+        first = site.submit("-wa-0", "--account=free")
+        # Slurm has looked at the one before it.
+        await site.job_is(first, "CONFIGURING")
+        assert (await site.client.job(held))[0].state_reason == "AssocGrpJobsLimit"
+        assert demand(site) == {str(first): "CONFIGURING"}
+        assert phase_of((await site.nodes())["b-0"]) == "off"
+        site.bed.command("scancel", str(first))
+        site.bed.command("sacctmgr", "-i", "modify", "account", "full", "set", "GrpJobs=-1")
+        await site.all("starting")
+        await site.job_is(held, "CONFIGURING")
 
 
 def demand(site: Site) -> dict[str, str]:
@@ -157,7 +179,8 @@ async def test_jobs_start_the_nodes_that_have_what_they_ask_for(
     npu = {"resource": "example.org/npu", "gres": "npu", "files": ["/dev/urandom"]}
     limits = {"cpu": "2", "memory": "512Mi", "example.org/npu": "1"}
     special = {"slurmd": {"resources": {"limits": limits}}, "devices": [npu], "features": "quick"}
-    async with elastic_site(slurm_bed, release, only={"b": special}) as site:
+    last = {"autoscale": {"idleTime": IDLE, "fallbackOrder": 5}}
+    async with elastic_site(slurm_bed, release, only={"a": last, "b": special}) as site:
         with pytest.raises(RuntimeError, match="Requested node configuration is not available"):
             site.submit("--gres=npu:2")
         job = site.submit("--gres=npu:1", "--constraint=quick")
@@ -165,6 +188,15 @@ async def test_jobs_start_the_nodes_that_have_what_they_ask_for(
         assert phase_of((await site.nodes())["a-0"]) == "off"
         site.pods["b-0"].start()
         await site.job_is(job, "COMPLETED")
+        site.pods["b-0"].end()
+        await site.ask("PowerDown", "b-0")
+        await eventually(site.nodes, lambda found: phase_of(found["b-0"]) == "stopping")
+        await site.ask("Settle", "b-0")
+        await site.all("off")
+        # Of nodes that would do, those of the NodeSet that is first in order.
+        site.submit("-N1")
+        found = await eventually(site.nodes, lambda found: phase_of(found["b-0"]) == "starting")
+        assert phase_of(found["a-0"]) == "off"
 
 
 async def test_a_fenced_node_is_not_given_to_jobs(site: Site) -> None:

@@ -93,6 +93,33 @@ async def test_a_configmap_becomes_files_and_every_change_of_it(jailed: JailedBe
         assert (await jailed.until("prolog", WRITTEN, "True", saying="/etc/other")).status.files_hash
 
 
+async def test_fields_that_are_set_can_be_unset(jailed: JailedBed) -> None:
+    """Modes; that what is done after a change can be unset is tested below, where Slurm is."""
+    await jailed.configmap("a", file="x")
+
+    async def becomes(wanted: int, **spec: object) -> None:
+        # The whole specification, so that what it lacks is unset, and each time with another change.
+        items = [{"key": "file", "path": "/etc/a", **({"mode": spec.pop("mode")} if "mode" in spec else {})}]
+        number = len(written)
+        items.append({"key": "file", "path": f"/etc/with-{number}"})
+        whole = {"configMap": {"name": "a"}, "items": items, **spec}
+        patch = [{"op": "replace", "path": "/spec", "value": whole}]
+        await jailed.kube.json_patch(JAILED_CONFIGS, jailed.key("a"), patch)
+        found = await jailed.until("a", WRITTEN, "True", saying=f"/etc/with-{number}")
+        assert (jailed.root / "etc/a").stat().st_mode & 0o777 == wanted
+        written.append(found.status.files_hash)
+
+    written: list[str] = []
+    async with jailed.writer():
+        await jailed.config("a", "/etc/a")
+        await becomes(0o644)
+        await becomes(0o600, defaultMode=0o600)
+        await becomes(0o755, defaultMode=0o600, mode=0o755)
+        await becomes(0o600, defaultMode=0o600)
+        await becomes(0o755, mode=0o755)
+        await becomes(0o644)
+
+
 async def test_nothing_is_written_before_the_shared_root_is_filled(jailed: JailedBed) -> None:
     (jailed.root / ".isthmus/ready").unlink()
     await jailed.configmap("a", file="x")
@@ -229,6 +256,18 @@ async def test_a_change_is_complete_when_every_node_has_read_it(jailed: JailedBe
         assert again.status.reconfigured_hash == again.status.files_hash != done.status.files_hash
         assert all((it.slurmd_start_time.value or 0) > (began[it.name] or 0) for it in slurm.nodes.values())
         assert {it.type for it in again.status.conditions} == {WRITTEN, COMPLETED}
+        # Who asks for nothing any more gets new files, and Slurm is not told: that would be written down before.
+        unset = [{"op": "remove", "path": "/spec/updateActions"}]
+        await jailed.kube.json_patch(JAILED_CONFIGS, jailed.key("a"), unset)
+        last = await jailed.until("a", COMPLETED, "True", reason="MissingAction")
+        assert last.status.observed_generation == last.metadata.generation
+        await jailed.configmap("a", file="3")
+        configs, before = bed.world.jailed_configs, again.status.files_hash
+        await eventually(lambda: (it := configs.get(jailed.key("a"))) and it.status.files_hash != before)
+        assert jailed.read("/etc/a") == "3"
+        await bed.quiet()
+        left = await jailed.until("a", COMPLETED, "True", reason="MissingAction")
+        assert (left.status.reconfigured_at, left.status.reconfigured_hash) == ("", "")
 
 
 @pytest.mark.usefixtures("told_once")

@@ -71,11 +71,9 @@ async def test_people_know_a_login_node_again_that_was_deleted_and_made_anew(bed
 
 
 async def test_a_missing_controller_is_named_and_picked_up_when_it_comes(bed: Bed) -> None:
-    await bed.make(LOGINSETS, "login", controllerRef=OF_SLURM)
-    await bed.until(bed.world.loginsets, "login", "Degraded", "True", saying="there is no Controller slurm")
-    await bed.controller()
-    await bed.there(bed.world.statefulsets, "login")
-    await bed.until(bed.world.loginsets, "login", "Degraded", "False")
+    await bed.becomes_when_its_controller_comes(
+        LOGINSETS, bed.world.loginsets, "login", bed.world.statefulsets, "login"
+    )
     await bed.told_of("login")
 
 

@@ -42,11 +42,9 @@ async def test_w11_a_restapi_becomes_a_deployment_and_a_service_with_its_port(be
 
 
 async def test_it_waits_for_the_configuration_of_its_controller(bed: Bed) -> None:
-    await bed.make(RESTAPIS, "slurm", controllerRef=OF_SLURM)
-    await bed.until(bed.world.restapis, "slurm", "Degraded", "True", saying="there is no Controller slurm")
-    await bed.controller()
-    await bed.there(bed.world.deployments, "slurm-restapi")
-    await bed.until(bed.world.restapis, "slurm", "Degraded", "False")
+    await bed.becomes_when_its_controller_comes(
+        RESTAPIS, bed.world.restapis, "slurm", bed.world.deployments, "slurm-restapi"
+    )
 
 
 async def test_w12_it_is_rolled_out_for_what_it_reads_and_not_for_nodes(bed: Bed) -> None:

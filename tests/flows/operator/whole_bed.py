@@ -30,7 +30,6 @@ from isthmus.model.objects import (
     STATEFULSETS,
 )
 from isthmus.model.slinky import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS, TOKENS
-from isthmus.model.soperator import NEBIUS_NODESETS, SLURM_CLUSTERS
 from isthmus.model.storage import CLAIMS
 from isthmus.model.workload import OWN_JOBS
 from isthmus.operator.world import World
@@ -41,7 +40,6 @@ from tests.flows.operator.parts_bed import until_quiet
 from tests.flows.working import at_work, seated
 
 PARTS: Final[tuple[Kind[Any], ...]] = (CONTROLLERS, NODESETS, LOGINSETS, RESTAPIS, ACCOUNTINGS, TOKENS)
-RESOURCES: Final = (*PARTS, SLURM_CLUSTERS, NEBIUS_NODESETS)
 MADE: Final[tuple[Kind[Any], ...]] = (
     *(*PARTS, STATEFULSETS, DEPLOYMENTS, DAEMONSETS, SERVICES, CONFIGMAPS, SECRETS, CLAIMS, OWN_JOBS),
     *(SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, BUDGETS),

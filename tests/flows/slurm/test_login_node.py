@@ -92,7 +92,7 @@ def test_nodes_are_drained_by_those_who_may_and_used_again(slurm: SlurmBed, tmp_
     (tmp_path / "alice").mkdir()
     refused = LoginNode(slurm, tmp_path / "alice").isthmus("drain", "n2", "--reason=mine")
     assert refused.returncode == 1
-    assert "nodes are changed by Slurm's operators alone" in refused.stderr
+    assert "only Slurm's operators and administrators may change nodes" in refused.stderr
     (tmp_path / "root").mkdir()
     root = LoginNode(slurm, tmp_path / "root", user="root")
     job = submit_running(slurm)

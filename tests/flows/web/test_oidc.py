@@ -88,5 +88,5 @@ def test_what_goes_wrong_there_is_told_here(
 def test_a_login_that_was_begun_elsewhere_is_none(url: str, fresh: Callable[..., Watched]) -> None:
     page = fresh().page
     page.goto(f"{url}/api/oidc/return?code=x&state=guess")
-    expect(page.get_by_role("alert")).to_contain_text("This login was not begun here")
+    expect(page.get_by_role("alert")).to_contain_text("This login was not started here")
     expect(page.get_by_role("navigation")).to_have_count(0)

@@ -99,7 +99,7 @@ def test_each_view_shows_what_is_there_and_stays_within_the_policy(site: Site, e
     expect(page.locator(".gates li.waiting")).to_contain_text("begin time")
     start = page.get_by_role("region", name="Expected start")
     expect(start).to_contain_text(re.compile(r"in (59|60) min|in 1 h"))
-    expect(start).to_contain_text("low confidence")
+    expect(start).to_contain_text("low confidence Not before its begin time, and then in its turn.")
     see(page, site.url, f"why/pod/{site.namespace}/waits")
     expect(page.get_by_role("heading", level=1)).to_contain_text("waits")
     expect(page.locator(".gates li.waiting").first).to_contain_text("it has no job in Slurm")
@@ -201,7 +201,7 @@ def test_the_past_is_behind_a_slider(site: Site, enter: Enter) -> None:
         columns: Any = told["columns"]
         return list(columns[list(SERIES).index("waiting") + 1])
 
-    eventually(waiting, "a sample", holds=bool)
+    eventually(waiting, "a sample", holds=lambda it: it and it[-1] < 37)
     job = site.submit("--hold", "--array=1-37")
     seen = eventually(waiting, "a sample with the array", holds=lambda it: it[-1] >= 37)
     page = watched.page

@@ -18,7 +18,7 @@ from isthmus.local.binaries import MODULES
 from tests.unit.cli.helping import help_of
 
 COMMANDS = {
-    ("up",): "Make a cluster on this machine, or repair the one that is there.",
+    ("up",): "Create a cluster on this machine, or repair the existing one.",
     ("down",): "Remove a cluster and everything that it left on this machine; the cache stays.",
     ("status",): "Show the clusters of this machine, their nodes, and what does not run.",
     ("kubeconfig",): "Print the path of the administrator's kubeconfig:",

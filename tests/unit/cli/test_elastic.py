@@ -77,6 +77,13 @@ def test_one_job_is_not_called_jobs() -> None:
     assert second == "  job 7 of alice: 1 node, PENDING, Resources"
 
 
+def test_the_limits_that_keep_a_job_from_starting_stand_beside_it() -> None:
+    limit = "NodeSets allow no more than 2 nodes (hpc/gpu: autoscale.max is 2)"
+    job = WaitingJob("7", "alice", 3, "PENDING", "Resources", limit)
+    _, line, *_ = elastic.overview(Overview(clusters=(Demand(name="c", waiting=(job,)),)), now=0.0)
+    assert line == f"  job 7 of alice: 3 nodes, PENDING, Resources: {limit}"
+
+
 def test_without_elastic_nodesets_it_says_how_to_get_one() -> None:
     (line,) = elastic.overview(Overview(), now=0.0)
     assert "spec.autoscale" in line

@@ -60,7 +60,7 @@ COMMANDS = {
     ("health",): "Show nodes with findings, run checks, pause and resume repair.",
     ("health", "show"): "Show what was found on nodes, what happens next, and the limits;",
     ("health", "run"): "Run a check now. With --wait, exit codes: 0 passed, 1 failed, 2",
-    ("health", "pause"): "Begin no new drain or repair until resumed.",
+    ("health", "pause"): "Start no new drain or repair until resumed.",
     ("health", "resume"): "Act on findings again.",
     ("health", "release"): "Return a node to service without a test:",
 }

@@ -29,7 +29,7 @@ def test_what_changes_what_follows_and_how_to_do_it() -> None:
         "",
         "Cluster demo:",
         "  ~ workers w: 3 → 2; w-2 is removed once it has no jobs",
-        "      w-2: jobs 7, 8 of ann, over in 2 h at the latest",
+        "      w-2: jobs 7, 8 of ann, done within 2 h",
         "      w-1: job 9 of bob, without a time limit",
         "      w-0: no job",
         "",
@@ -47,9 +47,9 @@ def test_what_is_refused_and_what_is_not_known() -> None:
         "  ✗ Fantasy",
         "? not known: which jobs run",
         "",
-        "Nothing was changed. As it is, this is not carried out.",
+        "Nothing was changed. As it stands, this change would be refused.",
     ]
-    assert told(Outlook())[-1] == "Nothing follows from this: no pod, node or job is touched."
+    assert told(Outlook())[-1] == "This changes nothing: no pod, node or job is affected."
 
 
 def test_fields_that_differ_are_shown_as_they_were_and_would_be() -> None:

@@ -68,7 +68,7 @@ def test_mistakes_are_named(store: Path, tmp_path: Path) -> None:
         (["--store", str(store), "--sort", "colour"], "there is no column 'colour'"),
         (["--store", str(store), "--since", "soon"], "'soon' is not a valid time"),
         (["--store", str(tmp_path / "none.db")], "there is no file"),
-        (["--store", str(store), "--exporter", "http://x"], "exclude each other"),
+        (["--store", str(store), "--exporter", "http://x"], "cannot be used together"),
         (["--exporter", "nowhere"], "not a valid URL"),
     ):
         with pytest.raises(Terminal, match=problem):
@@ -79,4 +79,4 @@ def test_mistakes_are_named(store: Path, tmp_path: Path) -> None:
 
 
 def test_no_job_is_no_table(store: Path) -> None:
-    assert said("--store", str(store), "--user", "dave") == "No job ended in this time.\n"
+    assert said("--store", str(store), "--user", "dave") == "No job ended in this period.\n"

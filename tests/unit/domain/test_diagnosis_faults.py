@@ -25,6 +25,7 @@ from isthmus.domain.diagnosis.facts import (
     PartFact,
     PodFact,
     SlurmNodeFact,
+    StrayFact,
 )
 from isthmus.domain.kube.conditions import no, yes
 from isthmus.domain.operator.manifests import sssd
@@ -224,6 +225,12 @@ def _login_image() -> Facts:
     return facts({"parts": parts({"LoginSet": text}), "pods": pending("login-0", holds=(hold,))})
 
 
+def _stray(kind: str, name: str, *held: Condition) -> Facts:
+    return facts(
+        strays=(StrayFact(namespace="hpc", part=PartFact(kind=kind, name=name, conditions=held, age=600.0)),)
+    )
+
+
 FAULTS: dict[str, Callable[[], Facts]] = {
     "the kinds are not installed": lambda: facts(
         kinds=(KindFact(name="slurmclusters.slurm.nebius.ai", served=False),)
@@ -251,6 +258,21 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     ),
     "the RestApi of a cluster of parts is missing": lambda: facts(
         {"parts": tuple(it for it in parts() if it.kind != "RestApi")}
+    ),
+    "a LoginSet names a Controller that there is none of": lambda: _stray(
+        "LoginSet", "door", *_held("there is no Controller typo in namespace hpc")
+    ),
+    "a NodeSet of Soperator names a cluster that there is none of": lambda: _stray(
+        "NodeSet.slurm.nebius.ai", "gpu", no("Ready", "Progressing", "there is no SlurmCluster typo")
+    ),
+    "a JailedConfig names a cluster that there is none of": lambda: _stray(
+        "JailedConfig",
+        "motd",
+        no("UpdateActionsCompleted", "Init", "there is no SlurmCluster typo in this namespace"),
+    ),
+    "the key of a Token is in no Secret": lambda: _stray("Token", "pass", *_held("there is no Secret some-keys")),
+    "a rebooter has no account": lambda: _stray(
+        "NodeConfigurator", "machines", *_held("rebooter.serviceAccountName is empty: name an account")
     ),
     "a Secret with a key is missing": lambda: _config(
         "Invalid", "there is no Secret site-keys, which slurmKeyRef names", ago=60.0
@@ -303,7 +325,7 @@ FAULTS: dict[str, Callable[[], Facts]] = {
     "the shared root is full": lambda: facts(
         {"insides": seen("worker-0", disks=(DiskFact(path="/mnt/jail", space=100),))}
     ),
-    "the shared root is of an older image": lambda: root("RefreshDue", "root:2 is wanted", "True"),
+    "the shared root is from an older image": lambda: root("RefreshDue", "root:2 is wanted", "True"),
     "the ConfigMap of a JailedConfig is missing": lambda: facts(
         {
             "parts": parts(
@@ -370,6 +392,11 @@ LIVE: dict[str, dict[str, str]] = {
         "a quota leaves no room for pods": "test_a_quota_that_lets_no_pod_be_made",
         "a security policy refuses the pods of workers": "test_a_security_policy_that_refuses_pods_of_workers",
         "the RestApi of a cluster of parts is missing": "test_parts_without_a_restapi",
+        "a LoginSet names a Controller that there is none of": "test_a_controller_that_there_is_none_of",
+        "a NodeSet of Soperator names a cluster that there is none of": "test_a_cluster_that_there_is_none_of",
+        "a JailedConfig names a cluster that there is none of": "test_a_jailedconfig_of_no_cluster",
+        "the key of a Token is in no Secret": "test_a_token_whose_key_is_in_no_secret",
+        "a rebooter has no account": "test_a_rebooter_without_an_account",
         "a Secret with a key is missing": "test_a_key_that_is_in_no_secret",
         "a Kubernetes node is lost": "test_a_machine_that_is_lost",
         "there is no storage class": "test_claims_for_which_there_is_no_storage_class",
@@ -437,6 +464,17 @@ def test_most_faults_are_injected_into_real_clusters() -> None:
     for file, tests in LIVE.items():
         text = (TESTS / file).read_text()
         assert all(f"def {test}(" in text for test in tests.values())
+
+
+def test_what_is_of_no_cluster_is_not_told_where_its_cause_was_or_it_is_new() -> None:
+    wrong = "there is no Secret site-keys, which slurmKeyRef names"
+    (cluster,) = _config("Invalid", wrong, ago=60.0).clusters
+    (stray,) = _stray("Token", "pass", *_held("there is no Secret site-keys")).strays
+    (finding,) = diagnose(facts({**_fields(cluster)}, strays=(stray,)))
+    assert finding.area == "configuration"
+    waits = no("Ready", "Progressing", "there is no SlurmCluster typo")
+    young = PartFact(kind="NodeSet.slurm.nebius.ai", name="gpu", conditions=(waits,), age=5.0)
+    assert diagnose(facts(strays=(StrayFact(namespace="hpc", part=young),))) == ()
 
 
 def test_what_was_delivered_seconds_ago_is_not_refused() -> None:

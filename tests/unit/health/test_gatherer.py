@@ -4,7 +4,7 @@ from typing import Literal
 import pytest
 
 from isthmus.domain.health.activechecks.results import CheckResult
-from isthmus.health.gatherer import Checked
+from isthmus.health.gatherer import Checked, unseen_claims
 
 AT = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -33,3 +33,10 @@ def test_any_other_success_proves_that_a_node_is_well() -> None:
 def test_a_failure_is_a_finding_that_its_check_can_disprove() -> None:
     (seen,) = said("Failed", "drain").found
     assert (seen.wants, seen.test) == ("drain", True)
+
+
+def test_a_reboot_that_was_decided_counts_until_it_is_shown_or_for_a_minute() -> None:
+    claims = {"m1": 60.0, "m2": 61.0}
+    assert unseen_claims(claims, set(), now=59.0) == claims
+    assert unseen_claims(claims, {"m1"}, now=59.0) == {"m2": 61.0}, "its end is shown as well: the next may follow"
+    assert unseen_claims(claims, set(), now=60.0) == {"m2": 61.0}

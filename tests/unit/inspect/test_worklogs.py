@@ -65,7 +65,7 @@ async def test_a_job_without_a_file_says_why(tmp_path: Path) -> None:
 
 async def test_slurmrestd_gives_no_files(tmp_path: Path) -> None:
     rest: Any = None
-    with pytest.raises(Terminal, match="slurmrestd does not give files"):
+    with pytest.raises(Terminal, match="slurmrestd does not serve files"):
         await worklogs.of_job(RestSource(rest), job(tmp_path / "elsewhere"), print, LogOptions())
     (tmp_path / "here").write_text("seen\n")
     pieces: list[bytes] = []
@@ -101,5 +101,5 @@ def test_exit_codes_are_those_of_a_shell(state: str, code: int, signal: int, exp
 async def test_who_submits_is_never_a_guess() -> None:
     with pytest.raises(Terminal, match="--user is for a cluster in Kubernetes"):
         await submit_script(HERE, BatchScript("#!/bin/sh"), user="bob")
-    with pytest.raises(Terminal, match="has no arguments"):
+    with pytest.raises(Terminal, match="cannot have arguments"):
         await submit_script(HERE, BatchScript("#!/bin/sh"), arguments=("a",))

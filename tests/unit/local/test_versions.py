@@ -7,6 +7,7 @@ import pytest
 import isthmus
 from isthmus.local import binaries, versions
 from isthmus.local.images import layers
+from isthmus.local.images.recipes import SLURMS
 from isthmus.local.versions import Component, parse_packages
 
 
@@ -48,8 +49,8 @@ def test_the_version_in_an_image_is_read_from_its_layer() -> None:
 def test_every_slurm_that_there_are_images_of_is_told_once() -> None:
     slurms = [each for each in versions.components() if each.name == "Slurm"]
     assert [(each.version, each.origin) for each in slurms] == [
-        ("26.05.*", "Debian forky, in the images slurm-26.05, login-26.05"),
-        ("24.11.*", "Debian trixie, in the images slurm-24.11, login-24.11"),
+        (f"{version}.*", f"Debian {suite}, in the images slurm-{version}, login-{version}")
+        for version, suite in SLURMS.items()
     ]
 
 

@@ -22,8 +22,9 @@ _NOT_METRICS = (
     r"\{[^}]*\}",
     r"\[[^\]]*\]",
     r"\b(by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)",
+    r"\boffset\s+\w+",
 )
-_WORDS = {"and", "or", "unless", "bool", "offset"}
+_WORDS = {"and", "or", "unless", "bool"}
 
 
 def rules() -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from isthmus.domain.exporter.catalog import NODE_STATE
 from tests.unit.monitoring import expressions
 from tests.unit.monitoring.expressions import CHART, DASHBOARDS, ROOT, RUNBOOKS
 
-QUESTIONS = ["Impact", "Diagnosis", "Mitigation", "False alarms"]
 OF_TARGETS = {"namespace", "pod", "job", "le"}
 OF_KUBELET = {
     name: {"namespace", "persistentvolumeclaim"}

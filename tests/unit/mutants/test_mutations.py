@@ -8,6 +8,47 @@ import pytest
 from tests.mutants import mutations as faults
 from tests.mutants.mutations import mutated, mutations
 
+EDITS: dict[str, dict[str, list[str]]] = {
+    faults.COMPARISON: {
+        "a = b == c": ["a = b != c"],
+        "a = b < c <= d": ["a = b <= c <= d", "a = b < c < d"],
+        "a = b is not None": ["a = b is None"],
+        "a = (b) not  in (c)": ["a = (b) in (c)"],
+        'a = "é" > b': ['a = "é" >= b'],
+    },
+    faults.CONDITION: {
+        "if a: b()": ["if not (a): b()"],
+        "while a and b: c()": ["while not (a and b): c()"],
+        "a = b if c() else d": ["a = b if not (c()) else d"],
+        "a = [b for b in c if b]": ["a = [b for b in c if not (b)]"],
+    },
+    faults.NOT: {
+        "if not a: b()": ["if a: b()"],
+    },
+    faults.BOOLEAN: {
+        "a = b and c and d": ["a = b or c and d", "a = b and c or d"],
+        "a = (b or  # and\n  c)": ["a = (b and  # and\n  c)"],
+    },
+    faults.AWAIT: {
+        "async def a():\n    await b(1)\n": ["async def a():\n    pass\n"],
+        "async def a():\n    return await b()\n": ["async def a():\n    return None\n"],
+    },
+    faults.ERROR: {
+        "try: a()\nexcept B:\n    raise\n": ["try: a()\nexcept B:\n    pass\n"],
+        "if a < 1:\n    raise B(2) from c\n": ["if a < 1:\n    pass\n"],
+    },
+    faults.DEFAULT: {
+        "def a(b, c=1): ...": ["def a(b, c=2): ..."],
+        "def a(*, b=True, c): ...": ["def a(*, b=False, c): ..."],
+        'class A:\n    b: str = "c"\n': ['class A:\n    b: str = ""\n'],
+    },
+    faults.CONSTANT: {
+        "a = b[0] + 0.5": ["a = b[1] + 0.5", "a = b[0] + 1.5"],
+        "a(b=False)": ["a(b=True)"],
+    },
+}
+"""By the kind of fault: a source, and what it becomes."""
+
 
 def variants(source: str, kind: str) -> list[str]:
     return [mutated(source, it) for it in mutations(source) if it.kind == kind]
@@ -15,30 +56,8 @@ def variants(source: str, kind: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "source", "expected"),
-    [
-        (faults.COMPARISON, "a = b == c", ["a = b != c"]),
-        (faults.COMPARISON, "a = b < c <= d", ["a = b <= c <= d", "a = b < c < d"]),
-        (faults.COMPARISON, "a = b is not None", ["a = b is None"]),
-        (faults.COMPARISON, "a = (b) not  in (c)", ["a = (b) in (c)"]),
-        (faults.COMPARISON, 'a = "é" > b', ['a = "é" >= b']),
-        (faults.CONDITION, "if a: b()", ["if not (a): b()"]),
-        (faults.CONDITION, "while a and b: c()", ["while not (a and b): c()"]),
-        (faults.CONDITION, "a = b if c() else d", ["a = b if not (c()) else d"]),
-        (faults.CONDITION, "a = [b for b in c if b]", ["a = [b for b in c if not (b)]"]),
-        (faults.NOT, "if not a: b()", ["if a: b()"]),
-        (faults.BOOLEAN, "a = b and c and d", ["a = b or c and d", "a = b and c or d"]),
-        (faults.BOOLEAN, "a = (b or  # and\n  c)", ["a = (b and  # and\n  c)"]),
-        (faults.AWAIT, "async def a():\n    await b(1)\n", ["async def a():\n    pass\n"]),
-        (faults.AWAIT, "async def a():\n    return await b()\n", ["async def a():\n    return None\n"]),
-        (faults.ERROR, "try: a()\nexcept B:\n    raise\n", ["try: a()\nexcept B:\n    pass\n"]),
-        (faults.ERROR, "if a < 1:\n    raise B(2) from c\n", ["if a < 1:\n    pass\n"]),
-        (faults.DEFAULT, "def a(b, c=1): ...", ["def a(b, c=2): ..."]),
-        (faults.DEFAULT, "def a(*, b=True, c): ...", ["def a(*, b=False, c): ..."]),
-        (faults.DEFAULT, 'class A:\n    b: str = "c"\n', ['class A:\n    b: str = ""\n']),
-        (faults.CONSTANT, "a = b[0] + 0.5", ["a = b[1] + 0.5", "a = b[0] + 1.5"]),
-        (faults.CONSTANT, "a(b=False)", ["a(b=True)"]),
-    ],
-)  # fmt: skip
+    [(kind, source, expected) for kind, edits in EDITS.items() for source, expected in edits.items()],
+)
 def test_a_fault_is_a_small_edit(kind: str, source: str, expected: list[str]) -> None:
     assert variants(source, kind) == expected
 

@@ -12,9 +12,14 @@ from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.auth import Fixed
 from isthmus.kube.client import Client
 from isthmus.kube.config import Config
+from isthmus.model.jailedconfig import JailedConfig, JailedConfigStatus
 from isthmus.model.meta import Condition, ObjectMeta
+from isthmus.model.nodeconfigurator import NodeConfigurator, NodeConfiguratorStatus
 from isthmus.model.objects import ConfigMap
 from isthmus.model.slinky import Controller, ControllerStatus, NodeSetStatus, Token, TokenStatus
+from isthmus.model.soperator import NodeSet as NebiusNodeSet
+from isthmus.model.soperator import NodeSetSpec as NebiusNodeSetSpec
+from isthmus.model.soperator import NodeSetStatus as NebiusNodeSetStatus
 from isthmus.operator.metrics import ClusterMetrics
 from isthmus.operator.world import World
 from tests.unit.domain.operator.nodeset.views import nodeset
@@ -91,3 +96,39 @@ def test_what_needs_attention_is_degraded(bed: Bed) -> None:
         held = (Condition(type="Degraded", status=status),)
         bed.world.nodesets.put(msgspec.structs.replace(nodeset(1), status=NodeSetStatus(conditions=held)))
         assert bed.value("degraded", kind="NodeSet", name="worker") == float(status == "True")
+
+
+def test_kinds_of_soperator_are_told_apart_from_those_of_slinky_and_none_is_forgotten(bed: Bed) -> None:
+    """A NodeSet of Soperator becomes one of slinky's under the same name."""
+    meta = ObjectMeta(name="worker", namespace="slurm")
+    for status in ("True", "False"):
+        held = (Condition(type="Degraded", status=status), Condition(type="Ready", status="True"))
+        bed.world.nodesets.put(nodeset(1))
+        told = NebiusNodeSetStatus(conditions=held)
+        bed.world.nebius_nodesets.put(NebiusNodeSet(metadata=meta, spec=NebiusNodeSetSpec(), status=told))
+        machines = NodeConfigurator(metadata=meta, status=NodeConfiguratorStatus(conditions=held))
+        bed.world.node_configurators.put(machines)
+        assert bed.value("degraded", kind="NodeSet", name="worker") == 0
+        for kind in ("NodeSet.slurm.nebius.ai", "NodeConfigurator"):
+            assert bed.value("degraded", kind=kind, name="worker") == float(status == "True")
+            assert bed.value("ready", kind=kind, name="worker") == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "completed", "found"),
+    [
+        (("True", "Success"), ("True", "Success"), (1.0, 0.0)),
+        (("False", "Init"), ("False", "Init"), (0.0, 0.0)),
+        (("False", "NotFound"), ("False", "NotFound"), (0.0, 1.0)),
+        (("True", "Success"), ("False", "Refused"), (0.0, 1.0)),
+    ],
+)
+def test_a_jailedconfig_needs_attention_when_its_files_do_not_arrive(
+    bed: Bed, written: tuple[Any, str], completed: tuple[Any, str], found: tuple[float, float]
+) -> None:
+    spec = {"configMap": {"name": "motd"}, "items": [{"key": "x", "path": "/etc/motd"}]}
+    config = msgspec.convert({"metadata": {"name": "motd", "namespace": "slurm"}, "spec": spec}, JailedConfig)
+    told = {"FilesWritten": written, "UpdateActionsCompleted": completed}
+    held = tuple(Condition(type=type_, status=status, reason=why) for type_, (status, why) in told.items())
+    bed.world.jailed_configs.put(msgspec.structs.replace(config, status=JailedConfigStatus(conditions=held)))
+    assert tuple(bed.value(it, kind="JailedConfig", name="motd") for it in ("ready", "degraded")) == found

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from isthmus.bridge.cache.ledger import amount
 from isthmus.domain.bridge import podclaims
 from isthmus.domain.bridge.allocation import Fit, fit
 from isthmus.domain.bridge.devices import NO_DEVICES, DeviceId, NodeDevices, Profile, inventory
@@ -128,18 +129,29 @@ class Devices:
         if not classes or found.waiting:
             return found
         extended = extended_of(pod, classes)
-        made = self._made.get(pod.metadata.uid)
-        keys = [made] if made else [it.metadata.key for it in self.claims.by("extended", pod.metadata.uid)]
-        claim = next(filter(None, map(self.claim, keys)), None)
         for class_ in classes.values():
             self._require_class(class_)
         return replace(
             found,
             needs=(*found.needs, extended.need),
             extended=extended,
-            extended_claim=claim,
+            extended_claim=self._made_for(pod),
             resources=frozenset(classes),
         )
+
+    def left_with(self, pod: Pod) -> list[ResourceClaim]:
+        """The claims that have devices for this pod alone, also if it can no longer be placed."""
+        found = [self.claim(key) for key in podclaims.claim_keys(pod)]
+        if any("/" in name for name in resources_of(pod)):
+            found.append(self._made_for(pod))
+        allocated = {it.metadata.key: it for it in found if it and it.status.allocation}
+        return [it for it in allocated.values() if podclaims.is_own(it, pod)]
+
+    def _made_for(self, pod: Pod) -> ResourceClaim | None:
+        """The claim for extended resources of a pod."""
+        made = self._made.get(pod.metadata.uid)
+        keys = [made] if made else [it.metadata.key for it in self.claims.by("extended", pod.metadata.uid)]
+        return next(filter(None, map(self.claim, keys)), None)
 
     def claim(self, key: Key) -> ResourceClaim | None:
         """Find a claim, as the watch shows it or as we have just written it."""
@@ -206,12 +218,12 @@ class Devices:
         was, now = self.on(node), inventory(self._slices[node].values(), self._profiles)
         if not self._slices[node]:
             del self._slices[node]
-        if (was.devices, was.counters) == (now.devices, now.counters):
+        if (was.devices, was.counters, was.complete) == (now.devices, now.counters, now.complete):
             return
         for it in was.devices:
             self._node_of.pop(it.id, None)
         self._node_of.update((it.id, node) for it in now.devices)
-        if now.devices:
+        if now.devices or not now.complete:
             self._nodes[node] = now
         else:
             self._nodes.pop(node, None)
@@ -239,8 +251,9 @@ class Devices:
         if old and new and old.status.allocatable == new.status.allocatable:
             return
         for node, sign in ((old, -1), (new, 1)):
-            for name in node.status.allocatable if node else ():
-                if "/" in name:
+            for name, offered in node.status.allocatable.items() if node else ():
+                # Of a device plugin that is gone, kubelets keep the name, with nothing left of it.
+                if "/" in name and amount(name, offered):
                     self._advertised[name] += sign
 
     def _claim_changed(self, key: Key, old: ResourceClaim | None, new: ResourceClaim | None) -> None:

@@ -66,12 +66,17 @@ class Excluded(Data, frozen=True):
 class _Answer:
     """An answer, with the reasons that it was made of, up to a version."""
 
-    __slots__ = ("excluded", "misfits", "shut", "version")
+    __slots__ = ("excluded", "misfits", "otherwise", "shut", "taken", "version", "ways")
 
     def __init__(self) -> None:
         self.misfits: dict[str, str] = {}
         self.shut: set[str] = set()
         """Those that would fit if they were not shut."""
+        self.ways: dict[str, Fit] = {}
+        """How each node that fits would serve claims with alternatives."""
+        self.taken = NOTHING
+        self.otherwise: set[str] = set()
+        """Those that fit, but need more of Slurm than it is asked for."""
         self.excluded = Excluded("", 0, "")
         self.version = -1
 
@@ -92,7 +97,6 @@ class FeasibleNodes:
         self._slurm_nodes = slurm_nodes
         self._capacity = capacity
         self._devices = devices
-        self._taken: dict[Constraints, tuple[int, Fit]] = {}
         self._order: list[str] | None = None
         self._log: list[str] = []
         self._log_from = 0
@@ -143,6 +147,7 @@ class FeasibleNodes:
         for each in constraints:
             answer = self._answer_to(each)
             merged.misfits |= answer.misfits
+            merged.otherwise |= answer.otherwise
             for_good |= answer.misfits.keys() - answer.shut
         merged.shut = merged.misfits.keys() - for_good
         self._conclude(next(iter(constraints)), merged)
@@ -157,35 +162,17 @@ class FeasibleNodes:
         return feasibility.misfit(constraints, node) or self._capacity.misfit(constraints, node)
 
     def taken(self, constraints: Constraints) -> Fit:
-        """What the claims of a pod take, as seen from a node that fits; found once for a template.
+        """What the claims of a pod take, as seen from a node that fits.
 
         Of nodes that could serve it in different ways, that one counts which has what is asked for first.
         """
-        if not constraints.devices or self._devices is None:
-            return NOTHING
-        version, found = self._taken.get(constraints, (-1, NOTHING))
-        if version == self.version:
-            return found
-        misfits = self.misfits(constraints)
-        only_one_way = not any(len(it.choices) > 1 for need in constraints.devices for it in need.requests)
-        best: Fit | None = None
-        for name in (it for it in self._slurm_nodes if it not in misfits):
-            kube_node = self._map.kube_name(name) or ""
-            fits = self._devices.fit(constraints.devices, kube_node, shared=constraints.shared)
-            if not isinstance(fits, str) and (best is None or fits.detours < best.detours):
-                best = fits
-            if best is not None and (only_one_way or not best.detours):
-                break
-        if len(self._taken) > _ANSWERS:
-            self._taken.clear()
-        found = best or NOTHING
-        self._taken[constraints] = self.version, found
-        return found
+        return self._answer_to(constraints).taken
 
     def _answer(self, constraints: Constraints) -> _Answer:
         answer = _Answer()
         for name in self._slurm_nodes:
             self._judge(constraints, name, answer)
+        self._choose(constraints, answer)
         self._conclude(constraints, answer)
         return answer
 
@@ -193,8 +180,10 @@ class FeasibleNodes:
         for name in set(self._log[answer.version - self._log_from :]):
             answer.misfits.pop(name, None)
             answer.shut.discard(name)
+            answer.ways.pop(name, None)
             if name in self._slurm_nodes:
                 self._judge(constraints, name, answer)
+        self._choose(constraints, answer)
         self._conclude(constraints, answer)
 
     def _judge(self, constraints: Constraints, slurm_node: str, answer: _Answer) -> None:
@@ -202,6 +191,30 @@ class FeasibleNodes:
             answer.misfits[slurm_node] = reason
             if self._reason(constraints, slurm_node, opened=True) is None:
                 answer.shut.add(slurm_node)
+        elif constraints.devices and _has_alternatives(constraints):
+            answer.ways[slurm_node] = self._fit(constraints, slurm_node)
+
+    def _fit(self, constraints: Constraints, slurm_node: str) -> Fit:
+        kube_node = self._map.kube_name(slurm_node) or ""
+        fits = self._devices.fit(constraints.devices, kube_node, shared=constraints.shared) if self._devices else ""
+        return NOTHING if isinstance(fits, str) else fits
+
+    def _choose(self, constraints: Constraints, answer: _Answer) -> None:
+        """Choose what Slurm is asked for, and which nodes that would not do for.
+
+        A job asks for one thing, whatever node it gets. Where it shares a node, it gets no more devices than that.
+        """
+        answer.taken, answer.otherwise = NOTHING, set()
+        if not constraints.devices:
+            return
+        fitting = (name for name in self._slurm_nodes if name not in answer.misfits)
+        if not _has_alternatives(constraints):
+            name = next(fitting, None)
+            answer.taken = self._fit(constraints, name) if name else NOTHING
+            return
+        answer.taken = min((answer.ways[name] for name in fitting), key=lambda it: it.detours, default=NOTHING)
+        if constraints.shared:
+            answer.otherwise = {name for name, way in answer.ways.items() if not way.within(answer.taken)}
 
     def _reason(self, constraints: Constraints, slurm_node: str, *, opened: bool = False) -> str | None:
         kube_node = self._map.kube_name(slurm_node)
@@ -245,11 +258,13 @@ class FeasibleNodes:
             return
         if self._order is None:
             self._order = sorted(self._slurm_nodes, key=natural_key)
-        feasible, why = total - len(misfits), feasibility.summary(Counter(misfits.values()), total)
+        why = feasibility.summary(Counter(misfits.values()), total)
+        left_out = misfits.keys() | answer.otherwise
+        feasible = total - len(left_out)
         if not feasible and TOO_SMALL in misfits.values():
             why = f"{why}. {self._largest(constraints, misfits)}"
         drained = {name for name in answer.shut if is_out(self._slurm_nodes[name])}
-        hostlist = fold(name for name in self._order if name in misfits and name not in drained)
+        hostlist = fold(name for name in self._order if name in left_out and name not in drained)
         passing = fold(sorted(answer.shut - drained, key=natural_key))
         answer.excluded = Excluded(hostlist, feasible, why, passing)
 
@@ -319,6 +334,10 @@ class FeasibleNodes:
             self._told = True
             for hook in self._hooks:
                 hook()
+
+
+def _has_alternatives(constraints: Constraints) -> bool:
+    return any(len(it.choices) > 1 for need in constraints.devices for it in need.requests)
 
 
 def _outgrows(constraints: Constraints, node: slurm.Node | None) -> bool:

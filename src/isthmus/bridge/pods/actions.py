@@ -91,7 +91,7 @@ class PodActions:
         family = self.world.jobs.of_group(ours.marker.group)
         # Components end with their leader.
         parts = [ours, *(it for it in family if it.job.queue_id == ours.job_id != it.job_id)]
-        await self._make_sure_that_they_are_gone(parts, end.missing)
+        await self._require_absent(parts, end.missing)
         job_id = ours.job_id
         ending = self._endings.setdefault(job_id, _Ending(since=time.monotonic()))
         if ending.agreed is not None and time.monotonic() - ending.agreed < _END_AGAIN:
@@ -113,7 +113,7 @@ class PodActions:
         finally:
             self.world.inflight.watch(job_id)
 
-    async def _make_sure_that_they_are_gone(self, parts: Iterable[OurJob], missing: Iterable[Key]) -> None:
+    async def _require_absent(self, parts: Iterable[OurJob], missing: Iterable[Key]) -> None:
         """Look for pods that no cache has seen: the job may be known to us earlier than they are."""
         uids = {uid for part in parts for uid in part.marker.uids}
         for key in missing:

@@ -76,6 +76,7 @@ class ClaimAllocator:
         """Make pods ready to be submitted: their claims exist, and devices of an earlier attempt are returned."""
         used: dict[Key, Pod] = {}
         for pod in pods:
+            await self.take_back(pod)
             claims = self.world.devices.of_pod(pod)
             if claims.waiting:
                 raise NotYet(claims.waiting, reason="WaitingForClaim")
@@ -87,7 +88,6 @@ class ClaimAllocator:
                         f" {claim.metadata.key}, which is not supported",
                         remedy="give each pod a claim of its own, by a ResourceClaimTemplate",
                     )
-            await self._take_back(pod, _allocated(claims))
 
     async def plan(self, seat: Seat, node: str, *, wake: Callable[[], None]) -> Plan | None:
         """Choose devices for a pod where Slurm placed it, of those that its job has; None if it has no claims.
@@ -148,6 +148,9 @@ class ClaimAllocator:
                     await self._patch_status(claim, claimstatus.status(claim, plan.pod, None))
             await self._map_extended(plan)
         except (Conflict, NotFound) as error:
+            for claim, _ in plan.open:
+                if claim:
+                    await self._confirm(claim.metadata.key)
             told = f"a ResourceClaim of the pod has changed: {error.what}"
             raise NotYet(told, reason=_WAITING, after=_REQUEUE_S) from error
         finally:
@@ -157,7 +160,7 @@ class ClaimAllocator:
 
     async def take_back(self, pod: Pod) -> None:
         """Release what a pod got that was not bound after all."""
-        await self._take_back(pod, _allocated(self.world.devices.of_pod(pod)))
+        await self._take_back(pod, self.world.devices.left_with(pod))
 
     def drop(self, plan: Plan) -> None:
         """Forget a plan that is written, or not to be."""
@@ -270,9 +273,11 @@ class ClaimAllocator:
     async def _map_extended(self, plan: Plan) -> None:
         """Write for the kubelet which request of the claim is for which container."""
         pod, extended = plan.pod, plan.claims.extended
+        if extended is None:
+            return
         claim = self.world.devices.of_pod(pod).extended_claim
         told = pod.status.extended_resource_claim_status
-        if extended is None or claim is None or (told and told.resource_claim_name == claim.metadata.name):
+        if claim is None or (told and told.resource_claim_name == claim.metadata.name):
             return
         status = {
             "resourceClaimName": claim.metadata.name,
@@ -296,7 +301,7 @@ class ClaimAllocator:
             try:
                 await self._patch_status(claim, claimstatus.released(claim, pod))
             except NotFound:
-                continue
+                self.world.devices.forget(claim.metadata.key)
             except Conflict as error:
                 raise NotYet(
                     f"a ResourceClaim has changed: {error.what}", reason=_WAITING, after=_REQUEUE_S
@@ -305,11 +310,6 @@ class ClaimAllocator:
     def _pod_changed(self, _key: Key, before: Pod | None, after: Pod | None) -> None:
         if before is not None and (after is None or after.bound):
             self._since.pop(before.metadata.uid, None)
-
-
-def _allocated(claims: PodClaims) -> list[ResourceClaim]:
-    """The claims of a pod that have devices of an attempt of its own."""
-    return [it for it in (*claims.open, claims.extended_claim) if it and it.status.allocation]
 
 
 def _serves(claim: ResourceClaim, here: NodeDevices, found: Collection[int], node: str) -> bool:

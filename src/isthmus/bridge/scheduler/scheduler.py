@@ -78,7 +78,7 @@ class Scheduler:
         self._owners = Owners(world.kube)
         ledger = Ledger(world.pods, world.nodes, backs=world.devices.backs)
         feasible = FeasibleNodes(world.nodes, world.map, world.slurm_nodes, world.capacity, world.devices)
-        claims = ClaimAllocator(world, clock=clock)
+        self._claims = claims = ClaimAllocator(world, clock=clock)
         self._exclusions = Exclusions(world, feasible, exclusive=defaults.exclusive, clock=clock)
         self._submitter = JobSubmitter(
             world,
@@ -228,6 +228,7 @@ class Scheduler:
                     self._count_bind(step)
                 case Submit():
                     self._jobs.require_known(gang, pods)
+                    await self._return_devices(gang, step.pods)
                     await self._jobs.require_not_cancelled(group, gang, step)
                     if not settled:
                         self._let_settle(group, pods)
@@ -236,11 +237,21 @@ class Scheduler:
                 case Cancel(job_id=job_id, why=reason):
                     await self._jobs.take_back(group, job_id, reason)
                 case Gather():
+                    await self._return_devices(gang, pods)
                     gated = f"; {step.gated} are held by scheduling gates" if step.gated else ""
                     message = f"{step.there} of {step.minimum} pods of {group} exist{gated}"
                     await self._tell(group, pods, "WaitingForGang", message)
                 case placement.Queue():
+                    await self._return_devices(gang, step.pods)
                     await self._tell_of_queue(group, step.job_id, step.pods)
+
+    async def _return_devices(self, gang: Gang, pods: Iterable[Pod]) -> None:
+        """Release what pods got by a job that is no more: while they wait for another, Slurm gives it to others."""
+        devices = self._world.devices
+        for pod in pods:
+            if not (pod.bound or pod.finished) and devices.left_with(pod):
+                self._jobs.require_known(gang, [pod])
+                await self._claims.take_back(pod)
 
     # Counting
 

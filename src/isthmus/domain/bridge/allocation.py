@@ -71,6 +71,11 @@ class Fit(NamedTuple):
     detours: int
     """How many alternatives before those had to be left out."""
 
+    def within(self, other: "Fit") -> bool:
+        """Whether what the other takes is enough for this, too."""
+        enough = all(count <= other.gres.get(gres, 0) for gres, count in self.gres.items())
+        return enough and sum(self.cpus.values()) <= sum(other.cpus.values())
+
 
 NOTHING: Final = Fit({}, {}, 0)
 
@@ -149,7 +154,15 @@ def allocate(
     A request with administrative access uses devices beside those who have them.
     """
     search = _Search(needs, node, classes, may, load)
-    return tuple(search.picked) if search.place(0) else None
+    return None if search.is_hopeless() or not search.place(0) else tuple(search.picked)
+
+
+class _Option(NamedTuple):
+    """A choice of a request, with the devices that it may take and how many of them it takes."""
+
+    choice: Choice
+    allowed: tuple[int, ...]
+    number: int
 
 
 class _Search:
@@ -158,8 +171,12 @@ class _Search:
     def __init__(
         self, needs: Sequence[Need], node: NodeDevices, classes: Classes, may: Callable[[int], bool], load: Load
     ) -> None:
-        self._requests = [(at, need, request) for at, need in enumerate(needs) for request in need.requests]
         self._node, self._classes, self._may = node, classes, may
+        self._requests = [
+            (at, need, request.name, self._options(request))
+            for at, need in enumerate(needs)
+            for request in need.requests
+        ]
         self._users: Counter[int] = Counter()
         self._counters = Counter(load.counters)
         self._capacity = {at: Counter(used) for at, used in load.capacity.items()}
@@ -167,26 +184,45 @@ class _Search:
         self._steps = 0
         self.picked: list[Picked] = []
 
-    def place(self, number: int) -> bool:
-        if number == len(self._requests):
-            return True
-        claim, need, request = self._requests[number]
+    def _options(self, request: Request) -> list[_Option]:
+        """The choices of a request for which there are devices, whatever the other requests take."""
+        found = []
         for choice in request.choices:
             of_class = self._classes(choice.device_class)
             if of_class is None:
                 continue
             matching = self._node.matching(choice, of_class)
-            allowed = [at for at in matching if choice.admin or self._may(at)]
+            allowed = tuple(at for at in matching if choice.admin or self._may(at))
             if choice.every and (len(allowed) < len(matching) or len(allowed) > MAX_RESULTS):
                 continue
             count = len(allowed) if choice.every else choice.count
-            if count and self._pick(number, (claim, need, request, choice), allowed, count):
-                return True
-        return False
+            again = not (choice.admin or choice.every) and any(self._node.devices[at].shared for at in allowed)
+            if allowed and (len(allowed) >= count or again):
+                found.append(_Option(choice, allowed, count))
+        return found
 
-    def _pick(
-        self, number: int, what: tuple[int, Need, Request, Choice], allowed: Sequence[int], count: int
-    ) -> bool:
+    def is_hopeless(self) -> bool:
+        """Whether there are too few devices, however they are given.
+
+        To find that out by trying takes thousands of steps, on each of thousands of nodes.
+        """
+        least, there = 0, set[int]()
+        for _, _, _, options in self._requests:
+            if not options:
+                return True
+            own = [it for it in options if not it.choice.admin]
+            if len(own) == len(options):
+                least += min(it.number for it in own)
+            there.update(at for it in own for at in it.allowed)
+        return least > len(there) and not any(self._node.devices[at].shared for at in there)
+
+    def place(self, number: int) -> bool:
+        if number == len(self._requests):
+            return True
+        claim, need, request, options = self._requests[number]
+        return any(self._pick(number, (claim, need, request, it.choice), it.allowed, it.number) for it in options)
+
+    def _pick(self, number: int, what: tuple[int, Need, str, Choice], allowed: Sequence[int], count: int) -> bool:
         if not count:
             return self.place(number + 1)
         claim, need, request, choice = what
@@ -196,8 +232,8 @@ class _Search:
             again = self._node.devices[position].shared and not (choice.admin or choice.every)
             if self._steps > _MAX_STEPS or (len(allowed) - at < count and not again):
                 return False
-            picked = Picked(claim, request.name, choice, position)
-            if not all(self._keeps(rule, picked) for rule in need.rules if rule.covers(request.name, choice.name)):
+            picked = Picked(claim, request, choice, position)
+            if not all(self._keeps(rule, picked) for rule in need.rules if rule.covers(request, choice.name)):
                 continue
             if not self._take(picked):
                 continue

@@ -31,6 +31,9 @@ _CPU_DRIVER: Final = "dra.cpu"
 _GPU: Final = "gpu"
 _TAINTED: Final = ".tainted"
 
+_CHOICES: Final = 64
+"""Choices whose devices a node remembers: pods may have selectors of their own, each another one."""
+
 Counters = Mapping[str, int]
 """Counters that devices share, each by its driver, pool, set and name, in billionths."""
 
@@ -88,15 +91,22 @@ class Profile(msgspec.Struct, frozen=True):
 class NodeDevices:
     """The devices of one node, in the order of their GRES, then of their index or name."""
 
-    __slots__ = ("_matching", "counted", "counters", "cpus", "devices", "gres", "positions", "skipped", "uncounted")
+    __slots__ = (
+        *("_matching", "complete", "counted", "counters", "cpus", "devices", "gres", "positions", "skipped"),
+        "uncounted",
+    )
 
     def __init__(
         self,
         devices: Sequence[NodeDevice] = (),
         skipped: Mapping[str, str] | None = None,
         counters: Counters | None = None,
+        *,
+        complete: bool = True,
     ) -> None:
         self.devices = tuple(devices)
+        self.complete = complete
+        """Whether no driver is about to publish more: slices of a pool come one by one."""
         self.positions = {it.id: at for at, it in enumerate(devices)}
         self.skipped = dict(skipped or {})
         """Why Slurm does not count some of them, by their name."""
@@ -124,6 +134,8 @@ class NodeDevices:
         key = of_class, choice.selectors, choice.tolerations, choice.capacity
         found = self._matching.get(key)
         if found is None:
+            if len(self._matching) >= _CHOICES:
+                self._matching.clear()
             found = self._matching[key] = tuple(
                 at
                 for at, it in enumerate(self.devices)
@@ -147,7 +159,8 @@ def inventory(slices: Iterable[ResourceSlice], profiles: Sequence[Profile] = ())
     found: list[NodeDevice] = []
     skipped: dict[str, str] = {}
     counters: dict[str, int] = {}
-    for it in usable(slices):
+    there, complete = usable(slices)
+    for it in there:
         spec, pool = it.spec, f"{it.spec.driver}/{it.spec.pool.name}"
         for each in spec.shared_counters:
             counters |= {
@@ -156,7 +169,7 @@ def inventory(slices: Iterable[ResourceSlice], profiles: Sequence[Profile] = ())
             }
         for device in spec.devices:
             if spec.driver == _CPU_DRIVER and _is_machine(device):
-                skipped[device.name] = "its driver wants to be told which CPUs: do without --group-by=machine"
+                skipped[device.name] = "its driver must be told which CPUs: run it without --group-by=machine"
                 continue
             takes = tuple(
                 (f"{pool}/{use.counter_set}/{name}", quantity.parse(counter.value))
@@ -170,21 +183,24 @@ def inventory(slices: Iterable[ResourceSlice], profiles: Sequence[Profile] = ())
             found.append(NodeDevice(DeviceId(spec.driver, spec.pool.name, device.name), gres, device, takes))
     found = _without_overlaps(found, counters, profiles, skipped)
     found.sort(key=_order)
-    return NodeDevices(found, skipped, counters)
+    return NodeDevices(found, skipped, counters, complete=complete)
 
 
-def usable(slices: Iterable[ResourceSlice]) -> list[ResourceSlice]:
-    """Those slices that belong to the highest generation of their pool, if all of that are there."""
+def usable(slices: Iterable[ResourceSlice]) -> tuple[list[ResourceSlice], bool]:
+    """The slices of complete pools, of their highest generation, and whether all pools are complete."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for it in slices:
         pools.setdefault((it.spec.driver, it.spec.pool.name), []).append(it)
     kept: list[ResourceSlice] = []
+    complete = True
     for members in pools.values():
         newest = max(it.spec.pool.generation for it in members)
         current = [it for it in members if it.spec.pool.generation == newest]
         if len(current) == current[0].spec.pool.resource_slice_count:
             kept += current
-    return kept
+        else:
+            complete = False
+    return kept, complete
 
 
 def gres_of(driver: str, device: Device, profiles: Sequence[Profile] = ()) -> str:
@@ -222,7 +238,7 @@ def _without_overlaps(
                 left[name] -= amount
             kept.append(it)
         else:
-            skipped.setdefault(it.id.name, "it is a part of devices that Slurm counts")
+            skipped.setdefault(it.id.name, "it is part of a device that Slurm counts")
             kept.append(msgspec.structs.replace(it, gres=""))
     return kept
 

@@ -425,4 +425,4 @@ OF_SLURM_BRIDGE: Final = 18
 
 _BY_KEY: Final = {option.key: option for option in OPTIONS}
 _OTHERS: Final = frozenset({names.POD_NODE_ANNOTATION, names.NODE_NAME_LABEL})
-_REMEDY: Final = "correct them; docs/bridge-annotations.md lists all that there are, with examples"
+_REMEDY: Final = "correct them; docs/bridge-annotations.md lists all of them, with examples"

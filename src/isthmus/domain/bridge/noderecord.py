@@ -258,7 +258,7 @@ def _nothing_left(cpus: int, memory: int, reserved: Reserve) -> Terminal:
     if reserved.workers:
         workers = ", ".join(reserved.workers)
         return NothingLeftError(
-            f"Slurm has this machine already as {workers}, and {left} are left beside that",
+            f"Slurm has this machine already as {workers}, and {left} are left beside it",
             remedy=f"remove its label {names.EXTERNAL_NODE_LABEL}: Slurm places pods on {workers} without it; or "
             "set resources of the NodeSet, so that its workers leave something",
         )

@@ -212,7 +212,9 @@ def _reports(kube: Node, slurm: SlurmNode, devices: NodeDevices) -> tuple[Report
     if not (devices.devices or devices.skipped) and told is None:
         return ()
     found = index_of(devices, slurm, node=kube.metadata.name)
-    if isinstance(found, str):
+    if not devices.complete:
+        report = Report(compatible=False, message="a driver has not published all slices of its devices yet")
+    elif isinstance(found, str):
         needed = gresindex.needed(devices)
         report = Report(compatible=False, message=f"{found}; Slurm's node {slurm.name} needs Gres={needed}")
     else:
@@ -286,7 +288,7 @@ def _external(
         return _also(plan, _follow(kube, slurm, rules, now)) if slurm else plan
     if slurm is None:
         return _register(kube, wanted, rules, now, capabilities=capabilities)
-    return _keep(kube, slurm, wanted, rules, now)
+    return _keep(kube, slurm, wanted, rules, now, complete=devices.complete)
 
 
 def _cannot_be(kube: Node, slurm: SlurmNode | None, error: Terminal, rules: Rules, now: datetime) -> Decision:
@@ -315,8 +317,11 @@ def _register(
     return _also(Decision(actions=(Register(wanted), *drains)), follow)
 
 
-def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datetime) -> Decision:
-    """Keep a node of ours as it should be, or recreate it if that is what it takes."""
+def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datetime, *, complete: bool) -> Decision:
+    """Keep a node of ours as it should be, or recreate it if that is what it takes.
+
+    While its devices are not `complete`, a driver is publishing them: it keeps those that it has.
+    """
     record = noderecord.read(slurm)
     if record is None:
         if noderecord.cluster_of(slurm) != rules.cluster and slurm.address not in _addresses(kube, slurm):
@@ -326,7 +331,7 @@ def _keep(kube: Node, slurm: SlurmNode, wanted: Wanted, rules: Rules, now: datet
     update = _update(slurm, wanted, record)
     follow = _follow(kube, slurm, rules, now)
     # Running pods do not move for a small change: the scheduler keeps pods away that are too large.
-    waits = _is_busy(slurm) and record.close_to(wanted.record)
+    waits = not complete or (_is_busy(slurm) and record.close_to(wanted.record))
     resized = (record.size, record.devices) != (wanted.record.size, wanted.record.devices)
     if resized and not waits and not _otherwise_shut(kube, slurm, rules, now):
         reason = f"{OURS} Corresponding Kubernetes node ({kube.metadata.name}) has changed its size"

@@ -106,7 +106,10 @@ def idle(
             named = ", ".join(policy.spec.namespaces[:_NAMED])
             yield policy.metadata.name, f"there is no namespace {named}" if named else "it selects no namespace"
         elif policy.metadata.name not in (others := _until(policy.metadata.name, grants)):
-            yield policy.metadata.name, f"other policies go first in its namespaces: {', '.join(sorted(others))}"
+            yield (
+                policy.metadata.name,
+                f"other policies override it in its namespaces: {', '.join(sorted(others))}",
+            )
 
 
 def _until(name: str, found: Iterator[str]) -> set[str]:

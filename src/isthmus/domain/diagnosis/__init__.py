@@ -29,6 +29,7 @@ from isthmus.domain.diagnosis.specs import (
     check_settled,
     check_specification,
 )
+from isthmus.domain.diagnosis.strays import check_strays
 
 __all__ = ["ClusterFacts", "Facts", "Finding", "Fix", "diagnose"]
 
@@ -66,6 +67,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
         for check in _CHECKS:
             mine += check(cluster, facts, Known(cluster, mine))
         found += mine
+    found += [*check_strays(facts, found)]
     found += check_bridging(facts)
     found += check_checks(facts)
     found += check_policies(facts)

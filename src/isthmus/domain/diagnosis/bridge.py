@@ -14,9 +14,9 @@ from isthmus.domain.languages.prose import some
 from isthmus.model.meta import Key
 
 _NAMED: Final = 3
-_SOON: Final = 7 * 86400.0
+_DUE_S: Final = 7 * 86400.0
 """Seconds before its end in which a certificate should have been renewed: that is done at a third of its life."""
-_SOON_TOKEN: Final = 86400.0
+_TOKEN_DUE_S: Final = 86400.0
 _HOST: Final = re.compile(r"https?://[^/.:]+\.([^/.:]+)")
 _SLURM_PARTS: Final = frozenset({"scheduler", "controllers", "all"})
 
@@ -44,21 +44,21 @@ def _unserved(facts: Facts) -> Iterator[Finding]:
         why="their schedulerName is the bridge's, so no other scheduler places them",
         remedy=(
             'install it: helm install slurm-bridge "$(isthmus chart path slurm-bridge)" --namespace slurm',
-            "or let Kubernetes place them: make them again without schedulerName",
+            "or let Kubernetes place them: recreate them without schedulerName",
         ),
     )
 
 
 def _token(bridge: BridgeFacts) -> Iterator[Finding]:
     token = bridge.token
-    if token is None or not (_ended(token) or _ends(token, _SOON_TOKEN)):
+    if token is None or not (_ended(token) or _ends(token, _TOKEN_DUE_S)):
         return
     ended = _ended(token)
     yield Finding(
         area="auth",
         what=f"the bridge's token for Slurm {token.trouble or _when(token)}",
         where=f"Secret {token.key}",
-        why="slurmrestd refuses the bridge without a token that holds: no pod gets a job, and no job is ended",
+        why="slurmrestd refuses the bridge without a valid token: no pod gets a job, and no job is ended",
         remedy=(
             "a Token renews it by itself: examples/operator/token-for-bridge.yaml",
             f"or write a new one into the Secret (scontrol token): kubectl edit {_named('secret', token.key)}",
@@ -92,13 +92,13 @@ def _webhooks(bridge: BridgeFacts) -> Iterator[Finding]:
             where=some(f"{it.kind} {it.name}" for it in strange),
             why=f"its caBundle differs from ca.crt in the Secret {_secret(bridge)}: somebody replaced one of them",
             remedy=("isthmus doctor --fix",),
-            fix=Fix("trust", f"put the authority of {bridge.key.name} into its webhooks", str(bridge.key)),
+            fix=Fix("trust", f"copy the CA of {bridge.key.name} into its webhooks", str(bridge.key)),
         )
 
 
 def _certificate(bridge: BridgeFacts) -> Iterator[Finding]:
     certificate = bridge.certificate
-    if certificate is None or not bridge.webhooks or not (_ended(certificate) or _ends(certificate, _SOON)):
+    if certificate is None or not bridge.webhooks or not (_ended(certificate) or _ends(certificate, _DUE_S)):
         return
     yield Finding(
         area="bridge",
@@ -159,7 +159,7 @@ def _devices(facts: Facts) -> Iterator[Finding]:
         names = sorted(facts.miscounted)
         yield Finding(
             area="bridge",
-            what=f"Slurm counts the devices of {some(names, _NAMED)} otherwise than their drivers",
+            what=f"Slurm counts the devices of {some(names, _NAMED)} differently from their drivers",
             where=some((f"node {it}" for it in names), _NAMED),
             why=facts.miscounted[names[0]],
             remedy=(
@@ -180,7 +180,7 @@ def _policies(facts: Facts) -> Iterator[Finding]:
             what=f"BridgePolicy {name} has no effect",
             where=f"BridgePolicy {name}",
             why=why,
-            remedy=(f"correct whom it is for: kubectl edit bridgepolicy {name}",),
+            remedy=(f"correct what it selects: kubectl edit bridgepolicy {name}",),
             grave=False,
         )
 

@@ -8,7 +8,7 @@ from isthmus.domain.diagnosis.finding import Finding, Fix
 from isthmus.domain.diagnosis.known import Known, about
 from isthmus.domain.diagnosis.sharedroot import waits_for_root
 from isthmus.domain.languages.prose import some
-from isthmus.domain.operator.jailedconfigs.updates import COMPLETED, WRITTEN
+from isthmus.domain.operator.jailedconfigs import updates
 from isthmus.model.meta import Condition, condition
 
 _APPLIED: Final = "ConfigApplied"
@@ -101,11 +101,11 @@ def check_jailed_configs(cluster: ClusterFacts, facts: Facts, known: Known) -> I
 
 def _of_jailed_config(part: PartFact) -> tuple[str, str] | None:
     """What is wrong with a JailedConfig, and why; None if nothing is, or it is on its way."""
-    written, completed = condition(part.conditions, WRITTEN), condition(part.conditions, COMPLETED)
-    if written and written.reason in {"NotFound", "NotWritten"}:
-        return f"the files of JailedConfig {part.name} are not written", written.message
-    if written is None and part.age is not None and part.age > _ON_ITS_WAY:
+    failure = updates.failure(part.conditions)
+    if failure and failure.type == updates.COMPLETED:
+        return f"Slurm does not read the files of JailedConfig {part.name}", failure.message
+    if failure:
+        return f"the files of JailedConfig {part.name} are not written", failure.message
+    if condition(part.conditions, updates.WRITTEN) is None and part.age is not None and part.age > _ON_ITS_WAY:
         return f"the files of JailedConfig {part.name} are not written", "it has not been processed yet"
-    if completed and completed.reason in {"NotTaken", "Refused"}:
-        return f"Slurm does not read the files of JailedConfig {part.name}", completed.message
     return None

@@ -252,10 +252,18 @@ class CheckFact(Fact, frozen=True):
     error: str = ""
 
 
+class StrayFact(Fact, frozen=True):
+    """A custom resource that is of no cluster."""
+
+    namespace: str
+    part: PartFact
+
+
 class Facts(Fact, frozen=True):
     kinds: tuple[KindFact, ...] = ()
     operators: tuple[OperatorFact, ...] | None = None
     clusters: tuple[ClusterFacts, ...] = ()
+    strays: tuple[StrayFact, ...] = ()
     taints: Mapping[str, tuple[str, ...]] = {}
     """Taints that keep pods away, by Kubernetes node."""
     unready: Mapping[str, str] = EMPTY

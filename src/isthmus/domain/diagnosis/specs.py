@@ -58,7 +58,7 @@ def check_specification(cluster: ClusterFacts, facts: Facts, known: Known) -> It
             yield Finding(
                 area="parts",
                 what=f"{part.kind} {part.name} cannot be applied as it is written",
-                where=_where(part, cluster),
+                where=where(part, cluster.key.namespace),
                 why=refused.message,
                 remedy=(f"kubectl edit -n {cluster.key.namespace} {part.kind.lower()} {part.name}",),
                 subjects=(about(part),),
@@ -86,7 +86,7 @@ def _without_effect(cluster: ClusterFacts, part: PartFact) -> Iterator[Finding]:
         yield Finding(
             area="parts",
             what=f"fields of {part.kind} {part.name} have no effect",
-            where=_where(part, cluster),
+            where=where(part, cluster.key.namespace),
             why=ignored.message,
             remedy=("remove them, or accept that they are ignored",),
             grave=False,
@@ -96,7 +96,7 @@ def _without_effect(cluster: ClusterFacts, part: PartFact) -> Iterator[Finding]:
         yield Finding(
             area="parts",
             what=f"LoginSet {part.name} runs without SSSD: users of the directory cannot log in",
-            where=_where(part, cluster),
+            where=where(part, cluster.key.namespace),
             why=directory.message,
             remedy=("use an image that has sssd, or remove sssdConfRef (docs/images.md)",),
             grave=False,
@@ -108,7 +108,7 @@ def check_creation(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterato
     del facts
     groups: dict[str, list[tuple[PartFact, str]]] = {}
     for part in _unexplained(cluster, known):
-        _, refused, why = _wrong(part).partition(f"{UNCREATED}: ")
+        _, refused, why = wrong_with(part).partition(f"{UNCREATED}: ")
         if refused and part.kind != "SlurmCluster":
             groups.setdefault(found[0] if (found := _REFUSER.search(why)) else why, []).append((part, why))
     for refused_parts in groups.values():
@@ -117,9 +117,9 @@ def check_creation(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterato
         yield Finding(
             area="parts",
             what=f"Kubernetes creates no pods of {some(map(about, parts))}",
-            where=_where(part, cluster) if len(parts) == 1 else f"{cluster.kind} {cluster.key}",
+            where=where(part, cluster.key.namespace) if len(parts) == 1 else f"{cluster.kind} {cluster.key}",
             why=why,
-            remedy=_remedies(part, cluster, why),
+            remedy=_remedies(part, cluster.key.namespace, why),
             subjects=tuple(map(about, parts)),
         )
 
@@ -127,7 +127,7 @@ def check_creation(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterato
 def check_daemons(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
     """Which daemons are Degraded, on which all others depend."""
     del facts
-    yield from (_degraded(it, cluster) for it in _unexplained(cluster, known) if it.kind in _DAEMONS)
+    yield from (degraded(it, cluster.key.namespace) for it in _unexplained(cluster, known) if it.kind in _DAEMONS)
 
 
 def check_degraded(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
@@ -137,13 +137,13 @@ def check_degraded(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterato
     for part in _unexplained(cluster, known):
         if part.kind != "SlurmCluster":
             told = True
-            yield _degraded(part, cluster)
+            yield degraded(part, cluster.key.namespace)
     for part in cluster.parts:
-        if part.kind != "SlurmCluster" or not (wrong := _wrong(part)) or known.explains(part):
+        if part.kind != "SlurmCluster" or not (wrong := wrong_with(part)) or known.explains(part):
             continue
         rest = _of_its_own(part, wrong)
         if rest or not (told or known.anything):
-            yield _degraded(part, cluster, rest or wrong)
+            yield degraded(part, cluster.key.namespace, rest or wrong)
 
 
 def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator[Finding]:
@@ -156,7 +156,7 @@ def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator
             yield Finding(
                 area="parts",
                 what=f"the operator has not applied the last change of {part.kind} {part.name} yet",
-                where=_where(part, cluster),
+                where=where(part, cluster.key.namespace),
                 why=f"the spec has generation {part.generation}, and {part.observed_generation} is applied",
                 remedy=(
                     "this takes seconds; if it persists, see the operator's log",
@@ -171,7 +171,7 @@ def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator
             yield Finding(
                 area="parts",
                 what=f"{part.kind} {part.name} is not ready",
-                where=_where(part, cluster),
+                where=where(part, cluster.key.namespace),
                 why=ready.message or ready.reason,
                 remedy=(f"isthmus cluster status {cluster.key.name} -n {cluster.key.namespace}",),
                 grave=False,
@@ -181,14 +181,15 @@ def check_settled(cluster: ClusterFacts, facts: Facts, known: Known) -> Iterator
 def _unexplained(cluster: ClusterFacts, known: Known) -> Iterator[PartFact]:
     seen: set[str] = set()
     for part in cluster.parts:
-        if part.kind == "RestApi" and UNCREATED not in _wrong(part) and lacks_slurmctld(cluster):
+        if part.kind == "RestApi" and UNCREATED not in wrong_with(part) and lacks_slurmctld(cluster):
             continue
-        if _wrong(part) and about(part) not in seen and not known.explains(part):
+        if wrong_with(part) and about(part) not in seen and not known.explains(part):
             seen.add(about(part))
             yield part
 
 
-def _wrong(part: PartFact) -> str:
+def wrong_with(part: PartFact) -> str:
+    """Why it is Degraded, in its own words; empty if it is not."""
     held = condition(part.conditions, DEGRADED)
     return (held.message or held.reason) if held and held.status == "True" else ""
 
@@ -201,21 +202,21 @@ def _of_its_own(part: PartFact, wrong: str) -> str:
     return wrong.strip("; ")
 
 
-def _degraded(part: PartFact, cluster: ClusterFacts, why: str = "") -> Finding:
-    why = why or _wrong(part)
+def degraded(part: PartFact, namespace: str, why: str = "") -> Finding:
+    why = why or wrong_with(part)
     return Finding(
         area="accounting" if part.kind == "Accounting" else "parts",
         what=f"{part.kind} {part.name} is degraded",
-        where=_where(part, cluster),
+        where=where(part, namespace),
         why=why,
-        remedy=_remedies(part, cluster, why),
+        remedy=_remedies(part, namespace, why),
         subjects=(about(part),),
     )
 
 
-def _remedies(part: PartFact, cluster: ClusterFacts, why: str) -> tuple[str, ...]:
-    where = {"namespace": cluster.key.namespace, "kind": part.kind.lower(), "name": part.name}
-    return tuple(text.format(**where) for mark, text in _REMEDIES if mark in why)
+def _remedies(part: PartFact, namespace: str, why: str) -> tuple[str, ...]:
+    words = {"namespace": namespace, "kind": part.kind.lower(), "name": part.name}
+    return tuple(text.format(**words) for mark, text in _REMEDIES if mark in why)
 
 
 def _is_new(cluster: ClusterFacts) -> bool:
@@ -223,5 +224,5 @@ def _is_new(cluster: ClusterFacts) -> bool:
     return bool(ages) and min(ages) < _NEW
 
 
-def _where(part: PartFact, cluster: ClusterFacts) -> str:
-    return f"{part.kind} {cluster.key.namespace}/{part.name}"
+def where(part: PartFact, namespace: str) -> str:
+    return f"{part.kind} {namespace}/{part.name}"

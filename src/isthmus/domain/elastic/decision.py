@@ -13,6 +13,7 @@ Slurm, each of them visible in the state of the node that it is for, so a crash 
     longer than allowed
     no machine in time       set down, so that Slurm requeues the job; hold the NodeSet, longer each time, with
                              all its nodes fenced, so that the job goes to another; then bring them back
+    its machine goes         power down when its jobs are gone: it starts on another machine when a job needs it
     stopped, and pod gone    settle: Slurm need not wait for its time-out
 
 Without contact with Slurm, nothing changes.
@@ -69,6 +70,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its pod has a machine."""
     trouble: str = ""
     """What keeps its pod from running."""
+    doomed: bool = False
+    """Whether its machine is about to go."""
 
     @property
     def phase(self) -> Phase:
@@ -200,6 +203,7 @@ def decide(view: PowerView) -> PowerDecision:
     )
     requests = (
         *_requested_by_people(view, wished),
+        *_together("PowerDown", "its machine is being removed", (it for it in view.slots if _is_doomed(it))),
         *_returned(view, holding=holding),
         # Nodes are fenced before jobs are taken from others: else these would start here once more.
         *_limits(view, hold if holding else None),
@@ -335,7 +339,8 @@ def _limits(view: PowerView, hold: CapacityHold | None) -> Iterator[Request]:
     off = [it for it in slots if it.phase == "off" and not it.waking]
     fenced = _ordinals(_to_fence(off, room=maximum.nodes - len(on), holding=hold is not None))
     why = f"{FENCED}{hold.cause if hold else maximum.reason}"[:_MAX_REASON_CHARS]
-    yield from _together("Fence", why, (it for it in off if it.ordinal in fenced and not it.has(*_SHUT)))
+    shut = (it for it in off if it.ordinal in fenced and (not it.has(*_SHUT) or _says_otherwise(it, why)))
+    yield from _together("Fence", why, shut)
     opened = (it for it in slots if it.ordinal not in fenced and _is_open_again(it))
     yield from _together("Unfence", "may be started", opened)
     short = max(0, min(floor.nodes, maximum.nodes) - len(on))
@@ -366,11 +371,26 @@ def _to_fence(off: list[Slot], *, room: int, holding: bool) -> list[Slot]:
     return ordered[: max(0, len(off) - max(0, room))]
 
 
+def _says_otherwise(slot: Slot, why: str) -> bool:
+    """Whether a fence names a limit that is not the one that holds. What follows a colon are its details."""
+    return slot.fenced and _limit_of(slot.reason) != _limit_of(why)
+
+
+def _limit_of(reason: str) -> str:
+    return reason.removeprefix(FENCED).partition(":")[0]
+
+
 def _is_open_again(slot: Slot) -> bool:
     """Whether a drain of ours has no more reason: its fence, or a drain for a pod that is gone."""
     if slot.fenced:
         return True
     return slot.phase == "off" and slot.pod == "none" and slot.has("DRAIN") and slot.reason.startswith(OURS.strip())
+
+
+def _is_doomed(slot: Slot) -> bool:
+    """Whether a node is drained because its machine goes, and runs nothing: only a job starts it on another one."""
+    drained = slot.has("DRAIN") and slot.reason.startswith(OURS.strip())
+    return slot.doomed and slot.phase == "on" and drained and not slot.busy and not slot.has("POWER_DOWN")
 
 
 def _is_settled(slot: Slot) -> bool:

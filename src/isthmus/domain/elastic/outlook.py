@@ -1,7 +1,7 @@
 """Elastic nodes for people: jobs that wait for them, how many there are, what was decided, and what comes next."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from typing import Final
 
@@ -14,7 +14,8 @@ from isthmus.model.meta import condition
 from isthmus.model.powerstate import NodeSetPowerState, NodeSetPowerStateStatus
 from isthmus.model.slinky import NodeSet
 
-SQUEUE: Final = ("squeue", "--noheader", "--states=PENDING,CONFIGURING", "--format=%i|%u|%D|%T|%r")
+SQUEUE: Final = ("squeue", "--noheader", "--array", "--states=PENDING,CONFIGURING", "--format=%i|%u|%D|%T|%r")
+"""With a line for each task of an array: all of them need nodes."""
 
 _FOR_NODES: Final = ("Resources", "Priority", "ReqNodeNotAvail", "Nodes required", "NodeDown")
 """Reasons with which a job waits for nodes. Limits, dependencies, holds and licences are none."""
@@ -41,6 +42,8 @@ class WaitingJob(msgspec.Struct, frozen=True):
     nodes: int
     state: str
     reason: str
+    limit: str = ""
+    """The limits that keep it from starting, if it needs more nodes than these let be on."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -63,6 +66,9 @@ class Supply(msgspec.Struct, frozen=True, kw_only=True):
     stopping: int = 0
     held: int = 0
     limits: str = ""
+    maximum: int = 0
+    """How many nodes may be on."""
+    maximum_reason: str = ""
     used_node_hours: float = 0.0
     """Of the budget of today."""
     decisions: tuple[Decision, ...] = ()
@@ -86,6 +92,21 @@ def waiting(text: str) -> tuple[WaitingJob, ...]:
     return tuple(found)
 
 
+def limited(jobs: Iterable[WaitingJob], nodesets: Iterable[Supply], *, others: int = 0) -> tuple[WaitingJob, ...]:
+    """Name the limits of a cluster's elastic NodeSets with jobs that need more nodes than may be on.
+
+    `others` counts the nodes of NodeSets that are not elastic.
+    """
+    known = tuple(nodesets)
+    most = others + sum(it.maximum for it in known)
+    limits = "; ".join(f"{it.name}: {it.maximum_reason}" for it in known if it.maximum < it.announced)
+    too_large = f"NodeSets allow no more than {most} nodes ({limits})"
+    return tuple(
+        msgspec.structs.replace(it, limit=too_large) if limits and it.state == "PENDING" and it.nodes > most else it
+        for it in jobs
+    )
+
+
 def supply(nodeset: NodeSet, state: NodeSetPowerState | None, events: Iterable[Event], *, now: datetime) -> Supply:
     """Sum up one NodeSet."""
     status = state.status if state else NodeSetPowerStateStatus()
@@ -100,9 +121,10 @@ def supply(nodeset: NodeSet, state: NodeSetPowerState | None, events: Iterable[E
             used_today=used,
             default_idle=float(nodeset.spec.suspend_time or policy.IDLE_S),
         )
-        told, step = _limits(limits), _next_step(state, limits)
+        told, step = _limits(limits), _next_step(state, limits, nodeset.spec.replicas, counts)
+        maximum = policy.Limit(nodeset.spec.replicas, "") if limits.dry_run else limits.maximum
     except policy.PolicyError as error:
-        told, step = "unknown", error.line
+        told, step, maximum = "unknown", error.line, policy.Limit(nodeset.spec.replicas, "")
     return Supply(
         name=str(nodeset.metadata.key),
         cluster=nodeset.spec.controller_ref.name,
@@ -112,6 +134,8 @@ def supply(nodeset: NodeSet, state: NodeSetPowerState | None, events: Iterable[E
         stopping=counts["PoweringDown"],
         held=counts["Held"],
         limits=told,
+        maximum=maximum.nodes,
+        maximum_reason=maximum.reason,
         used_node_hours=round(used, 2),
         decisions=_decisions(nodeset, state, events),
         next_step=step,
@@ -133,7 +157,9 @@ def _limits(limits: policy.Effective) -> str:
     return f"{numbers}, idle {limits.idle.seconds:g} s{', dry run' if limits.dry_run else ''}"
 
 
-def _next_step(state: NodeSetPowerState | None, limits: policy.Effective) -> str:
+def _next_step(
+    state: NodeSetPowerState | None, limits: policy.Effective, announced: int, counts: Mapping[str, int]
+) -> str:
     if state is None:
         return "the operator has not seen it yet"
     hold = state.status.hold
@@ -144,6 +170,13 @@ def _next_step(state: NodeSetPowerState | None, limits: policy.Effective) -> str
     moving = condition(state.status.conditions, "ScalingInProgress")
     if moving and moving.status == "True":
         return f"{moving.message}"
+    on = counts["PoweredUp"] + counts["PoweringUp"]
+    return _when_at_rest(limits, full=on >= limits.maximum.nodes and limits.maximum.nodes < announced)
+
+
+def _when_at_rest(limits: policy.Effective, *, full: bool) -> str:
+    if full and not limits.dry_run:
+        return f"no more nodes are started: {limits.maximum.reason}"
     if limits.next_change:
         return f"other limits from {limits.next_change:%Y-%m-%d %H:%M} UTC"
     return "nothing until a job needs nodes, or a node is idle"

@@ -176,9 +176,9 @@ def repelled(
         if other.finished or other.metadata.uid == pod.metadata.uid:
             continue
         if _keeps_away(pod, other, namespace_labels):
-            return f"has pod {other.metadata.key}, which this one must not meet (podAntiAffinity)"
+            return f"has pod {other.metadata.key}, from which this one must be kept apart (podAntiAffinity)"
         if _keeps_away(other, pod, namespace_labels):
-            return f"has pod {other.metadata.key}, which must not meet this one (its podAntiAffinity)"
+            return f"has pod {other.metadata.key}, which must be kept apart from this one (its podAntiAffinity)"
     return None
 
 

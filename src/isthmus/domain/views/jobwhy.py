@@ -44,6 +44,7 @@ _ALLOWED: Final = re.compile(r"QOS|Assoc|Account|Invalid|Max|Grp|Min|Partition",
 _PRIORITY: Final = frozenset({"None", "Priority", "SchedDefer"})
 _CODE: Final = re.compile(r"[A-Za-z]*", re.ASCII)
 _NAMED: Final = 3
+_BEGIN_TIME: Final = "BeginTime"
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -130,8 +131,8 @@ def estimate(job: Job, *, now: float) -> Estimate:
     outlook = reasons.sentence(job.state_reason).outlook
     if outlook is not Outlook.PASSES:
         return Estimate(text="it does not start on its own")
-    if found is None:
-        return _unplanned(job, now)
+    if found is None or (job.state_reason == _BEGIN_TIME and not job.scheduled_nodes):
+        return _unplanned(job, now)  # what Slurm then says is the time that was asked for
     if job.scheduled_nodes and job.state_reason == "Resources":
         return Estimate(found.timestamp(), "good", f"it is next, and planned on {job.scheduled_nodes}")
     if job.scheduled_nodes:
@@ -142,7 +143,7 @@ def estimate(job: Job, *, now: float) -> Estimate:
 
 def _unplanned(job: Job, now: float) -> Estimate:
     begins = job.eligible_time.value or 0
-    if job.state_reason == "BeginTime" and begins > now:
+    if job.state_reason == _BEGIN_TIME and begins > now:
         return Estimate(begins, "low", "not before its begin time, and then in its turn")
     unbounded = (job.start_time.value or 0) > now
     return Estimate(

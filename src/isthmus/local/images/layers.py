@@ -248,7 +248,7 @@ def _check_version(tree: Path, package: str, prefix: str) -> None:
     version = installed_version(status, package)
     if not version.startswith(prefix):
         raise Terminal(
-            f"the Debian mirror has {package} {version or 'not at all'}, this recipe is made for {prefix}*",
+            f"the Debian mirror has {package} {version or '(none)'}, but this recipe is for {prefix}*",
             remedy="Debian's testing release has moved on: update Isthmus, or use a mirror of an earlier day",
         )
 

@@ -12,6 +12,7 @@ Slurm 26.05 comes from Debian's testing release, which moves: `expects` makes a 
 version. Everything that need not be that new comes from the stable release.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -209,6 +210,34 @@ ENTER: Final = "usr/sbin/isthmus-enter"
 COMPLETE: Final = "usr/sbin/isthmus-complete"
 
 
+SLURMS: Final[Mapping[str, Suite]] = {"26.05": "forky", "24.11": "trixie"}
+"""The versions of Slurm that there are images of, the newest first, and the suite of Debian that has each."""
+
+
+def _slurm(version: str, suite: Suite) -> tuple[Layer, ...]:
+    """All daemons and commands; on top of them, what people want where they log in."""
+    return (
+        Layer(
+            name=f"slurm-{version}",
+            parent=f"debian-{suite}",
+            suite=suite,
+            packages=_SLURM,
+            script=_SLURM_USERS,
+            remove=_SLURM_KEYS,
+            expects=("slurmctld", f"{version}."),
+        ),
+        Layer(
+            name=f"login-{version}",
+            parent=f"slurm-{version}",
+            suite=suite,
+            packages=_LOGIN,
+            files={**_KNOWN_HOSTS, **_MANUALS},
+            script=_LOGIN_SESSIONS,
+            remove=_SSH_HOST_KEYS,
+        ),
+    )
+
+
 def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
     """Compile our plugin and programs against this Slurm's headers, and put them, without the compiler, on top.
 
@@ -243,44 +272,7 @@ def _spank(version: str, suite: Suite) -> tuple[Layer, ...]:
 _LAYERS: Final = (
     Layer(name="debian-forky", suite="forky", packages=("ca-certificates",)),
     Layer(name="debian-trixie", suite="trixie", packages=("ca-certificates",)),
-    Layer(
-        name="slurm-26.05",
-        parent="debian-forky",
-        suite="forky",
-        packages=_SLURM,
-        script=_SLURM_USERS,
-        remove=_SLURM_KEYS,
-        expects=("slurmctld", "26.05."),
-    ),
-    Layer(
-        name="slurm-24.11",
-        parent="debian-trixie",
-        suite="trixie",
-        packages=_SLURM,
-        script=_SLURM_USERS,
-        remove=_SLURM_KEYS,
-        expects=("slurmctld", "24.11."),
-    ),
-    Layer(
-        name="login-26.05",
-        parent="slurm-26.05",
-        suite="forky",
-        packages=_LOGIN,
-        files={**_KNOWN_HOSTS, **_MANUALS},
-        script=_LOGIN_SESSIONS,
-        remove=_SSH_HOST_KEYS,
-    ),
-    Layer(
-        name="login-24.11",
-        parent="slurm-24.11",
-        suite="trixie",
-        packages=_LOGIN,
-        files={**_KNOWN_HOSTS, **_MANUALS},
-        script=_LOGIN_SESSIONS,
-        remove=_SSH_HOST_KEYS,
-    ),
-    *_spank("26.05", "forky"),
-    *_spank("24.11", "trixie"),
+    *(layer for version, suite in SLURMS.items() for layer in (*_slurm(version, suite), *_spank(version, suite))),
     Layer(
         name="mariadb",
         parent="debian-trixie",
@@ -335,20 +327,19 @@ _LAYERS: Final = (
 )
 
 _IMAGES: Final = (
-    Recipe(
-        name="slurm-26.05",
-        tag="slurm:26.05",
-        layer="slurm-spank-26.05",
-        title="Slurm 26.05: all daemons and commands",
+    *(
+        Recipe(
+            name=f"{kind}-{version}",
+            tag=f"{kind}:{version}",
+            layer=f"{kind}-spank-{version}",
+            title=title.format(version=version),
+        )
+        for kind, title in (
+            ("slurm", "Slurm {version}: all daemons and commands"),
+            ("login", "A login node for Slurm {version}"),
+        )
+        for version in SLURMS
     ),
-    Recipe(
-        name="slurm-24.11",
-        tag="slurm:24.11",
-        layer="slurm-spank-24.11",
-        title="Slurm 24.11: all daemons and commands",
-    ),
-    Recipe(name="login-26.05", tag="login:26.05", layer="login-spank-26.05", title="A login node for Slurm 26.05"),
-    Recipe(name="login-24.11", tag="login:24.11", layer="login-spank-24.11", title="A login node for Slurm 24.11"),
     Recipe(name="mariadb", tag="mariadb:11.8", layer="mariadb", title="MariaDB for Slurm's accounting"),
     Recipe(
         name="isthmus",

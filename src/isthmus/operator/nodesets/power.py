@@ -31,6 +31,7 @@ from isthmus.domain.elastic.decision import (
 )
 from isthmus.domain.elastic.ledger import PowerLedger
 from isthmus.domain.kube import conditions, podtrouble
+from isthmus.domain.kube.removal import notice_of
 from isthmus.domain.languages.hostlist import fold
 from isthmus.domain.operator import scaling
 from isthmus.domain.operator.nodeset.departures import Note
@@ -42,6 +43,7 @@ from isthmus.kube.client import Client
 from isthmus.kube.errors import AlreadyExists, Conflict
 from isthmus.kube.store import Store
 from isthmus.model.meta import Condition, Key, condition
+from isthmus.model.node import Node
 from isthmus.model.pod import Pod
 from isthmus.model.powerstate import POWER_STATES, NodeSetPowerState
 from isthmus.model.slinky import NODESETS, NodeSet
@@ -103,6 +105,7 @@ class PowerSync:
         *,
         states: Store[NodeSetPowerState],
         pods: Store[Pod],
+        machines: Store[Node],
         report: Report,
         reporter: Reporter,
         now: Callable[[], datetime] = utc_now,
@@ -111,6 +114,7 @@ class PowerSync:
         self._kube = kube
         self._states = states
         self._pods = pods
+        self._machines = machines
         self._report = report
         self._reporter = reporter
         self._now = now
@@ -202,6 +206,7 @@ class PowerSync:
         for ordinal in range(nodeset.spec.replicas):
             name = numbered(nodeset, ordinal).hostname
             found = pods.get(ordinal)
+            machine = self._machines.get(Key("", found.spec.node_name)) if found and found.spec.node_name else None
             yield Slot(
                 ordinal=ordinal,
                 name=name,
@@ -209,6 +214,7 @@ class PowerSync:
                 pod=_pod_state(found),
                 placed=found is not None and found.bound,
                 trouble=podtrouble.of_pods([found], now=now).wrong if found else memory.refusal,
+                doomed=notice_of(machine) is not None,
             )
 
     # Act
@@ -246,7 +252,7 @@ class PowerSync:
         elif now >= self._relist_at.setdefault(key, now + _UNLISTED_S):
             self._relist_at[key] = now + _RELIST_PAUSE_S
             await slurm.reconfigure(now=self._now().timestamp())
-            self._report.event(nodeset, "NodesAnnounced", f"slurmctld reads of {fold(unlisted)} in its files")
+            self._report.event(nodeset, "NodesAnnounced", f"slurmctld learns of {fold(unlisted)} from its files")
 
     async def _ask(self, nodeset: NodeSet, slurm: Slurm, requests: Iterable[Request], memory: Memory) -> bool:
         """Send the first request that Slurm takes; return whether there may be more to ask for.

@@ -61,6 +61,7 @@ class NodeSetSync(KindSync[NodeSet]):
             world.kube,
             states=world.power_states,
             pods=world.pods,
+            machines=world.kube_nodes,
             report=self._report,
             reporter=reporter,
             now=self._now,

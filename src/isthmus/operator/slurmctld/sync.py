@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 _REQUEUE_S: Final = 1.0
 _LATER: Final = 3.0
-_STANDBYS: Final = 10.0
+_STANDBYS: Final = 5.0
 """Seconds between checks which of several slurmctld is active: a take-over may cost no failed request."""
 
 _CROWD: Final = 0.2

@@ -45,17 +45,17 @@ class Bed:
         made = {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
         self.devices.classes.put(msgspec.convert(made, DeviceClass))
 
-    def publish(self, *names_: str, generation: int = 1) -> None:
-        pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
-        devices = [{"name": it} for it in names_]
-        spec = {"driver": DRIVER, "nodeName": "n1", "pool": pool, "devices": devices}
+    def publish(self, *names_: str, generation: int = 1, node: str = "n1", model: str = "") -> None:
+        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+        devices = [{"name": it, "attributes": {"model": {"string": model}}} for it in names_]
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
         store: Any = self.devices.informers["resource slices"].store
-        store.put(msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, ResourceSlice))
+        store.put(msgspec.convert({"metadata": {"name": f"s-{node}"}, "spec": spec}, ResourceSlice))
 
-    def register(self, gres: str) -> None:
-        order = ((f"gpu:{DRIVER}", (f"{DRIVER}//g0", f"{DRIVER}//g1")),)
+    def register(self, gres: str, *devices: str, node: str = "n1") -> None:
+        order = ((f"gpu:{DRIVER}", tuple(f"{DRIVER}//{it}" for it in devices or ("g0", "g1"))),)
         record = Record("c", 4, 4096, gres, devices=order)
-        self.world.slurm_nodes.put("n1", SlurmNode("n1", cpus=4, gres=gres, extra=record.write()))
+        self.world.slurm_nodes.put(node, SlurmNode(node, cpus=4, gres=gres, extra=record.write()))
 
 
 def claim(*devices: str, name: str = "c1", version: int = 1, user: str = "") -> ResourceClaim:
@@ -148,6 +148,56 @@ def test_nodes_fit_claims_if_slurm_counts_their_devices_alike() -> None:
     assert "does not have the devices" in bed.feasible.excluded(constraints).why
 
 
+def test_a_node_is_looked_at_again_when_its_driver_has_published_the_rest() -> None:
+    bed = Bed()
+    store: Any = bed.devices.informers["resource slices"].store
+    more = msgspec.structs.replace(store.get(Key("", "s-n1")), metadata=ObjectMeta(name="more"))
+    pool = msgspec.structs.replace(more.spec.pool, generation=2)
+    for count in (2, 1):
+        newer = msgspec.structs.replace(pool, resource_slice_count=count)
+        store.put(msgspec.structs.replace(more, spec=msgspec.structs.replace(more.spec, pool=newer)))
+        assert bed.devices.on("n1").complete is (count == 1)
+        assert len(bed.devices.on("n1").devices) == (2 if count == 1 else 0)
+    assert bed.changes == ["n1"] * 3
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_slurm_is_asked_for_one_alternative_and_gives_no_node_for_which_that_is_too_little(*, shared: bool) -> None:
+    """Node n1 has two small devices, n2 one that is large; a small one does not do where two are needed."""
+    bed = Bed()
+    bed.publish("g0", "g1", model="small")
+    bed.register(f"gpu:{DRIVER}:2")
+    allocatable = {"cpu": "4", "memory": "4Gi", "pods": "9"}
+    model = f"device.attributes['{DRIVER}'].model"
+    made = claim()
+    alternatives = [
+        {
+            "name": name,
+            "deviceClassName": DRIVER,
+            "count": count,
+            "selectors": [{"cel": {"expression": f"{model} == '{name}'"}}],
+        }
+        for name, count in (("large", 1), ("small", 2))
+    ]
+    request = {"name": "r", "firstAvailable": alternatives}
+    spec = msgspec.convert({"devices": {"requests": [request]}}, type(made.spec))
+    bed.devices.claims.put(msgspec.structs.replace(made, spec=spec))
+    constraints = bed.world.constraints(pod("p", claims=("c1",)), shared=shared)
+
+    def asked() -> tuple[int, str]:
+        found = bed.feasible.excluded(constraints)
+        return bed.feasible.taken(constraints).gres[f"gpu:{DRIVER}"], found.hostlist
+
+    assert asked() == (2, "")
+    bed.world.nodes.put(Node(ObjectMeta(name="n2"), status=NodeStatus(allocatable=allocatable)))
+    bed.publish("g0", node="n2", model="large")
+    bed.register(f"gpu:{DRIVER}:1", "g0", node="n2")
+    assert asked() == (1, "n1" if shared else "")
+    assert bed.feasible.misfits(constraints) == set()  # It can be used by who has it.
+    bed.world.slurm_nodes.drop("n2")
+    assert asked() == (2, "")
+
+
 def test_a_resource_is_of_devices_unless_a_device_plugin_offers_it() -> None:
     bed = Bed()
     bed.put_class("named", extendedResourceName="example.com/gpu")
@@ -162,6 +212,15 @@ def test_a_resource_is_of_devices_unless_a_device_plugin_offers_it() -> None:
     assert bed.devices.of_pod(both).resources == {IMPLICIT}
     bed.world.nodes.remove(Key("", "n2"))
     assert bed.devices.backs("example.com/gpu")
+
+
+def test_a_resource_of_which_a_device_plugin_left_nothing_but_the_name_is_of_devices() -> None:
+    bed = Bed()
+    bed.put_class("named", extendedResourceName="example.com/gpu")
+    for amount, backed in (("0", True), ("2", False), ("0", True)):
+        status = NodeStatus(allocatable={"cpu": "4", "example.com/gpu": amount})
+        bed.world.nodes.put(Node(ObjectMeta(name="n2"), status=status))
+        assert bed.devices.backs("example.com/gpu") is backed
 
 
 def test_a_class_that_is_not_there_is_named() -> None:

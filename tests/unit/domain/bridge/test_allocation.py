@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from isthmus.domain.bridge import allocation
 from isthmus.domain.bridge.allocation import allocate, fit, load_of
 from isthmus.domain.bridge.devices import DeviceId, NodeDevices, Profile, inventory
 from isthmus.domain.kube.deviceclaims import Choice, Need, Request, Rule
@@ -261,3 +262,31 @@ def test_cpus_by_claims_are_cpus_of_the_job() -> None:
     assert not isinstance(fits, str)
     assert fits.cpus == {(0, "r0"): 6}
     assert isinstance(fit([need(six)], grouped, classes.get, shared=True, foreign=held * 2), str)
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [
+        [need(Choice("any", count=8), Choice("none"))],
+        [need(Choice("any", count=8)), need(Choice("any", count=8)), need(Choice("any"))],
+        [need(Choice("small", count=8), Choice("any", count=9))],
+    ],
+)
+def test_that_there_are_too_few_devices_is_seen_without_trying(needs: list[Need]) -> None:
+    """By trying it would take the tenth of a second, on each node that is looked at."""
+    found = node(*(device(f"gpu-{at}") for at in range(16)))
+    search = allocation._Search(needs, found, CLASSES.get, lambda _: True, allocation._UNUSED)
+    assert search.is_hopeless()
+    assert allocate(needs, found, CLASSES.get, may=lambda _: True) is None
+
+
+def test_what_can_be_had_is_never_called_hopeless() -> None:
+    request = Request("r", (Choice("none", name="best"), Choice("any", count=2, name="two")))
+    shared: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8"}}}
+    cases = [
+        (node(device("a"), device("b")), [Need((request,))]),
+        (node(device("a")), [need(Choice("any", admin=True), Choice("any"))]),
+        (node(device("a", **shared)), [need(Choice("any", count=2, capacity=(("memory", "4"),)))]),
+    ]
+    for found, needs in cases:
+        assert allocate(needs, found, CLASSES.get, may=lambda _: True) is not None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from isthmus.domain.bridge.devices import NodeDevices, Profile, gres_of, inventory
+from isthmus.domain.kube.deviceclaims import Choice
 from isthmus.errors import Terminal
 from isthmus.model.dra import Device
 from tests.unit.domain.bridge.made_devices import DRIVER, GRES, MODEL, cpu_group, device, node, slice_of
@@ -92,7 +93,7 @@ def test_of_devices_that_share_counters_the_whole_ones_count() -> None:
     found = inventory([PARTS, SETS])
     assert counted(found) == ["gpu-0", "gpu-1"]
     assert (found.gres, len(found.uncounted)) == ({GRES: 2}, 8)
-    assert "part of devices that Slurm counts" in found.skipped["gpu-1-part-3"]
+    assert "part of a device that Slurm counts" in found.skipped["gpu-1-part-3"]
 
 
 def test_a_profile_makes_parts_count() -> None:
@@ -105,3 +106,11 @@ def test_parts_that_can_all_be_had_at_once_count() -> None:
     """As MIG instances that are not made anew."""
     static = slice_of(*(partition(f"mig-{at}", of="g0", memory=20) for at in range(4)), count=2)
     assert counted(inventory([static, SETS])) == [f"mig-{at}" for at in range(4)]
+
+
+def test_a_node_remembers_the_answers_for_some_selectors_and_not_for_all_that_ever_were() -> None:
+    found = node(device("a"), device("b"))
+    for at in range(1000):
+        choice = Choice("any", (f'device.attributes["{DRIVER}"].numa == {at}',))
+        assert found.matching(choice, ()) == (() if at else (0, 1))
+    assert len(found._matching) <= 64

@@ -454,6 +454,34 @@ def test_a_node_of_ours_has_devices_with_a_taint_apart() -> None:
     assert record.gres == "gpu:2,gpu:gpu.example.com:1,gpu:gpu.example.com.tainted:1"
 
 
+def test_a_node_keeps_its_devices_while_their_driver_publishes_others() -> None:
+    """The slices of a pool come one by one; made anew without them, it would be made anew with them again."""
+    record = noderecord.describe(kube(), "s1", cluster="c1", devices=devices()).record
+    node = slurm(extra=record.write(), gres=record.gres)
+
+    def plan(*slices: ResourceSlice) -> tuple[Action, ...]:
+        found = decide(
+            kube(), node, name="s1", rules=RULES, now=NOW, capabilities=CAPABLE, devices=inventory(slices)
+        )
+        return tuple(it for it in found.actions if not isinstance(it, Report))
+
+    (was,) = devices_of(2, "gpu.example.com")
+    pool = msgspec.structs.replace(was.spec.pool, generation=1, resource_slice_count=2)
+    half = msgspec.structs.replace(was, spec=msgspec.structs.replace(was.spec, pool=pool))
+    (other,) = devices_of(1, "gpu.example.com")
+    rest = msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, pool=pool))
+    assert plan(was) == plan(was, half) == plan(half) == ()
+    more = inventory([half, *devices_of(1, "dra.net")])
+    told = decide(kube(), node, name="s1", rules=RULES, now=NOW, capabilities=CAPABLE, devices=more)
+    (report,) = (it for it in told.actions if isinstance(it, Report))
+    assert (report.compatible, report.message) == (
+        False,
+        "a driver has not published all slices of its devices yet",
+    )
+    assert isinstance(plan(half, rest)[-1], Delete)
+    assert isinstance(plan()[-1], Delete)
+
+
 def test_a_node_tells_what_slurm_does_not_count_there() -> None:
     found = inventory([*devices_of(4, "1.example.com"), *devices_of(1, "dra.net")])
     node = hybrid(gres="gpu:dra.net:1")

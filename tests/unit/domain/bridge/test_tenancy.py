@@ -76,10 +76,10 @@ def test_policies_that_hold_for_nobody_are_named_with_the_reason() -> None:
         policy("same", namespaces=("physics",), service_accounts=("runner",)),
     )
     assert dict(idle(policies, namespaces)) == {
-        "all": "other policies go first in its namespaces: again, runner",
+        "all": "other policies override it in its namespaces: again, runner",
         "gone": "there is no namespace biology",
         "none": "it selects no namespace",
-        "same": "other policies go first in its namespaces: runner",
+        "same": "other policies override it in its namespaces: runner",
     }
 
 

@@ -35,10 +35,19 @@ def slot(
     reason: str = "",
     idle: float = 0,
     trouble: str = "",
+    doomed: bool = False,
 ) -> Slot:
     busy = Number(set=True, number=NOW.timestamp() - idle)
     record = Node(name=f"w-{ordinal}", state=(*states, "CLOUD"), reason=reason, last_busy=busy) if states else None
-    return Slot(ordinal=ordinal, name=f"w-{ordinal}", record=record, pod=pod, placed=placed, trouble=trouble)
+    return Slot(
+        ordinal=ordinal,
+        name=f"w-{ordinal}",
+        record=record,
+        pod=pod,
+        placed=placed,
+        trouble=trouble,
+        doomed=doomed,
+    )
 
 
 def off(ordinal: int, *more: str, **given: Any) -> Slot:
@@ -186,6 +195,16 @@ def test_nodes_above_the_maximum_are_not_given_to_jobs() -> None:
     assert asked(decided(busy(0), off(1), *fenced, policy=Autoscale(max=2))) == []
 
 
+def test_a_fence_names_the_limit_that_holds() -> None:
+    before = off(1, "DRAIN", reason=f"{FENCED}autoscale.max is 1")
+    budget = Budget(node_hours_per_day=10)
+    found = decided(busy(0), before, policy=Autoscale(budget=budget), used=11)
+    assert asked(found) == [("Fence", ("w-1",))]
+    # Numbers that change all the time are no news.
+    told = found.requests[0].why
+    assert asked(decided(busy(0), off(1, "DRAIN", reason=told), policy=Autoscale(budget=budget), used=12)) == []
+
+
 def test_a_fence_is_taken_away_when_there_is_room() -> None:
     fenced = off(1, "DRAIN", reason=f"{FENCED}autoscale.max is 1")
     assert asked(decided(busy(0), fenced)) == [("Unfence", ("w-1",))]
@@ -210,6 +229,20 @@ def test_idle_nodes_go_when_there_are_too_many_and_busy_ones_do_not() -> None:
 def test_a_node_that_the_plan_needs_is_not_stopped() -> None:
     planned = slot(1, "IDLE", "PLANNED", pod="ready")
     assert asked(decided(busy(0), planned, policy=Autoscale(max=1))) == []
+
+
+def test_a_node_whose_machine_goes_is_powered_down_when_it_runs_nothing() -> None:
+    reason = "slurm-operator: Node (k1) is being reclaimed by AWS (spot), Pod (n/w-0) must be cordoned"
+    going: dict[str, Any] = {"pod": "ready", "doomed": True, "reason": reason}
+    found = decided(slot(0, "IDLE", "DRAIN", **going), policy=Autoscale(min=1))
+    assert asked(found) == [("PowerDown", ("w-0",))]
+    assert found.requests[0].why == "its machine is being removed"
+    # With jobs, before it is drained, when it is asked for already, and for reasons of others, it is left alone.
+    assert asked(decided(slot(0, "ALLOCATED", "DRAIN", **going))) == []
+    assert asked(decided(slot(0, "IDLE", **{**going, "reason": ""}))) == []
+    assert asked(decided(slot(0, "IDLE", "DRAIN", "POWER_DOWN", **going))) == []
+    assert asked(decided(slot(0, "IDLE", "DRAIN", **{**going, "reason": "bad memory"}))) == []
+    assert asked(decided(slot(0, "IDLE", "DRAIN", **{**going, "doomed": False}))) == []
 
 
 def test_a_used_up_budget_starts_nothing_and_lets_jobs_end() -> None:

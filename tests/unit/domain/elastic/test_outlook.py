@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from isthmus.domain.elastic.outlook import WaitingJob, supply, waiting
+from isthmus.domain.elastic.outlook import WaitingJob, limited, supply, waiting
 from isthmus.model.event import Event
 from isthmus.model.powerstate import NodeSetPowerState
 from isthmus.model.slinky import NodeSet
@@ -14,7 +14,7 @@ NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 QUEUE = """\
 12|alice|4|PENDING|Resources
-13_[1-9]|alice|1|PENDING|Priority
+13_1|alice|1|PENDING|Priority
 14|bob|2|CONFIGURING|None
 15|bob|1|PENDING|Dependency
 16|bob|1|PENDING|AssocGrpCpuLimit
@@ -53,7 +53,7 @@ def event(reason: str, message: str, *, minutes: int, name: str = "gpu") -> Even
 
 
 def test_only_jobs_that_wait_for_nodes_are_demand() -> None:
-    assert [it.id for it in waiting(QUEUE)] == ["12", "13_[1-9]", "14", "17"]
+    assert [it.id for it in waiting(QUEUE)] == ["12", "13_1", "14", "17"]
     assert waiting(QUEUE)[2] == WaitingJob("14", "bob", 2, "CONFIGURING", "None")
 
 
@@ -94,6 +94,25 @@ def test_what_moves_what_changes_and_what_rests_is_said() -> None:
     assert later.next_step == "other limits from 2026-11-18 18:00 UTC"
     assert "nothing until" in supply(nodeset(), state(), (), now=NOW).next_step
     assert supply(nodeset(), None, (), now=NOW).next_step == "the operator has not seen it yet"
+
+
+def test_a_job_that_needs_more_nodes_than_may_be_on_is_told_the_limits() -> None:
+    found = supply(nodeset(max=3), state(), (), now=NOW)
+    jobs = limited(waiting(QUEUE), [found])
+    assert {it.id: it.limit for it in jobs if it.limit} == {
+        "12": "NodeSets allow no more than 3 nodes (hpc/gpu: autoscale.max is 3)"
+    }
+    assert not any(it.limit for it in limited(waiting(QUEUE), [found], others=1)), "other nodes count"
+    for unlimited in (nodeset(), nodeset(max=3, dryRun=True)):
+        assert not any(it.limit for it in limited(waiting(QUEUE), [supply(unlimited, state(), (), now=NOW)]))
+
+
+def test_where_no_more_nodes_may_start_that_is_the_next_step() -> None:
+    states = [{"ordinal": it, "state": "PoweredUp"} for it in range(3)]
+    there = state(nodeStates=states)
+    assert supply(nodeset(max=3), there, (), now=NOW).next_step == "no more nodes are started: autoscale.max is 3"
+    assert supply(nodeset(max=4), there, (), now=NOW).next_step.startswith("nothing until a job needs nodes")
+    assert supply(nodeset(max=3, dryRun=True), there, (), now=NOW).next_step.startswith("nothing until")
 
 
 def test_decisions_are_its_own_events_and_conditions_newest_first() -> None:

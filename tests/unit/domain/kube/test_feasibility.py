@@ -226,8 +226,8 @@ def pod(name: str, *terms: PodAffinityTerm, app: str = "web", namespace: str = "
 def test_anti_affinity_counts_in_both_directions() -> None:
     shy = pod("shy", PodAffinityTerm(HOSTNAME, WEB), app="db")
     web = pod("web")
-    assert repelled(shy, [web]) == "has pod ns/web, which this one must not meet (podAntiAffinity)"
-    assert repelled(web, [shy]) == "has pod ns/shy, which must not meet this one (its podAntiAffinity)"
+    assert repelled(shy, [web]) == "has pod ns/web, from which this one must be kept apart (podAntiAffinity)"
+    assert repelled(web, [shy]) == "has pod ns/shy, which must be kept apart from this one (its podAntiAffinity)"
     assert repelled(shy, [pod("other", app="db")]) is None
     assert repelled(shy, []) is None
 

@@ -29,7 +29,7 @@ def part(kind: Any, conditions: list[dict[str, str]] = READY, *, behind: bool = 
     return msgspec.convert({"metadata": {"name": "x", "generation": 3}, "spec": spec, "status": told}, kind)
 
 
-def family(**other: Any) -> ClusterView:
+def view(**other: Any) -> ClusterView:
     whole: dict[str, Any] = {
         "controller": part(Controller, slurmVersion="26.05.1"),
         "restapi": part(RestApi),
@@ -47,7 +47,7 @@ def told(of: SlurmCluster, seen: ClusterView, **parts: Any) -> tuple[dict[str, A
 
 
 def test_all_parts_ready_is_available() -> None:
-    fields, held = told(cluster(), family())
+    fields, held = told(cluster(), view())
     assert fields == {
         "phase": "Available",
         "namePrefix": "",
@@ -71,7 +71,7 @@ def test_all_parts_ready_is_available() -> None:
     ],
 )
 def test_one_part_that_waits_is_named(which: str, kind: Any, type_: str) -> None:
-    fields, held = told(cluster(), family(**{which: part(kind, WAITS)}))
+    fields, held = told(cluster(), view(**{which: part(kind, WAITS)}))
     assert fields["phase"] == "Not available"
     assert held[type_].status == "False"
     assert "1 of 2 pods" in held["Ready"].message
@@ -80,7 +80,7 @@ def test_one_part_that_waits_is_named(which: str, kind: Any, type_: str) -> None
 
 
 def test_one_part_that_is_broken_degrades_the_cluster() -> None:
-    _, held = told(cluster(), family(nodesets=(part(NodeSet, BROKEN),)))
+    _, held = told(cluster(), view(nodesets=(part(NodeSet, BROKEN),)))
     assert held["Degraded"].status == "True"
     assert "no image" in held["Degraded"].message
     assert held["WorkersAvailable"].status == "False"
@@ -88,13 +88,13 @@ def test_one_part_that_is_broken_degrades_the_cluster() -> None:
 
 def test_accounting_counts_where_it_is_wanted() -> None:
     wanted = cluster(slurmNodes={"accounting": {"enabled": True}})
-    assert told(wanted, family())[1]["Ready"].status == "False"
-    assert told(wanted, family(accounting=part(Accounting)))[1]["Ready"].status == "True"
+    assert told(wanted, view())[1]["Ready"].status == "False"
+    assert told(wanted, view(accounting=part(Accounting)))[1]["Ready"].status == "True"
 
 
 def test_what_a_part_told_of_an_older_specification_counts_for_nothing() -> None:
-    assert told(cluster(), family(login=part(LoginSet, behind=True)))[1]["Ready"].status == "False"
-    assert told(cluster(), family(stale=frozenset({"NodeSet"})))[1]["Ready"].status == "False"
+    assert told(cluster(), view(login=part(LoginSet, behind=True)))[1]["Ready"].status == "False"
+    assert told(cluster(), view(stale=frozenset({"NodeSet"})))[1]["Ready"].status == "False"
 
 
 def test_what_cannot_be_made_is_said_first() -> None:
@@ -106,14 +106,12 @@ def test_what_cannot_be_made_is_said_first() -> None:
 
 
 def test_refs_that_lead_nowhere() -> None:
-    assert (
-        told(cluster(), family(), unresolved=("gpu (of partition x)",))[1]["NodeSetRefsResolved"].status == "False"
-    )
+    assert told(cluster(), view(), unresolved=("gpu (of partition x)",))[1]["NodeSetRefsResolved"].status == "False"
 
 
 def test_a_cluster_at_rest() -> None:
     resting = cluster(maintenance="downscale")
-    _, held = told(resting, family())
+    _, held = told(resting, view())
     assert held["Ready"].reason == held["ControllersAvailable"].reason == "Maintenance"
     assert held["Progressing"].status == "True"
     assert "3 workers are being drained" in held["Ready"].message
@@ -147,26 +145,26 @@ def test_phases_of_a_nodeset(seen: NodeSet | None, more: dict[str, Any], phase: 
 
 def test_a_broken_exporter_is_told_and_leaves_the_cluster_available() -> None:
     broken = View("slurm-exporter", ready=False, wrong="slurm-exporter: no image")
-    fields, held = told(cluster(), family(exporter=broken))
+    fields, held = told(cluster(), view(exporter=broken))
     assert fields["phase"] == "Available"
     assert held["Ready"].status == "True"
     assert (held["Degraded"].status, held["Degraded"].message) == ("True", "slurm-exporter: no image")
     assert (held["ExporterAvailable"].status, held["ExporterAvailable"].message) == ("False", broken.wrong)
-    _, held = told(cluster(), family(exporter=broken, login=part(LoginSet, BROKEN)))
+    _, held = told(cluster(), view(exporter=broken, login=part(LoginSet, BROKEN)))
     assert held["Degraded"].message == "login: no image; slurm-exporter: no image"
     assert held["Ready"].status == "False"
 
 
 def test_an_exporter_that_starts_is_waited_for_by_nobody() -> None:
     starting = View("slurm-exporter", ready=False, missing="slurm-exporter: 0 of 1 pods are ready")
-    fields, held = told(cluster(), family(exporter=starting))
+    fields, held = told(cluster(), view(exporter=starting))
     assert fields["phase"] == "Available"
     assert held["ExporterAvailable"].status == "False"
     assert held["Degraded"].status == "False"
     ready = View("slurm-exporter", ready=True, remark="scrape it")
     assert (
-        told(cluster(), family(exporter=ready))[1]["ExporterAvailable"].message
+        told(cluster(), view(exporter=ready))[1]["ExporterAvailable"].message
         == "slurm-exporter is ready (scrape it)"
     )
     resting = cluster(maintenance="downscale", slurmNodes={"exporter": {"enabled": True}})
-    assert told(resting, family(exporter=starting))[1]["ExporterAvailable"].reason == "Maintenance"
+    assert told(resting, view(exporter=starting))[1]["ExporterAvailable"].reason == "Maintenance"

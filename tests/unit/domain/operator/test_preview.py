@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.domain.operator.manifests import worker as manifests
 from isthmus.domain.operator.manifests.common import Settings
-from isthmus.domain.operator.preview import Effect, Families, Live, NodeJobs, effects, families
+from isthmus.domain.operator.preview import Clusters, Effect, Live, NodeJobs, clusters_of, effects
 from isthmus.model.meta import Condition
 from isthmus.model.pod import Pod
 from isthmus.model.slinky import CONTROLLERS, NODESETS, NodeSet
@@ -27,8 +27,8 @@ def cluster(**spec: Any) -> SlurmCluster:
     return msgspec.convert({"metadata": metadata, "spec": PLAIN | spec, "status": {"namePrefix": ""}}, SlurmCluster)
 
 
-def families_of(it: SlurmCluster) -> Families:
-    return families({SLURM_CLUSTERS: {"demo": it}}, settings=SETTINGS)
+def clusters_with(it: SlurmCluster) -> Clusters:
+    return clusters_of({SLURM_CLUSTERS: {"demo": it}}, settings=SETTINGS)
 
 
 def worker(**fields: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def live(*, nodes: Mapping[str, Any] | None = NODES) -> Live:
 
 
 def change(spec: dict[str, Any], *, at: Live | None = None) -> list[Effect]:
-    before, after = (families_of(it).by_name["demo"] for it in (cluster(), cluster(**spec)))
+    before, after = (clusters_with(it).by_name["demo"] for it in (cluster(), cluster(**spec)))
     return list(effects(before, after, at or live()))
 
 
@@ -133,15 +133,15 @@ def test_accounting_that_is_added_is_no_restart_of_jobs() -> None:
 
 
 def test_a_cluster_that_is_not_there_yet_is_made() -> None:
-    (found,) = effects(None, families_of(cluster()).by_name["demo"], live())
+    (found,) = effects(None, clusters_with(cluster()).by_name["demo"], live())
     assert found.what.startswith("cluster demo is created: slurmctld")
     assert "3 workers of NodeSet worker" in found.what
 
 
 def test_what_cannot_be_carried_out_is_told() -> None:
     wrong = nodeset("worker", replicas=1)
-    assert families_of(cluster()).problems == ()
-    both = families({SLURM_CLUSTERS: {"demo": cluster()}, NEBIUS_NODESETS: {"worker": wrong}}, settings=SETTINGS)
+    assert clusters_with(cluster()).problems == ()
+    both = clusters_of({SLURM_CLUSTERS: {"demo": cluster()}, NEBIUS_NODESETS: {"worker": wrong}}, settings=SETTINGS)
     assert "already have this name" in both.problems[0]
 
 
@@ -154,11 +154,11 @@ def test_what_cannot_be_carried_out_is_told() -> None:
     ],
 )
 def test_the_strategy_of_a_nodeset_says_when(strategy: dict[str, Any], said: str) -> None:
-    def of(**spec: Any) -> Families:
+    def of(**spec: Any) -> Clusters:
         manifest = {"metadata": {"name": "worker", "namespace": "hpc", "uid": "w"}, "spec": {"replicas": 3, **spec}}
-        controllers = families_of(cluster()).by_name["demo"].controller
+        controllers = clusters_with(cluster()).by_name["demo"].controller
         objects = {NODESETS: {"worker": msgspec.convert(manifest, NodeSet)}}
-        return families({**objects, CONTROLLERS: {"demo": controllers}}, settings=SETTINGS)
+        return clusters_of({**objects, CONTROLLERS: {"demo": controllers}}, settings=SETTINGS)
 
     before, after = of().by_name["demo"], of(updateStrategy=strategy, slurmd={"image": "x"}).by_name["demo"]
     (found,) = [it for it in effects(before, after, live()) if "recreated" in it.what]

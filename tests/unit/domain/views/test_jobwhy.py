@@ -108,6 +108,13 @@ def test_others_are_not_named_to_those_who_may_not_see_them() -> None:
     assert jobwhy.anonymous(()) == ()
 
 
+def test_a_begin_time_is_no_plan_of_slurm() -> None:
+    """Slurm says the time that was asked for as that of the start, however full it is."""
+    begins = Number.of(NOW + 3600)
+    found = jobwhy.estimate(job(reason="BeginTime", eligible_time=begins, start_time=begins), now=NOW)
+    assert (found.at, found.text) == (NOW + 3600, "not before its begin time, and then in its turn")
+
+
 @pytest.mark.parametrize(
     ("fields", "confidence"),
     [

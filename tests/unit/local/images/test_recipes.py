@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.cli.lifecycle import Slurm
 from isthmus.local.architecture import AMD64, ARM64
 from isthmus.local.images import apt, sources
 from isthmus.local.images.layers import installed_version
-from isthmus.local.images.recipes import IMAGES, LAYERS, PLUGIN, layer_for, reference, running
+from isthmus.local.images.recipes import IMAGES, LAYERS, PLUGIN, SLURMS, layer_for, reference, running
 
 
 def test_every_image_and_parent_names_a_layer() -> None:
@@ -24,10 +25,15 @@ def test_a_layer_is_of_the_same_release_as_its_parent() -> None:
             assert LAYERS[layer.parent].suite == layer.suite
 
 
-def test_both_slurms_are_made_alike() -> None:
+def test_every_slurm_is_made_alike() -> None:
     for kind in ("slurm", "login"):
-        new, old = (LAYERS[f"{kind}-{version}"] for version in ("26.05", "24.11"))
-        assert (new.packages, new.script, new.remove) == (old.packages, old.script, old.remove)
+        newest, *others = (LAYERS[f"{kind}-{version}"] for version in SLURMS)
+        for it in others:
+            assert (it.packages, it.script, it.remove) == (newest.packages, newest.script, newest.remove)
+
+
+def test_a_local_cluster_can_have_every_slurm_that_there_are_images_of() -> None:
+    assert [str(it) for it in Slurm] == list(SLURMS)
 
 
 def test_scripts_pass_the_shell_that_runs_them() -> None:
@@ -39,7 +45,7 @@ def test_scripts_pass_the_shell_that_runs_them() -> None:
 
 def test_every_image_in_which_slurm_runs_has_our_plugin_for_its_version_and_not_what_made_it() -> None:
     for kind in ("slurm", "login"):
-        for version in ("26.05", "24.11"):
+        for version in SLURMS:
             layer = LAYERS[IMAGES[f"{kind}-{version}"].layer]
             assert (f"spank-{version}", PLUGIN) in layer.copies
             while layer.parent:

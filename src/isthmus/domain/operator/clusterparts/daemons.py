@@ -170,9 +170,7 @@ class Maker:
             self._spec, node.volumes.custom_mounts, f"{where}.volumes", self._notes, claims=False
         )
         persistence, state = self._state(node)
-        container = pods.container(node.slurmctld, node.resources)
-        if places:
-            container["volumeMounts"] = places
+        container = pods.container(node.slurmctld, node.resources, places=places)
         spec: Fields = {
             "clusterName": self._name,
             "slurmKeyRef": self._slurm_key,
@@ -242,9 +240,7 @@ class Maker:
             return
         external = node.external_db
         volumes, places = certificates.mounted(external)
-        container = pods.container(node.slurmdbd, node.resources)
-        if places:
-            container["volumeMounts"] = places
+        container = pods.container(node.slurmdbd, node.resources, places=places)
         spec: Fields = {
             "slurmKeyRef": self._slurm_key,
             "jwtKeyRef": jwt_key(self._cluster),
@@ -322,9 +318,7 @@ class Maker:
         if not self._shared:
             volume, at_home = home(self._jail)
             volumes, places = [volume, *volumes, *inner], [at_home, *places, *inner_places]
-        container = pods.container(node.sshd, node.resources)
-        if places:
-            container["volumeMounts"] = places
+        container = pods.container(node.sshd, node.resources, places=places)
         spec: Fields = {
             "controllerRef": {"name": self._name},
             "replicas": 0 if resting(self._cluster) else 1 if node.size is None else node.size,

@@ -65,7 +65,7 @@ def _check(asked: ExporterNode, container: NodeContainer, *, monitored: bool, no
     if (asked.size or 0) > 1:
         notes.ignored.append(f"{_WHERE}.size (one is enough)")
     if container.port == manifests.MONITORING_PORT:
-        notes.refuse(f"{_WHERE}.exporterContainer.port: {container.port} is the port of its own health")
+        notes.refuse(f"{_WHERE}.exporterContainer.port: {container.port} is the port of its own /healthz")
     if asked.pod_monitor_config is not None:
         if monitors.is_too_long(asked.pod_monitor_config):
             notes.refuse(f"{_WHERE}.podMonitorConfig.scrapeTimeout: it is longer than interval")

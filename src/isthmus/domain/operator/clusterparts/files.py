@@ -39,11 +39,11 @@ _SLURM_KEYS: Final[Mapping[str, str]] = {
 _SCRIPTS: Final[Mapping[str, str]] = {"epilog": "epilog", "prolog": "prolog", "task_prolog": "taskProlog"}
 
 _DECIDED_ELSEWHERE: Final[Mapping[str, str]] = {
-    "clustername": "metadata.name",
-    "slurmctldhost": "slurmNodes.controller.size",
-    "statesavelocation": "slurmNodes.controller.volumes.spool",
-    "accountingstoragehost": "slurmNodes.accounting",
-    "accountingstorageport": "slurmNodes.accounting",
+    "clustername": "use metadata.name",
+    "slurmctldhost": "use slurmNodes.controller.size",
+    "statesavelocation": "use slurmNodes.controller.volumes.spool",
+    "accountingstoragehost": "use slurmNodes.accounting",
+    "accountingstorageport": "use slurmNodes.accounting",
 }
 """Which fields of a SlurmCluster decide what customSlurmConfig must not."""
 

@@ -58,8 +58,10 @@ def security(app_armor: str, proc_mount: str | None) -> Fields:
     return made
 
 
-def container(asked: NodeContainer, fallback: Resources, *, fixed: bool = False) -> Fields:
-    """Fields that the user sets for one of our containers."""
+def container(
+    asked: NodeContainer, fallback: Resources, *, fixed: bool = False, places: Sequence[Fields] = ()
+) -> Fields:
+    """Fields that the user sets for one of our containers, with the places of its volumes."""
     return _filled(
         {
             "image": asked.image,
@@ -71,6 +73,7 @@ def container(asked: NodeContainer, fallback: Resources, *, fixed: bool = False)
             "livenessProbe": asked.liveness_probe,
             "readinessProbe": asked.readiness_probe,
             "securityContext": security(asked.app_armor_profile, asked.proc_mount),
+            "volumeMounts": list(places),
         }
     )
 

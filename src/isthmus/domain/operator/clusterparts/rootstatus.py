@@ -87,7 +87,7 @@ def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troub
         return _filling_view(job, wanted, seen, trouble)
     if image != wanted.image:
         text = (
-            f"the shared root is of {image}, the specification names {wanted.image}: preview the changes and "
+            f"the shared root is from {image}, the specification names {wanted.image}: preview the changes and "
             f"apply them with isthmus cluster refresh {cluster.metadata.name} -n {cluster.metadata.namespace}"
             f" (or by maintenance: {OVERWRITE})"
         )
@@ -96,7 +96,7 @@ def _view(cluster: SlurmCluster, wanted: Filling, seen: SeenRoot, trouble: Troub
     return RootView(
         filled=True,
         reason="Refreshed" if refresh else "Filled",
-        text=f"the shared root is of {image}{done}",
+        text=f"the shared root is from {image}{done}",
     )
 
 

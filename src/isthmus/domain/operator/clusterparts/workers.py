@@ -55,9 +55,7 @@ def own_workers(
         claims.append({"metadata": {"name": "spool"}, "spec": spool.volume_claim_template_spec})
         places.append(pods.place("spool", SPOOL))
     _add_shared_memory(worker.volumes.shared_memory_size, volumes, places)
-    container = pods.container(worker.slurmd, worker.resources, fixed=True)
-    if places:
-        container["volumeMounts"] = places
+    container = pods.container(worker.slurmd, worker.resources, fixed=True, places=places)
     secrets = (*worker.slurmd.image_pull_secrets, *(worker.munge.image_pull_secrets if auth == "munge" else ()))
     made: Fields = {
         **_common(controller, replicas, worker.drain),

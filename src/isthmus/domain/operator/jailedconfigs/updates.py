@@ -34,6 +34,7 @@ TIMEOUT: Final = 300.0
 TELL_AGAIN: Final = 15.0
 """Seconds after which nodes that have not read anything are reconfigured again."""
 
+_FAILURES: Final = {WRITTEN: {"NotFound", "NotWritten"}, COMPLETED: {"NotTaken", "Refused"}}
 _SHOWN: Final = 200
 _AWAY: Final = frozenset({"DOWN", "FUTURE", "POWERED_DOWN", "POWERING_DOWN"})
 _SILENT: Final = frozenset({"NOT_RESPONDING", "UNKNOWN"})
@@ -272,3 +273,8 @@ def _started(node: Node) -> int:
 def seconds(moment: str) -> float:
     """Read a time of a status; 0 where there is none."""
     return datetime.fromisoformat(moment).timestamp() if moment else 0.0
+
+
+def failure(held: Iterable[Condition]) -> Condition | None:
+    """Find what needs somebody: files that cannot be written, or a Slurm that does not read them."""
+    return next((it for it in held if it.reason in _FAILURES.get(it.type, ())), None)

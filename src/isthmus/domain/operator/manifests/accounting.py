@@ -47,18 +47,18 @@ exec slurmdbd -D "$@"
 )
 
 _DECIDED_ELSEWHERE: Final[Mapping[str, str]] = {
-    "dbdhost": "nothing: it is the pod's name",
-    "dbdaddr": "nothing: it is the pod's name",
-    "dbdport": "spec.service.port, which is the port outside of the pod",
-    "slurmuser": "nothing: slurmdbd runs as slurm",
-    "authtype": "spec.authType",
-    "storagetype": "spec.storageConfig",
-    "storagehost": "spec.storageConfig.host",
-    "storageport": "spec.storageConfig.port",
-    "storageuser": "spec.storageConfig.username",
-    "storageloc": "spec.storageConfig.database",
-    "storagepass": "spec.storageConfig.passwordKeyRef",
-    "pidfile": "nothing: it is in a volume of its own",
+    "dbdhost": "leave it out: it is the pod's name",
+    "dbdaddr": "leave it out: it is the pod's name",
+    "dbdport": "use spec.service.port, which is the port outside of the pod",
+    "slurmuser": "leave it out: slurmdbd runs as slurm",
+    "authtype": "use spec.authType",
+    "storagetype": "use spec.storageConfig",
+    "storagehost": "use spec.storageConfig.host",
+    "storageport": "use spec.storageConfig.port",
+    "storageuser": "use spec.storageConfig.username",
+    "storageloc": "use spec.storageConfig.database",
+    "storagepass": "use spec.storageConfig.passwordKeyRef",
+    "pidfile": "leave it out: it is in a volume of its own",
 }
 
 
@@ -94,9 +94,7 @@ def slurmdbd_conf(accounting: Accounting) -> str:
     """Write slurmdbd.conf, but for the password; raises ConfigError for what cannot be written."""
     extra = Extra(slurmconf.parse(accounting.spec.extra_conf, name="extraConf"))
     for key in sorted(extra.keys & _DECIDED_ELSEWHERE.keys()):
-        raise ConfigError(
-            f"extraConf sets {key}, which the operator manages", remedy=f"use {_DECIDED_ELSEWHERE[key]}"
-        )
+        raise ConfigError(f"extraConf sets {key}, which the operator manages", remedy=_DECIDED_ELSEWHERE[key])
     required = _required(accounting)
     ours: dict[str, Value] = {**_settings(accounting), **required}
     lines: list[Line] = [Note.of(f"Made by Isthmus from Accounting {accounting.metadata.key}.")]

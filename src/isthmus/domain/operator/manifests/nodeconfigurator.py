@@ -141,4 +141,8 @@ def _custom(custom: CustomContainer) -> Manifest:
 
 
 def _pulled(made: CustomContainer | Rebooter) -> Manifest:
-    return {"imagePullPolicy": made.image.pull_policy} if made.image.pull_policy else {}
+    """Always say when it is pulled: what the API server fills in for one image, it keeps for the next one."""
+    name, _, digest = made.image.reference.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    moves = bool(name) and not digest and tag in {"", "latest"}
+    return {"imagePullPolicy": made.image.pull_policy or ("Always" if moves else "IfNotPresent")}

@@ -149,15 +149,18 @@ not known for a while is made to register again.
 """
 
 _LISTENS: Final = r"""
-mounted=/run/secrets/slurm/..data
-if [[ $mounted -nt /run/slurm/conf/slurm.conf ]] && (( EPOCHSECONDS - $(stat -Lc %Y "$mounted") > 10 )); then
+mounted=/run/secrets/slurm/..data told=/run/slurm/told-of-keys
+if [[ $mounted -nt /run/slurm/conf/slurm.conf && $mounted -nt $told ]] &&
+    (( EPOCHSECONDS - $(stat -Lc %Y "$mounted") > 10 )); then
+    : > $told
     pkill -HUP --oldest --exact slurmd || true
 fi
 printf -v port '%04X' 6818
 grep -q ":$port [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6
 """
-"""slurmd writes slurm.conf anew whenever it reads files. Where a kubelet brings new keys only after slurmctld had
-all nodes read theirs, slurmd would know the old ones alone, and refuse slurmctld itself: so it is told here.
+"""slurmd writes slurm.conf when it starts, and when slurmctld has all nodes read their files. Where a kubelet
+brings new keys only after that, slurmd would know the old ones alone, and refuse slurmctld itself: it is told here,
+once.
 """
 
 _GOODBYE: Final = r"""

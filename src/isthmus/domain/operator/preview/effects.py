@@ -6,15 +6,15 @@ from typing import Final
 
 from isthmus.domain.operator.manifests import accounting, controller, database, login, restapi, worker
 from isthmus.domain.operator.nodeset.identity import slurm_name
+from isthmus.domain.operator.preview.clusterobjects import ClusterObjects
 from isthmus.domain.operator.preview.effect import Effect, Live, Mark, named, pairs
-from isthmus.domain.operator.preview.family import Family
 from isthmus.domain.operator.preview.workers import workers
 from isthmus.model.slinky import LoginSet, RestApi
 
 _MAX_LINES: Final = 40
 
 
-def effects(before: Family | None, after: Family, live: Live) -> Iterator[Effect]:
+def effects(before: ClusterObjects | None, after: ClusterObjects, live: Live) -> Iterator[Effect]:
     """What is done when `before` becomes `after`, the gravest first."""
     if before is None:
         yield _created(after)
@@ -31,7 +31,7 @@ def effects(before: Family | None, after: Family, live: Live) -> Iterator[Effect
     yield from sorted(found, key=lambda it: order.index(it.mark))
 
 
-def _created(after: Family) -> Effect:
+def _created(after: ClusterObjects) -> Effect:
     parts = [
         "slurmctld",
         *(["slurmdbd"] if after.accounting else []),
@@ -41,7 +41,7 @@ def _created(after: Family) -> Effect:
     return Effect(mark="more", what=f"cluster {after.controller.metadata.name} is created: {', '.join(parts)}")
 
 
-def _slurmctld(before: Family, after: Family, live: Live) -> Iterator[Effect]:
+def _slurmctld(before: ClusterObjects, after: ClusterObjects, live: Live) -> Iterator[Effect]:
     old, new = before.controller, after.controller
     if controller.inputs(old, before.settings) != controller.inputs(new, after.settings):
         pods = live.of(controller.COMPONENT, new.metadata.name)
@@ -51,7 +51,7 @@ def _slurmctld(before: Family, after: Family, live: Live) -> Iterator[Effect]:
         yield Effect(mark="note", what=f"slurmctld: {old.spec.replicas} → {new.spec.replicas} replicas")
 
 
-def _files(before: Family, after: Family, live: Live) -> Iterator[Effect]:
+def _files(before: ClusterObjects, after: ClusterObjects, live: Live) -> Iterator[Effect]:
     """Slurm's files: read by slurmctld and all nodes without a restart."""
     old, new = before.files(_present(before, live)), after.files(_present(after, live))
     for file in sorted({*old, *new}):
@@ -69,11 +69,11 @@ def _difference(old: str, new: str) -> Iterator[str]:
         yield f"… and {len(changed) - _MAX_LINES} lines more"
 
 
-def _present(family: Family, live: Live) -> dict[str, list[str]]:
-    return {name: [slurm_name(it) for it in live.of(worker.COMPONENT, name)] for name in family.nodesets}
+def _present(cluster: ClusterObjects, live: Live) -> dict[str, list[str]]:
+    return {name: [slurm_name(it) for it in live.of(worker.COMPONENT, name)] for name in cluster.nodesets}
 
 
-def _accounting(before: Family, after: Family) -> Iterator[Effect]:
+def _accounting(before: ClusterObjects, after: ClusterObjects) -> Iterator[Effect]:
     old, new = before.accounting, after.accounting
     if old is None or new is None:
         if new is not None:
@@ -89,24 +89,24 @@ def _accounting(before: Family, after: Family) -> Iterator[Effect]:
         yield Effect(mark="restart", what=what)
 
 
-def _asked_of_slurmdbd(family: Family) -> object:
-    asked = family.accounting
+def _asked_of_slurmdbd(cluster: ClusterObjects) -> object:
+    asked = cluster.accounting
     if asked is None or asked.spec.external:
         return None
     conf = accounting.slurmdbd_conf(asked)
-    return accounting.inputs(asked, settings=family.settings, hash_=conf)
+    return accounting.inputs(asked, settings=cluster.settings, hash_=conf)
 
 
-def _asked_of_database(family: Family) -> object:
-    asked = family.accounting
+def _asked_of_database(cluster: ClusterObjects) -> object:
+    asked = cluster.accounting
     if asked is None or asked.spec.external or not accounting.is_embedded(asked):
         return None
-    return database.inputs(asked, settings=family.settings, password_version="")
+    return database.inputs(asked, settings=cluster.settings, password_version="")
 
 
-def _logins(before: Family, after: Family, live: Live) -> Iterator[Effect]:
-    def asked(family: Family, part: LoginSet) -> object:
-        return login.inputs(part, family.controller, settings=family.settings)
+def _logins(before: ClusterObjects, after: ClusterObjects, live: Live) -> Iterator[Effect]:
+    def asked(cluster: ClusterObjects, part: LoginSet) -> object:
+        return login.inputs(part, cluster.controller, settings=cluster.settings)
 
     for name, old, new in pairs(before.loginsets, after.loginsets):
         pods = live.of(login.COMPONENT, name)
@@ -124,10 +124,10 @@ def _logins(before: Family, after: Family, live: Live) -> Iterator[Effect]:
                 yield Effect(mark="note", what=f"Service {name} changes: its address or port may differ")
 
 
-def _restapis(before: Family, after: Family, live: Live) -> Iterator[Effect]:
-    def asked(family: Family, part: RestApi) -> object:
-        files = family.files(_present(family, live))
-        return restapi.inputs(part, family.controller, settings=family.settings, files=files)
+def _restapis(before: ClusterObjects, after: ClusterObjects, live: Live) -> Iterator[Effect]:
+    def asked(cluster: ClusterObjects, part: RestApi) -> object:
+        files = cluster.files(_present(cluster, live))
+        return restapi.inputs(part, cluster.controller, settings=cluster.settings, files=files)
 
     for name, old, new in pairs(before.restapis, after.restapis):
         if new is None:

@@ -9,15 +9,15 @@ from isthmus.domain.operator.nodeset.patience import jobs_by_node
 from isthmus.domain.operator.nodeset.rollout import max_unavailable
 from isthmus.domain.operator.nodeset.victims import victims
 from isthmus.domain.operator.nodeset.view import PodView, View
+from isthmus.domain.operator.preview.clusterobjects import ClusterObjects
 from isthmus.domain.operator.preview.effect import Effect, Live, NodeJobs, pairs
-from isthmus.domain.operator.preview.family import Family
 from isthmus.model.meta import condition
 from isthmus.model.slinky import NodeSet
 from isthmus.model.slurm import Job
 from isthmus.names import REVISION_LABEL
 
 
-def workers(before: Family, after: Family, live: Live) -> Iterator[Effect]:
+def workers(before: ClusterObjects, after: ClusterObjects, live: Live) -> Iterator[Effect]:
     for name, old, new in pairs(before.nodesets, after.nodesets):
         if new is None:
             pods = _views(name, live)

@@ -19,17 +19,17 @@ _DECLARATIONS: Final = frozenset({"nodename", "partitionname", "nodeset", "downn
 
 _DECIDED_ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "clustername": "spec.clusterName",
-        "slurmctldhost": "spec.ha",
-        "slurmctldaddr": "spec.service",
-        "slurmctldport": "spec.service.port, which is the port outside of the pod",
-        "slurmdport": "nothing: workers listen on 6818",
-        "statesavelocation": "spec.persistence",
-        "slurmuser": "nothing: slurmctld runs as slurm",
-        "authtype": "spec.authType",
-        "credtype": "spec.authType",
-        "accountingstoragehost": "spec.accountingRef",
-        "accountingstorageport": "spec.accountingRef",
+        "clustername": "use spec.clusterName",
+        "slurmctldhost": "use spec.ha",
+        "slurmctldaddr": "use spec.service",
+        "slurmctldport": "use spec.service.port, which is the port outside of the pod",
+        "slurmdport": "leave it out: workers listen on 6818",
+        "statesavelocation": "use spec.persistence",
+        "slurmuser": "leave it out: slurmctld runs as slurm",
+        "authtype": "use spec.authType",
+        "credtype": "use spec.authType",
+        "accountingstoragehost": "use spec.accountingRef",
+        "accountingstorageport": "use spec.accountingRef",
     }
 )
 
@@ -51,7 +51,7 @@ class Extra(msgspec.Struct, frozen=True):
         for key in sorted(extra.keys & _DECIDED_ELSEWHERE.keys()):
             raise ConfigError(
                 f"{name} sets {key}, which the operator manages",
-                remedy=f"use {instead[key]}" if key in instead else "leave it out",
+                remedy=instead.get(key, "leave it out"),
             )
         return extra
 

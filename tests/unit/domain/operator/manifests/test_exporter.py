@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_named() -> None:
     found = parts(exporter={"podMonitorConfig": {"interval": "10s", "scrapeTimeout": "1m"}})
     assert found.problems == ("slurmNodes.exporter.podMonitorConfig.scrapeTimeout: it is longer than interval",)
     found = parts(exporter={"exporterContainer": {"port": 8081}})
-    assert found.problems == ("slurmNodes.exporter.exporterContainer.port: 8081 is the port of its own health",)
+    assert found.problems == ("slurmNodes.exporter.exporterContainer.port: 8081 is the port of its own /healthz",)
     assert parts(exporter={"enabled": False, "munge": {"image": "m"}, "size": 3}).ignored == ()
 
 

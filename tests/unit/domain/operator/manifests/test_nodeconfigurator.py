@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 import typer
 from typer.main import get_command
 
@@ -159,3 +160,19 @@ def test_a_container_of_the_user_has_no_power_and_no_token() -> None:
 def test_with_neither_there_is_no_daemonset() -> None:
     wanted = {"metadata": {"name": "machines"}, "spec": {"rebooter": {"enabled": False}}}
     assert manifests.daemonset(msgspec.convert(wanted, NodeConfigurator), settings=SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    ("image", "pulled"),
+    [
+        ({}, "IfNotPresent"),
+        ({"repository": "r/x", "tag": "1"}, "IfNotPresent"),
+        ({"repository": "r:5000/x"}, "Always"),
+        ({"repository": "r/x", "tag": "latest"}, "Always"),
+        ({"repository": "r/x@sha256:1"}, "IfNotPresent"),
+        ({"repository": "r/x", "tag": "1", "pullPolicy": "Never"}, "Never"),
+    ],
+)
+def test_it_says_when_its_image_is_pulled_as_kubernetes_would(image: dict[str, str], pulled: str) -> None:
+    """Left to Kubernetes, what goes for one image would go for the next one, too."""
+    assert only(rebooter={"image": image})["imagePullPolicy"] == pulled

@@ -42,7 +42,7 @@ Objects = Mapping[Kind[Any], Mapping[str, Any]]
 """Structs by kind and name, all of one namespace."""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterObjects(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster: its Controller, and everything that belongs to it."""
 
     controller: Controller
@@ -66,14 +66,14 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         return files(inputs)
 
 
-class Families(msgspec.Struct, frozen=True):
-    by_name: Mapping[str, Family]
+class Clusters(msgspec.Struct, frozen=True):
+    by_name: Mapping[str, ClusterObjects]
     """By the name of the Controller."""
     problems: tuple[str, ...] = ()
     """Why something cannot be carried out as it is written."""
 
 
-def families(objects: Objects, *, settings: Settings, configs: Iterable[JailedConfig] = ()) -> Families:
+def clusters_of(objects: Objects, *, settings: Settings, configs: Iterable[JailedConfig] = ()) -> Clusters:
     """Put clusters together: what is made from a SlurmCluster counts as it would be made from it now."""
     problems: list[str] = []
     parts: dict[Kind[Any], dict[str, Any]] = {kind: dict(objects.get(kind, {})) for kind in KINDS}
@@ -85,7 +85,7 @@ def families(objects: Objects, *, settings: Settings, configs: Iterable[JailedCo
         except Terminal as error:
             problems.append(f"SlurmCluster {cluster.metadata.name}: {error.line}")
     found = {
-        name: Family(
+        name: ClusterObjects(
             controller=controller,
             accounting=_accounting(controller, parts),
             nodesets=_of(controller, parts[NODESETS], parts),
@@ -95,7 +95,7 @@ def families(objects: Objects, *, settings: Settings, configs: Iterable[JailedCo
         )
         for name, controller in parts[CONTROLLERS].items()
     }
-    return Families(found, tuple(problems))
+    return Clusters(found, tuple(problems))
 
 
 def _children(
