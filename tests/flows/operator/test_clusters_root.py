@@ -191,7 +191,7 @@ async def test_a_wrong_image_is_mended_in_the_specification_alone(bed: Bed) -> N
 async def test_a_newer_image_waits_for_somebody_to_ask(bed: Bed) -> None:
     await bed.make(populateJail={"image": "root:1"}, slurmNodes={"worker": {"size": 1}})
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "of root:1")
+    await told(bed, "True", "from root:1")
     await patch(bed, populateJail={"image": "root:2"})
     await told(bed, "True", "the specification names root:2")
     status = bed.cluster().status
@@ -249,10 +249,10 @@ async def test_the_other_modes(bed: Bed) -> None:
     await eventually(lambda: bed.cluster().status.phase == "Available")
     await patch(bed, maintenance="none")
     await ends(bed, "populate-jail", said=ready("root:1"))
-    await told(bed, "True", "of root:1")
+    await told(bed, "True", "from root:1")
     await patch(bed, maintenance="downscaleAndDeletePopulateJail")
     await bed.gone(OWN_JOBS, "populate-jail")
-    await told(bed, "True", "of root:1")  # the root itself was left alone
+    await told(bed, "True", "from root:1")  # the root itself was left alone
     await patch(bed, maintenance="none")
     made: OwnJob = await bed.there(OWN_JOBS, "populate-jail")
     assert made.metadata.controller is not None
