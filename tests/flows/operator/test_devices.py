@@ -3,7 +3,10 @@
 Device files stand in for GPUs: nodes of /dev/null and its like, which any program can open.
 """
 
+import fcntl
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,9 @@ from tests.flows.operator.worker_pod import NODE, SETTINGS, Pod, starting
 
 DEVICES = "/srv/devices"
 GPUS = {"resource": "example.org/gpu", "gres": "gpu", "files": [f"{DEVICES}/gpu[0-9]*"], "flags": "nvidia_gpu_env"}
+GROUPS = Path("/sys/fs/cgroup")
+OPENED = (7, 8, 11)
+"""Files of the kernel that can be read, and that a job can do without: full, random, kmsg."""
 ENVIRONMENT = "env | grep -E '^(CUDA|SLURM_(JOB|STEP|SHARD)|ROCR)' | sort"
 
 
@@ -23,15 +29,30 @@ def kinds() -> str:
     return "gpu,shard"
 
 
+@pytest.fixture
+def confined() -> bool:
+    """Whether control groups keep jobs from devices that are not theirs."""
+    return False
+
+
 @pytest.fixture(params=VERSIONS)
-def bed(request: pytest.FixtureRequest, kinds: str, slurm_bed: Callable[..., SlurmBed]) -> Iterator[SlurmBed]:
+def bed(
+    request: pytest.FixtureRequest,
+    kinds: str,
+    confined: bool,  # noqa: FBT001 - a fixture
+    slurm_bed: Callable[..., SlurmBed],
+) -> Iterator[SlurmBed]:
     number, claim = _claim()
     settings = {**SETTINGS, "SlurmdPort": str(number), "GresTypes": kinds}
+    if confined:
+        settings |= {"TaskPlugin": "task/cgroup"}
     with claim:
         bed = slurm_bed(request.param, nodes=0, accounting=False, settings=settings)
         with bed.path("/etc/hosts").open("a") as hosts:
             hosts.write(f"127.0.0.1 {NODE}\n")
         bed.path("/etc/slurm/gres.conf").write_text("Include /etc/slurm/node-gres.conf\n")
+        if confined:
+            bed.path("/etc/slurm/cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainDevices=yes\n")
         bed.scontrol("reconfigure")
         bed.command("mkdir", DEVICES)
         yield bed
@@ -110,6 +131,40 @@ def test_two_jobs_never_have_the_same_device(bed: SlurmBed, started: Callable[..
     found = {line for it in files for line in text(it).splitlines() if line.startswith("SLURM_JOB_GPUS=")}
     assert found == {"SLURM_JOB_GPUS=0", "SLURM_JOB_GPUS=1"}
     assert "JobState=PENDING" in bed.scontrol("show", "job", jobs[2])
+
+
+class TestConfined:
+    """With control groups, of the version that can be mounted beside others."""
+
+    @pytest.fixture
+    def confined(self) -> Iterator[bool]:
+        if not (GROUPS / "devices/tasks").exists():
+            pytest.skip("needs control groups of version 1 for devices")
+        # They are the machine's, and in all beds they would have the same names.
+        # Slurm itself locks the directory.
+        one_at_a_time = os.open(GROUPS / "devices/tasks", os.O_RDONLY)
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        yield True
+        # All processes of the bed are gone by now, and their groups are empty.
+        for made in GROUPS.glob(f"*/slurm_{NODE}"):
+            for directory, _, _ in os.walk(made, topdown=False):
+                Path(directory).rmdir()
+        os.close(one_at_a_time)
+
+    def test_a_job_opens_the_devices_that_it_was_given_and_no_others(
+        self, bed: SlurmBed, started: Callable[..., Pod]
+    ) -> None:
+        for number, minor in enumerate(OPENED):
+            bed.command("mknod", f"{DEVICES}/gpu{number}", "c", "1", str(minor))
+        started(len(OPENED)).await_start()
+        script = (
+            f"for it in {DEVICES}/gpu*; do (: < $it) 2> /dev/null && echo $it; done; echo gpus=$SLURM_STEP_GPUS"
+        )
+        for options in (["--gres=gpu:1"], ["--gres=gpu:2"], ["--gpus=3"], []):
+            *opened, told = bed.command("srun", "--immediate=60", *options, "sh", "-c", script).split()
+            given = told.removeprefix("gpus=")
+            assert opened == [f"{DEVICES}/gpu{it}" for it in given.split(",") if it], options
+            assert len(opened) == int(options[0][-1] if options else 0)
 
 
 def test_a_node_that_lacks_a_device_gets_no_job(bed: SlurmBed, started: Callable[..., Pod]) -> None:
