@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.domain.operator.manifests.common import Settings
 from isthmus.kube.client import Client
+from isthmus.model.lease import LEASES
 from isthmus.model.objects import SECRETS
 from isthmus.model.slinky import CONTROLLERS, NODESETS, RESTAPIS, TOKENS
 from isthmus.processes import operator as process
@@ -41,7 +42,7 @@ def board(tmp_path: Path, address: str) -> Iterator[Board]:
 
 
 @asynccontextmanager
-async def running(kubeconfig: Path, namespace: str, address: str) -> AsyncIterator[None]:
+async def running(kube: Client, kubeconfig: Path, namespace: str, address: str) -> AsyncIterator[None]:
     """Run the operator for one namespace."""
     options = process.Options(
         settings=Settings(cgroup="none"),
@@ -53,10 +54,13 @@ async def running(kubeconfig: Path, namespace: str, address: str) -> AsyncIterat
         webhook_address=f"{address}:{WEBHOOK}",
         election_namespace=namespace,
     )
-    async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(process.run(options))
-        yield
-        task.cancel()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(process.run(options))
+            yield
+            task.cancel()
+    finally:
+        await kube.delete_all(LEASES, namespace=namespace)  # others look for an operator's in every namespace
 
 
 async def test_the_board_has_data(
@@ -73,5 +77,5 @@ async def test_the_board_has_data(
     await kube.create(RESTAPIS, {"metadata": meta("slurm"), "spec": OF_IT})
     await kube.create(NODESETS, {"metadata": meta("worker"), "spec": {**OF_IT, "replicas": 2}})
     await kube.create(TOKENS, {"metadata": meta("pass"), "spec": {"username": "alice", "jwtKeyRef": JWT_KEY_REF}})
-    async with running(control_plane.kubeconfig, namespace, address):
+    async with running(kube, control_plane.kubeconfig, namespace, address):
         await board.lacks(set(NO_DATA))
