@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from tests.bed.browser import running
 from tests.bed.commands import Done, attempt, checked
-from tests.bed.operator_ground import CHARTS, OperatorGround
+from tests.bed.operator_ground import OperatorGround
 from tests.bed.webpage import see, serving
 from tests.e2e.command import isthmus
 from tests.e2e.injected import INJECTED, STILLBORN, findings, stillborn
@@ -367,7 +367,7 @@ def test_a_plan_names_nodes_and_jobs_and_what_slurm_refuses(slurm: Cluster) -> N
         slurm.site.until(job, "RUNNING")
         fewer = planned(slurm, {"slurmNodes": {"worker": {"size": 1}}})
     finally:
-        slurm.site.login("scancel", job)
+        slurm.site.run("scancel", job)
     assert "worker-0: no job" in fewer
     assert re.search(rf"worker-[12]: job {job} of root, done within ", fewer)
     assert "~ workers worker: 3 → 1" in fewer
@@ -445,44 +445,3 @@ def test_the_doctor_finds_an_image_and_a_filter_that_do_not_exist(slurm: Cluster
         slurm.site.eventually(areas, "the doctor to see both", holds=lambda it: {"images", "placing"} <= it)
         # A cluster that never came up can be removed, too.
         slurm.kubectl(f"delete slurmcluster broken -n {namespace} --timeout=180s")
-
-
-def test_a_cluster_by_helm_in_the_old_version_beside_the_first(slurm: Cluster) -> None:
-    chart = str(CHARTS / "slurm-cluster")
-    with slurm.site.ground.namespace("my-namespace") as namespace:
-        values = (
-            "--set=slurmVersion=24.11",
-            "--set=slurmNodes.worker.size=1",
-            "--set=slurmNodes.login.sshdServiceNodePort=0",
-            "--set=slurmNodes.worker.resources.memory=512Mi",
-        )
-        slurm.site.ground.helm("install", "my-cluster", chart, f"--namespace={namespace}", *values)
-        old = Site(slurm.site.ground, namespace)
-        old.ready("slurmcluster/my-cluster")
-        assert old.exec("login-0", "sinfo", "--version").startswith("slurm-wlm 24.11")
-        slurm.site.ground.helm(
-            *("upgrade", "my-cluster", chart, f"--namespace={namespace}", "--reuse-values"),
-            *("--set=slurmNodes.worker.size=2", "--set=slurmNodes.controller.resources.memory=1Gi"),
-        )
-        # slurmctld is made anew meanwhile, since its memory has changed. Who asks the old one, hears nothing.
-        old.eventually(
-            lambda: old.exec("login-0", "timeout", "30", "sinfo", "-hN", "-p", "main", "-o%T").split(),
-            "the second worker to be idle",
-            holds=lambda it: it == ["idle", "idle"],
-            within=300,
-        )
-        # The old one may have seen that worker, too.
-        old.eventually(
-            lambda: old.get("pod/controller-0")["spec"]["containers"][0]["resources"]["limits"]["memory"],
-            "slurmctld to have more memory",
-            holds=lambda it: it == "1Gi",
-        )
-        # The chart's checks lie on the shared root, where slurmd finds them, and pass.
-        old.eventually(
-            lambda: old.exec("login-0", "timeout", "30", "scontrol", "show", "config"),
-            "Slurm to know of the checks",
-            holds=lambda it: "/opt/slurm_scripts/prolog.sh" in it and "/opt/slurm_scripts/hc_program.sh" in it,
-        )
-        runner = ("python3", "/opt/slurm_scripts/check_runner.py", "--check", "shared_root")
-        assert old.exec("worker-0", *runner) == "shared_root: passed\n"
-        assert old.exec("login-0", "timeout", "120", "srun", "--nodes=2", "hostname").split()
