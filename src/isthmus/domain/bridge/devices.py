@@ -92,7 +92,15 @@ class NodeDevices:
     """The devices of one node, in the order of their GRES, then of their index or name."""
 
     __slots__ = (
-        *("_matching", "complete", "counted", "counters", "cpus", "devices", "gres", "positions", "skipped"),
+        "_matching",
+        "complete",
+        "counted",
+        "counters",
+        "cpus",
+        "devices",
+        "gres",
+        "positions",
+        "skipped",
         "uncounted",
     )
 
