@@ -71,7 +71,7 @@ RINGS = {
     "unit": Ring(pytest=("--dist=worksteal", "tests/properties", "tests/unit"), processes=2),
     "flows": Ring(
         pytest=("--dist=loadfile", "tests/flows"),
-        processes=5,
+        processes=6,
         quick=(
             "tests/flows/bridge/test_apps.py",  # scheduler, controllers, admission
             "tests/flows/bridge/test_scheduler.py",
