@@ -15,7 +15,7 @@ demo: .venv/ready ## Bring up a cluster with Slurm and the bridge, let Slurm pla
 	@scripts/demo
 
 .PHONY: test
-test: prepare ## Run all the checks and tests (as root; 41 minutes, about twice that on the first run).
+test: prepare ## Run all the checks and tests (as root; 25 minutes, about twice that on the first run).
 	$(RINGS) lint unit flows e2e
 
 ## While you work

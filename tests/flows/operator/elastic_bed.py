@@ -100,10 +100,12 @@ class Site:
         return int(self.bed.command(*given, user="alice").strip())
 
     async def job_is(self, job: int, state: str) -> None:
+        """Wait until a job is in a state. While nodes start, Slurm says RUNNING, too; that is not meant."""
+
         async def read() -> Any:
             return (await self.client.job(job))[0].job_state
 
-        await eventually(read, lambda found: state in found)
+        await eventually(read, lambda found: state in found and (state != "RUNNING" or "CONFIGURING" not in found))
 
 
 def elastic_nodeset(name: str, port: int, *, features: str = "", **given: Any) -> NodeSet:

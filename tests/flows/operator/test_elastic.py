@@ -388,7 +388,8 @@ async def test_a_policy_is_given_while_a_job_runs(elastic: Elastic) -> None:
     pod.start()
     await nodesets.up("a-0", register=False)
     await nodesets.settled("a")
-    await nodesets.in_state("a-0", "IDLE")
+    # Not the one of the files, which is announced before, but the one that made itself known.
+    await nodesets.in_state("a-0", "IDLE", "DYNAMIC_NORM")
     job = site.submit("-wa-0", script="srun sleep 3600")
     await site.job_is(job, "RUNNING")
     await nodesets.change("a", autoscale=POLICY)
