@@ -388,6 +388,10 @@ async def test_a_drain_that_a_killed_slurmctld_has_forgotten_is_made_again(
     await own_bed.fails("n1")
     await own_bed.drained("n1", REASON)
     first = await eventually(lambda: own_bed.status("n1").drained)
+    # One that has run for a moment has counted as little as the next one, and cannot be told from it.
+    own_slurm.command("bash", "-c", "for _ in {1..40}; do scontrol ping; done")
+    own_bed.slurm.hurry()
+    await eventually(lambda: own_bed.slurm.watch._restarts._requests > 40, "slurmctld is known to have run")
     # What one that is killed has on its disk is some seconds old.
     own_slurm.stop("slurmctld")
     for file, content in before.items():
